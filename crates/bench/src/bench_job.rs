@@ -43,13 +43,16 @@ mod tests {
 
     #[test]
     fn requested_size_does_not_enlarge_a_limited_file() {
-        let mut job = BenchJob::new(BenchPath::LongStock, &[BenchClient::Curl], Bytes::gib(1));
-        job.resize(Bytes::gib(8));
-        assert_eq!(job.size, Bytes::gib(8));
-        job = BenchJob { is_at_most: true, size: Bytes::gib(1), ..job };
-        job.resize(Bytes::gib(8));
-        assert_eq!(job.size, Bytes::gib(1));
-        job.resize(Bytes::mib(1));
-        assert_eq!(job.size, Bytes::mib(1));
+        for (is_at_most, requested, expected) in [
+            (false, Bytes::gib(8), Bytes::gib(8)),
+            (true, Bytes::gib(8), Bytes::gib(1)),
+            (true, Bytes::mib(1), Bytes::mib(1)),
+        ] {
+            let clients = [BenchClient::Curl];
+            let mut job =
+                BenchJob { is_at_most, ..BenchJob::new(BenchPath::LongStock, &clients, Bytes::gib(1)) };
+            job.resize(requested);
+            assert_eq!(job.size, expected);
+        }
     }
 }

@@ -167,18 +167,17 @@ mod tests {
 
     #[test]
     fn streams_stands_for_its_parts() {
-        assert_eq!(BenchPart::selected(&[BenchPart::Streams]), STREAMS);
-        assert_eq!(BenchPart::selected(&[BenchPart::Streams, BenchPart::StreamsPaper]), STREAMS);
-        assert_eq!(
-            BenchPart::selected(&[BenchPart::StreamsPaper, BenchPart::LongPath]),
-            [BenchPart::LongPath, BenchPart::StreamsPaper]
-        );
-        assert_eq!(BenchPart::selected(&[BenchPart::PacingGrid]), PACING_GRID);
-        assert_eq!(BenchPart::selected(&[]), BenchPart::ALL);
-    }
-
-    #[test]
-    fn every_part_except_groups_is_measured() {
+        use BenchPart::*;
+        for (parts, selected) in [
+            (&[Streams][..], &STREAMS[..]),
+            (&[Streams, StreamsPaper], &STREAMS),
+            (&[StreamsPaper, LongPath], &[LongPath, StreamsPaper]),
+            (&[PacingGrid], &PACING_GRID),
+            (&[], &BenchPart::ALL),
+        ] {
+            assert_eq!(BenchPart::selected(parts), selected, "{parts:?}");
+        }
+        // Every part except groups is measured.
         for part in BenchPart::value_variants() {
             let is_group = matches!(part, BenchPart::Streams | BenchPart::PacingGrid);
             assert_eq!(BenchPart::ALL.contains(part), !is_group, "{part:?}");

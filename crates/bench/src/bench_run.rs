@@ -143,6 +143,12 @@ impl BenchRun {
         }
     }
 
+    /// Creates a result of `wall_s` seconds, for tests.
+    #[cfg(test)]
+    pub(crate) fn timed(path: BenchPath, client: BenchClient, size: Bytes, wall_s: f64) -> Self {
+        Self { wall_s, ..Self::sample(path, client, size) }
+    }
+
     /// Returns the size of the file over the program's run time.
     pub(crate) fn goodput(&self) -> Rate {
         Rate::over(Bytes::new(self.bytes), Duration::from_secs_f64(self.wall_s))
@@ -215,10 +221,8 @@ mod tests {
             (BenchClient::Fio, &["client_wall_s", "flush_s"], 1.5, 0.0),
         ] {
             let whole = run(client, &values).unwrap();
-            assert_eq!(
-                (whole.wall_s, whole.user_s, whole.sys_s, whole.flush_s),
-                (wall_s, 0.5, 0.25, flush_s)
-            );
+            let seconds = (whole.wall_s, whole.user_s, whole.sys_s, whole.flush_s);
+            assert_eq!(seconds, (wall_s, 0.5, 0.25, flush_s));
             assert_eq!((whole.max_rss_bytes, whole.minor_faults, whole.dropped), (7, 8, 3));
             assert_eq!(whole.warnings, ["late"], "remarks do not mark a run");
             for name in values.as_object().unwrap().keys() {

@@ -32,38 +32,30 @@ pub(crate) fn since(seconds: &[Rate], best: Rate) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Creates seconds from steps of (duration in seconds, Mbit/s).
-    fn course(steps: &[(usize, u64)]) -> Vec<Rate> {
-        let steady = |&(seconds, mbit): &(usize, u64)| vec![Rate::bits_per_sec(mbit * 1_000_000); seconds];
-        steps.iter().flat_map(steady).collect()
-    }
-
-    fn since(steps: &[(usize, u64)]) -> Option<usize> {
-        super::since(&course(steps), Rate::bits_per_sec(100_000_000))
-    }
-
     #[test]
     fn convergence_begins_where_goodput_stays_near_the_best() {
-        assert_eq!(since(&[(30, 96)]), Some(0));
-        assert_eq!(since(&[(10, 0), (30, 100)]), Some(10));
-        // Near the best temporarily, then for good: only the latter counts.
-        assert_eq!(since(&[(3, 10), (20, 100), (6, 60), (30, 100)]), Some(29));
-        // One slow second is compensated by its neighbours, two are not.
-        assert_eq!(since(&[(20, 100), (1, 80), (30, 100)]), Some(0));
-        assert_eq!(since(&[(20, 100), (2, 80), (30, 100)]), Some(21));
-    }
-
-    #[test]
-    fn without_lasting_rate_there_is_no_convergence() {
-        assert_eq!(since(&[(60, 94)]), None);
-        assert_eq!(since(&[(40, 100), (10, 50)]), None);
-        // The transfer is too short for a window.
-        assert_eq!(since(&[(WINDOW + TAIL - 1, 100)]), None);
-        assert_eq!(since(&[]), None);
-    }
-
-    #[test]
-    fn last_seconds_are_ignored() {
-        assert_eq!(since(&[(8, 20), (30, 100), (TAIL, 0)]), Some(8));
+        // Steps of (duration in seconds, Mbit/s).
+        for (steps, expected) in [
+            (&[(30, 96)][..], Some(0)),
+            (&[(10, 0), (30, 100)], Some(10)),
+            // Near the best temporarily, then for good: only the latter counts.
+            (&[(3, 10), (20, 100), (6, 60), (30, 100)], Some(29)),
+            // One slow second is compensated by its neighbours, two are not.
+            (&[(20, 100), (1, 80), (30, 100)], Some(0)),
+            (&[(20, 100), (2, 80), (30, 100)], Some(21)),
+            // The last seconds are ignored.
+            (&[(8, 20), (30, 100), (TAIL, 0)], Some(8)),
+            // No lasting rate.
+            (&[(60, 94)], None),
+            (&[(40, 100), (10, 50)], None),
+            // The transfer is too short for a window.
+            (&[(WINDOW + TAIL - 1, 100)], None),
+            (&[], None),
+        ] {
+            let steady =
+                |&(seconds, mbit): &(usize, u64)| vec![Rate::bits_per_sec(mbit * 1_000_000); seconds];
+            let course: Vec<_> = steps.iter().flat_map(steady).collect();
+            assert_eq!(since(&course, Rate::bits_per_sec(100_000_000)), expected, "{steps:?}");
+        }
     }
 }

@@ -58,12 +58,10 @@ mod tests {
             paced(GridQueue::BdpPercent(10), 0.9, [0.0, 100.0]),
             paced(GridQueue::BdpPercent(100), 1.2, [900.0, 100.0]),
         ];
-        let of = |paths: &[PacedPath]| -> Vec<Vec<String>> {
-            goals("grid", paths).iter().map(|goal| goal.row()[1..].to_vec()).collect()
-        };
-        let met = [["0.900x", "yes"], ["1.200x", "**no**"], ["0.600x", "**no**"], ["2 of 200", "yes"]];
+        let of = |paths: &[PacedPath]| Goal::measured(&goals("grid", paths));
+        let met = ["0.900x yes", "1.200x **no**", "0.600x **no**", "2 of 200 yes"];
         assert_eq!(of(&paths), met, "a queue of 1 BDP counts only in the times");
-        assert_eq!(of(&paths[2..]), [["1.200x", "**no**"], ["1.200x", "**no**"]]);
+        assert_eq!(of(&paths[2..]), ["1.200x **no**", "1.200x **no**"]);
         assert!(of(&[]).is_empty());
     }
 }

@@ -321,16 +321,6 @@ mod tests {
     }
 
     #[test]
-    fn faster_path_needs_longer_to_recover_from_its_losses() {
-        // Packets of several segments must not make 3 Gbit/s behave like 1 Gbit/s.
-        let [slow, fast] = [1_000, 3_000].map(|mbit| {
-            let path = GridPath { mbit, rtt_ms: 100, queue: GridQueue::Millis(8) };
-            Cell { path, conditions: Conditions::Clean }.run(GridSender::Off).seconds
-        });
-        assert!(fast > slow + 3.0, "{slow} and {fast} s");
-    }
-
-    #[test]
     fn tables_have_a_row_for_each_sender_and_path() {
         let transfer = |seconds| Transfer { seconds, retransmits: 7, neighbour: 0.01 };
         let path = GridPath { mbit: 100, rtt_ms: 100, queue: GridQueue::BdpPercent(10) };
@@ -340,9 +330,7 @@ mod tests {
         let cell = Cell { path, conditions: Conditions::Neighbour };
         let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
         assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");
-        assert!(
-            text.contains("| 30.0 | 60.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7, 7 |"),
-            "{text}"
-        );
+        let row = "| 30.0 | 60.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7, 7 |";
+        assert!(text.contains(row), "{text}");
     }
 }

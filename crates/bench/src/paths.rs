@@ -114,19 +114,13 @@ mod tests {
 
     #[test]
     fn every_path_can_be_built() {
+        use BenchPath::*;
         for path in [
-            BenchPath::LongCubic,
-            BenchPath::LongBbr,
-            BenchPath::LongStock,
-            BenchPath::Paper,
-            BenchPath::Far,
-            BenchPath::FarStock,
-            BenchPath::NoDelay,
-            BenchPath::SwitchCubic,
-            BenchPath::SwitchBbr,
-            BenchPath::SharedCubic,
-            BenchPath::SharedBbr,
-        ] {
+            [LongCubic, LongBbr, LongStock, Paper, Far, FarStock].as_slice(),
+            &[NoDelay, SwitchCubic, SwitchBbr, SharedCubic, SharedBbr],
+        ]
+        .concat()
+        {
             let mut spec = PathSpec::default();
             path.values().iter().for_each(|(key, value)| spec.set(key, value).unwrap());
             spec.validate().unwrap();

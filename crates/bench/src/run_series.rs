@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn marked_runs_count_only_where_there_are_no_others() {
+        let timed = |wall_s| BenchRun::timed(BenchPath::LongCubic, BenchClient::Curl, Bytes::gib(1), wall_s);
         let run = |wall_s, warning: Option<&str>| BenchRun {
-            wall_s,
             warnings: warning.map(str::to_owned).into_iter().collect(),
-            ..BenchRun::sample(BenchPath::LongCubic, BenchClient::Curl, Bytes::gib(1))
+            ..timed(wall_s)
         };
         let runs = [run(50.0, Some("late")), run(10.0, None), run(60.0, Some("late"))];
         let of = |runs: &[&BenchRun]| {

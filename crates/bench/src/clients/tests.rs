@@ -7,9 +7,8 @@ fn shown(client: BenchClient) -> String {
 #[test]
 fn longhaul_fetches_store_no_state() {
     let streams = [Streams::Auto, Streams::Fixed(1), Streams::Fixed(20), Streams::Apt];
-    let ours =
-        streams.into_iter().flat_map(|own| [BenchClient::Streams(own), BenchClient::SmallSockets(own)]);
-    let ours = ours.chain(streams.map(BenchClient::GridFtp));
+    let kinds = [BenchClient::Streams, BenchClient::SmallSockets, BenchClient::GridFtp];
+    let ours = kinds.into_iter().flat_map(|client| streams.map(client));
     let others = [
         BenchClient::GridFtpEach,
         BenchClient::GetEach,
@@ -27,9 +26,8 @@ fn longhaul_fetches_store_no_state() {
 
 #[test]
 fn the_papers_sockets_are_the_scenarios() {
-    let toml =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/apt-background.toml"));
-    let toml = toml.unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/apt-background.toml");
+    let toml = std::fs::read_to_string(file).unwrap();
     assert_eq!(toml.matches(&format!("{SMALL_BUFFER} --")).count(), 2);
     assert_eq!(
         shown(BenchClient::SmallSockets(Streams::Apt)),
@@ -64,12 +62,13 @@ fn globus_lists_the_same_files() {
 
 #[test]
 fn fixed_numbers_of_streams_are_in_commands() {
-    assert!(shown(BenchClient::Streams(Streams::Fixed(20))).contains("--streams 20 "));
-    assert!(shown(BenchClient::Streams(Streams::Auto)).contains("--streams auto "));
+    for (client, words, is_fixed) in [
+        (BenchClient::Streams(Streams::Fixed(20)), "--streams 20 ", true),
+        (BenchClient::Streams(Streams::Auto), "--streams auto ", false),
+        (BenchClient::SmallSockets(Streams::Fixed(20)), "--streams 20 ", true),
+        (BenchClient::SmallSockets(Streams::Apt), "--tuner apt ", false),
+    ] {
+        assert!(shown(client).contains(words) && client.is_fixed() == is_fixed, "{}", shown(client));
+    }
     assert!(shown(BenchClient::Writer("direct")).contains("--streams 1 --writer direct "));
-    assert!(BenchClient::SmallSockets(Streams::Fixed(20)).is_fixed());
-    assert!(
-        !BenchClient::SmallSockets(Streams::Apt).is_fixed()
-            && !BenchClient::Streams(Streams::Auto).is_fixed()
-    );
 }

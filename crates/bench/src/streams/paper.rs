@@ -124,11 +124,11 @@ mod tests {
     fn run(client: BenchClient, slow: usize, wall_s: f64) -> BenchRun {
         let mbit = |mbit: u64| Rate::bits_per_sec(mbit * 1_000_000);
         let by_second = [vec![mbit(40); slow], vec![mbit(80); 100 - slow]].concat();
-        BenchRun { wall_s, by_second, ..BenchRun::sample(PAPER_PATH, client, FILE) }
+        BenchRun { by_second, ..BenchRun::timed(PAPER_PATH, client, FILE, wall_s) }
     }
 
-    fn cells(runs: &[BenchRun]) -> Vec<Vec<String>> {
-        targets(&runs.iter().collect::<Vec<_>>()).iter().map(Goal::row).collect()
+    fn measured(runs: &[BenchRun]) -> Vec<String> {
+        Goal::measured(&targets(&runs.iter().collect::<Vec<_>>()))
     }
 
     #[test]
@@ -140,8 +140,6 @@ mod tests {
             run(PAPER_CLIENTS[3], 1, 100.0),
             run(PAPER_CLIENTS[5], 2, 130.0),
         ];
-        let measured =
-            |runs: &[BenchRun]| cells(runs).into_iter().map(|row| row[1..].join(" ")).collect::<Vec<_>>();
         assert_eq!(measured(&runs), ["1.154x yes", "0.962x yes", "7; APT 30 yes"]);
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert!(text.contains("| longhaul, APT | 120.0 | 66.7 | 30 | 0 | 1 (0) |"), "{text}");
@@ -153,20 +151,19 @@ mod tests {
     }
 
     #[test]
-    fn repetitions_are_summed_up_by_their_median() {
+    fn repetitions_are_summed_up_and_need_a_best_fixed_number() {
         let runs: Vec<_> = [5, 9, 95].map(|slow| run(AUTO_CLIENT, slow, 104.0)).into();
         let with_best: Vec<_> = runs.into_iter().chain([run(PAPER_CLIENTS[3], 1, 100.0)]).collect();
-        let text = section(&with_best.iter().collect::<Vec<_>>());
-        assert!(text.contains("| longhaul | 104.0 | 76.9 | 9 (5 to never) | 0 | 3 (0) |"), "{text}");
-    }
-
-    #[test]
-    fn without_a_fixed_number_there_is_no_best() {
-        let runs = [run(AUTO_CLIENT, 7, 104.0), run(APT_CLIENT, 30, 120.0)];
-        let rows = cells(&runs);
+        let without = [run(AUTO_CLIENT, 7, 104.0), run(APT_CLIENT, 30, 120.0)];
+        for (runs, row) in [
+            (&with_best[..], "| longhaul | 104.0 | 76.9 | 9 (5 to never) | 0 | 3 (0) |"),
+            (&without, "| longhaul | 104.0 | 76.9 | - | 0 | 1 (0) |"),
+        ] {
+            let text = section(&runs.iter().collect::<Vec<_>>());
+            assert!(text.contains(row), "{text}");
+        }
+        let rows: Vec<_> = targets(&without.iter().collect::<Vec<_>>()).iter().map(Goal::row).collect();
         assert!(matches!(&rows[..], [row] if row[0].ends_with("at least as fast as APT")), "{rows:?}");
-        let text = section(&runs.iter().collect::<Vec<_>>());
-        assert!(text.contains("| longhaul | 104.0 | 76.9 | - | 0 | 1 (0) |"), "{text}");
         assert!(section(&[]).is_empty());
     }
 }

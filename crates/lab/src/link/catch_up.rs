@@ -81,12 +81,8 @@ mod tests {
         assert_eq!((within(0, 1000), within(1000, 3000)), (100, 0));
         for from in (3000..24_000).step_by(500) {
             // The first 100 us also include the tolerated lateness.
-            let most = if from == 3000 { 122 } else { 111 };
-            assert!(
-                (100..=most).contains(&within(from, from + 1000)),
-                "{from}: {}",
-                within(from, from + 1000)
-            );
+            let (most, seen) = (if from == 3000 { 122 } else { 111 }, within(from, from + 1000));
+            assert!((100..=most).contains(&seen), "{from}: {seen}");
         }
         // Catching up 2 ms at 1.1 times the rate takes 20 ms.
         let caught_up = departures.iter().find(|(due, left)| *left >= at(3000) && left == due);
@@ -101,20 +97,18 @@ mod tests {
     }
 
     #[test]
-    fn short_backlog_is_not_late() {
-        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
-        catch_up.left(at(10), Bytes::new(1000), at(110));
-        assert_eq!(catch_up.leaves(at(20)), at(20));
-        catch_up.left(at(20), Bytes::new(1000), at(220));
-        assert!(catch_up.leaves(at(30)) > at(120));
-    }
-
-    #[test]
-    fn link_far_behind_sends_all_due_frames() {
-        let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
-        catch_up.left(at(10), Bytes::new(1000), at(10_009));
-        assert!(catch_up.leaves(at(20)) > at(9_000));
-        catch_up.left(at(20), Bytes::new(1000), at(10_021));
-        assert_eq!(catch_up.leaves(at(30)), at(30));
+    fn only_a_backlog_between_the_allowed_and_the_largest_is_paced() {
+        // Lateness of the first and second frame, and the earliest departure of the next after each.
+        for (late, next) in [([100, 200], [None, Some(120)]), ([9_999, 10_001], [Some(9_000), None])] {
+            let mut catch_up = CatchUp::new(Some(Rate::bits_per_sec(800_000_000)), ALLOWED_LATENESS);
+            for (due, (late, next)) in [10, 20].into_iter().zip(late.into_iter().zip(next)) {
+                catch_up.left(at(due), Bytes::new(1000), at(due + late));
+                let leaves = catch_up.leaves(at(due + 10));
+                assert!(
+                    next.map_or(leaves == at(due + 10), |next| leaves > at(next)),
+                    "{late} us: {leaves:?}"
+                );
+            }
+        }
     }
 }

@@ -27,9 +27,9 @@ fn packet_takes_transmission_time_plus_delay() {
     let mut link = Link::new()
         .then(RateLimit::new(Rate::bits_per_sec(10_000_000_000), DropTail::Packets(10)))
         .then(Delay::new(Duration::from_millis(100)));
-    assert_eq!(link.pass(Time::START, MTU), Fate::Leaves(Time::from_nanos(100_001_200)));
-    assert_eq!(link.pass(Time::START, MTU), Fate::Leaves(Time::from_nanos(100_002_400)));
-    assert_eq!(link.pass(Time::from_nanos(50_000), MTU), Fate::Leaves(Time::from_nanos(100_051_200)));
+    for (at, leaves) in [(0, 100_001_200), (0, 100_002_400), (50_000, 100_051_200)] {
+        assert_eq!(link.pass(Time::from_nanos(at), MTU), Fate::Leaves(Time::from_nanos(leaves)));
+    }
 }
 
 #[test]
@@ -77,14 +77,11 @@ fn a_super_packet_joins_the_queue_packet_by_packet() {
 #[test]
 fn a_queue_drains_at_the_rate() {
     let mut limit = RateLimit::new(Rate::bits_per_sec(12_000_000), DropTail::Packets(4));
-    let mut passed = |at: u64, offered: u64| {
-        (0..offered).filter(|_| left(limit.pass(Time::from_nanos(at), MTU)).is_some()).count()
-    };
-    assert_eq!(passed(0, 9), 4);
     // A packet takes 1 ms.
-    assert_eq!(passed(999_999, 9), 0);
-    assert_eq!(passed(1_000_000, 9), 1);
-    assert_eq!(passed(60_000_000, 9), 4);
+    for (at, passed) in [(0, 4), (999_999, 0), (1_000_000, 1), (60_000_000, 4)] {
+        let seen = (0..9).filter(|_| left(limit.pass(Time::from_nanos(at), MTU)).is_some()).count();
+        assert_eq!(seen, passed, "at {at} ns");
+    }
 }
 
 #[test]

@@ -144,22 +144,20 @@ mod tests {
     }
 
     #[test]
-    fn rate_excludes_ramp_up_and_incomplete_second() {
-        let mut steps = vec![0; 5];
-        steps.extend([1, 2, 4, 8, 16, 32, 64, 100, 100, 100]);
-        steps.extend([120; 35]);
-        steps.extend([1; 4]);
-        let (samples, size) = transfer(&steps);
-        assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_200_000_000));
-    }
-
-    #[test]
-    fn samples_after_the_last_byte_are_ignored() {
-        let (mut samples, size) = transfer(&[100; 30]);
-        let last = *samples.last().unwrap();
-        samples
-            .extend((1..50).map(|n| ProgressSample { at: last.at + Duration::from_millis(100 * n), ..last }));
-        assert_eq!(rate(&samples, size).unwrap(), Rate::bytes_per_sec(1_000_000_000));
+    fn rate_excludes_ramp_up_incomplete_second_and_samples_after_the_last_byte() {
+        let ramp_up = [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 100, 100, 100];
+        for (steps, after, expected) in [
+            ([&ramp_up[..], &[120; 35], &[1; 4]].concat(), 0_u64, Some(1_200_000_000)),
+            (vec![100; 30], 49, Some(1_000_000_000)),
+            (vec![100; 9], 0, None),
+        ] {
+            let (mut samples, size) = transfer(&steps);
+            let last = *samples.last().unwrap();
+            let at = |n| last.at + Duration::from_millis(100 * n);
+            samples.extend((1..=after).map(|n| ProgressSample { at: at(n), ..last }));
+            assert_eq!(rate(&samples, size).map(|rate| rate.as_bytes_per_sec()), expected, "{steps:?}");
+            assert_eq!(rate(&[], size), None);
+        }
     }
 
     #[test]
@@ -190,13 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn a_short_transfer_has_none() {
-        let (samples, size) = transfer(&[100; 9]);
-        assert_eq!(rate(&samples, size), None);
-        assert_eq!(rate(&[], size), None);
-    }
-
-    #[test]
     fn reads_progress_and_nothing_else() {
         let text = "{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
                     {\"event\":\"done\",\"bytes\":9}\nnoise\n";
@@ -204,10 +195,7 @@ mod tests {
         assert_eq!(samples_of(text.as_bytes()).unwrap(), [sample]);
         let endless = [vec![b'x'; 200_000], b"\n{\"at\":0.5,\"received\":7}".to_vec()].concat();
         assert_eq!(samples_of(&endless[..]).unwrap(), [sample]);
-    }
-
-    #[test]
-    fn several_jobs_have_no_samples() {
+        // Several jobs have no samples.
         let line = |job: u64| format!("{{\"at\":0.5,\"job\":{job},\"received\":7}}\n");
         assert_eq!(samples_of((line(1) + &line(1)).as_bytes()).unwrap().len(), 2);
         assert!(samples_of((line(1) + &line(2) + &line(1)).as_bytes()).unwrap().is_empty());

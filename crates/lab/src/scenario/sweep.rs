@@ -110,10 +110,6 @@ impl FromStr for SetParameter {
 mod tests {
     use super::*;
 
-    fn refusal(name: &str, values: &[&str]) -> String {
-        Parameter::new(name.to_owned(), values.iter().map(|value| (*value).to_owned()).collect()).unwrap_err()
-    }
-
     #[test]
     fn names_the_parameter_and_the_value_that_is_wrong() {
         for (name, values, expected) in [
@@ -127,7 +123,8 @@ mod tests {
             ("buffer", &["a\0b"], "holds a control character"),
             ("path.rtt", &["10ms", "20"], "[sweep] path.rtt: '20' is not a time"),
         ] {
-            let error = refusal(name, values);
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            let error = Parameter::new(name.to_owned(), values).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

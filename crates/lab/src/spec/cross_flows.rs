@@ -58,39 +58,3 @@ impl fmt::Display for CrossFlows {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_number_and_times() {
-        for (text, count, from, to) in [
-            ("0", 0, 0, None),
-            ("4", 4, 0, None),
-            ("4@5s..", 4, 5000, None),
-            ("4@500ms..20s", 4, 500, Some(20)),
-        ] {
-            let flows =
-                CrossFlows { count, from: Duration::from_millis(from), to: to.map(Duration::from_secs) };
-            assert_eq!(text.parse(), Ok(flows), "{text}");
-            assert_eq!(flows.to_string().parse(), Ok(flows), "{flows}");
-        }
-    }
-
-    #[test]
-    fn errors_name_the_problem() {
-        for (text, expected) in [
-            ("", "'' is not a number of flows"),
-            ("-1", "'-1' is not a number of flows"),
-            ("70000", "'70000' is not a number of flows"),
-            ("4@5s", "'5s' has no '..' between two times"),
-            ("4@..20s", "'' is not a time"),
-            ("4@5..20", "'5' is not a time"),
-            ("4@5s..5s", "5s does not come after 5s"),
-        ] {
-            let error = text.parse::<CrossFlows>().unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("as in 4, 4@5s..20s"), "{text}: {error}");
-        }
-    }
-}

@@ -60,36 +60,3 @@ impl fmt::Display for PacketShare {
         write!(f, "{}%", digits.trim_end_matches('0').trim_end_matches('.'))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_percent_and_small_fractions() {
-        for (text, share) in
-            [("0.1%", 0.001), ("5 %", 0.05), ("100%", 1.0), ("0", 0.0), ("0.01", 0.01), ("1e-4", 1e-4)]
-        {
-            let read: PacketShare = text.parse().unwrap();
-            assert!((read.get() - share).abs() < 1e-12, "{text}: {read:?}");
-            assert_eq!(read.to_string().parse(), Ok(read), "{read}");
-        }
-    }
-
-    #[test]
-    fn refuses_bare_numbers_that_netem_reads_otherwise() {
-        for (text, hint) in [
-            ("0.05", "write 5% for this share, or 0.05%"),
-            ("0.3", "write 30% for this share, or 0.3%"),
-            ("2", "write 2%"),
-            ("101%", "not between 0% and 100%"),
-            ("-1%", "not between 0% and 100%"),
-            ("nan", "not between 0% and 100%"),
-            ("some", "write one like 0.1%"),
-            ("", "write one like 0.1%"),
-        ] {
-            let error = text.parse::<PacketShare>().unwrap_err().to_string();
-            assert!(error.contains(hint), "{text}: {error}");
-        }
-    }
-}

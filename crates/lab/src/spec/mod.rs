@@ -199,18 +199,4 @@ pub struct ParseChoiceError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_queue_is_one_bdp() {
-        let spec = PathSpec {
-            rate: "10Gbit".parse().ok(),
-            rtt: Rtt::new(Duration::from_millis(200)),
-            ..PathSpec::default()
-        };
-        assert_eq!(spec.queue_limit(), Some(QueueLimit::Bytes(Bytes::new(250_000_000))));
-        let short = PathSpec { rtt: Rtt::default(), ..spec };
-        assert_eq!(short.queue_limit(), Some(QueueLimit::Bytes(Bytes::new(96_000))));
-    }
-}
+mod tests;

@@ -84,34 +84,3 @@ impl fmt::Display for Overrides {
         f.write_str(&parts.join("; "))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn overrides_change_one_direction() {
-        let base = PathSpec {
-            rate: "100Mbit".parse().ok(),
-            up: "rate=10Mbit; delay=5ms; loss=1%".parse().unwrap(),
-            ..PathSpec::default()
-        };
-        let (up, down) = (base.direction(0), base.direction(1));
-        assert_eq!((up.rate, up.loss, up.one_way().as_millis()), ("10Mbit".parse().ok(), 0.01, 5));
-        assert_eq!((down.rate, down.loss, down.one_way().as_millis()), ("100Mbit".parse().ok(), 0.0, 0));
-        assert_eq!(base.up.to_string().parse(), Ok(base.up.clone()));
-    }
-
-    #[test]
-    fn errors_name_the_problem() {
-        for (text, expected) in [
-            ("rate", "'rate' has no '='"),
-            ("seed=1", "'seed' is not one of rate, "),
-            ("rtt=1ms", "'rtt' is not one of"),
-            ("rate=fast", "'fast' is not a rate"),
-        ] {
-            let error = text.parse::<Overrides>().unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("as in rate=10Mbit"), "{text}: {error}");
-        }
-    }
-}

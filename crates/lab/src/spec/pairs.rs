@@ -86,26 +86,3 @@ impl fmt::Display for Pairs {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_round_trips_and_bottlenecks() {
-        let pairs: Pairs = "10ms,50ms@first 30ms@second".parse().unwrap();
-        assert_eq!(pairs.to_string(), "0.01s,0.05s@first,0.03s@second");
-        assert_eq!(pairs.to_string().parse(), Ok(pairs.clone()));
-        assert_eq!(pairs.delays(Duration::ZERO)[1], Duration::from_millis(25));
-        assert_eq!("none".parse(), Ok(Pairs::default()));
-        for (text, expected) in
-            [("10", "'10' is not a time"), ("1ms@third", "'third' is neither"), ("61s", "above one minute")]
-        {
-            let error = text.parse::<Pairs>().unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-        assert!(
-            vec!["1ms"; 65].join(",").parse::<Pairs>().unwrap_err().to_string().contains("65 are above 64")
-        );
-    }
-}

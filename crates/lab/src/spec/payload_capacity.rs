@@ -85,39 +85,33 @@ mod tests {
     }
 
     #[test]
-    fn background_traffic_leaves_less_and_less() {
+    fn payload_capacity_is_what_background_leaves_in_the_direction_down() {
         let path = PathSpec {
             rate: "1Gbit".parse().ok(),
             rtt: "302ms".parse().unwrap(),
             background: "0@0s,20%@8s,50%@16s".parse().unwrap(),
             ..PathSpec::default()
         };
-        let left = path.payload_capacity().unwrap();
-        let full = 1e9 * 1448.0 / 1500.0 / 8.0;
-        for (from, share) in [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)] {
-            let bytes = left.bytes(from, from + 1.0);
-            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
-        }
-        assert!(PathSpec::default().payload_capacity().is_none());
-    }
-
-    #[test]
-    fn payload_capacity_is_that_of_the_direction() {
-        let path = PathSpec {
-            rate: "1Gbit".parse().ok(),
+        let directed = PathSpec {
             rtt: "100ms".parse().unwrap(),
             mtu: Bytes::new(9000),
             background: "20%".parse().unwrap(),
             up: "rate=1Mbit; background=0".parse().unwrap(),
             down: "rate=100Mbit; delay=1s; background=0@0s,50%@2s".parse().unwrap(),
-            ..PathSpec::default()
+            ..path.clone()
         };
-        let left = path.payload_capacity().unwrap();
-        let full = 1e8 * 8948.0 / 9000.0 / 8.0;
-        for (from, share) in [(0.0, 1.0), (2.0, 1.0), (3.1, 0.5)] {
-            let bytes = left.bytes(from, from + 1.0);
-            assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
+        let steps = [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)];
+        for (path, full, steps) in [
+            (path, 1e9 * 1448.0 / 1500.0 / 8.0, &steps[..]),
+            (directed, 1e8 * 8948.0 / 9000.0 / 8.0, &[(0.0, 1.0), (2.0, 1.0), (3.1, 0.5)]),
+        ] {
+            let left = path.payload_capacity().unwrap();
+            for (from, share) in steps {
+                let bytes = left.bytes(*from, from + 1.0);
+                assert!((bytes - full * share).abs() < 100.0, "{from}: {bytes}");
+            }
         }
+        assert!(PathSpec::default().payload_capacity().is_none());
     }
 
     #[test]

@@ -48,21 +48,3 @@ impl fmt::Display for QueueLimit {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_queues_in_bytes_and_packets() {
-        assert_eq!("250MB".parse(), Ok(QueueLimit::Bytes(Bytes::new(250_000_000))));
-        for text in ["100p", "100packets", " 100 packets"] {
-            assert_eq!(text.parse(), Ok(QueueLimit::Packets(100)), "{text}");
-        }
-        let queue = QueueLimit::Packets(1);
-        assert_eq!(("1packet".parse(), queue.to_string().parse()), (Ok(queue), Ok(queue)));
-        for text in ["p", "packets", "-1p", "1.5packets", "10 packs", "many", ""] {
-            assert!(text.parse::<QueueLimit>().is_err(), "{text}");
-        }
-    }
-}

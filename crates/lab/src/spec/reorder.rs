@@ -55,22 +55,3 @@ impl fmt::Display for Reorder {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_share_and_time() {
-        let reorder: Reorder = "1%,5ms".parse().unwrap();
-        assert_eq!((reorder.share.get(), reorder.by), (0.01, Duration::from_millis(5)));
-        assert_eq!(reorder.to_string().parse(), Ok(reorder));
-        assert_eq!(Reorder::default().to_string().parse(), Ok(Reorder::default()));
-        for (text, expected) in
-            [("1%", "it has not two values"), ("5,5ms", "write 5%"), ("1%,5", "'5' is not a time")]
-        {
-            let error = text.parse::<Reorder>().unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-}

@@ -12,7 +12,7 @@ mod congestion;
 mod connection;
 mod download;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod timer;
 
 use std::cmp::Reverse;

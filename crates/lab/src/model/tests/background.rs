@@ -11,20 +11,14 @@ const PACKET: Bytes = Bytes::new(1500);
 const GBIT: Rate = Rate::bits_per_sec(1_000_000_000);
 
 fn steps(steps: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
-    steps
-        .iter()
-        .map(|(secs, mbits)| (Duration::from_secs(*secs), Rate::bits_per_sec(mbits * 1_000_000)))
-        .collect()
+    let step = |(secs, mbits): &_| (Duration::from_secs(*secs), Rate::bits_per_sec(mbits * 1_000_000));
+    steps.iter().map(step).collect()
 }
 
 /// A shared bottleneck of 1 Gbit/s with a queue of 1 MB.
 fn shared(background: &[(u64, u64)], seed: u64) -> Link {
-    let queue = DropTail::Bytes(Bytes::new(1_000_000));
-    Link::new().then(RateLimit::new(GBIT, queue).shared_with(Background::new(
-        steps(background),
-        PACKET,
-        seed,
-    )))
+    let background = Background::new(steps(background), PACKET, seed);
+    Link::new().then(RateLimit::new(GBIT, DropTail::Bytes(Bytes::new(1_000_000))).shared_with(background))
 }
 
 fn micros(micros: u64) -> Time {
@@ -44,8 +38,7 @@ fn each_step_has_its_rate_and_time_counts_from_the_first_packet() {
         link.pass(micros((10_000 + millis) * 1000), PACKET);
         link.background().offered
     };
-    assert_eq!(offered_by(0), 0);
-    assert_eq!(offered_by(999), 0);
+    assert_eq!((offered_by(0), offered_by(999)), (0, 0));
     // A packet has 12,000 bits.
     let (first, second, third) = (offered_by(2000), offered_by(3000), offered_by(9000));
     assert!(is_near(first, 10_000.0), "{first}");
@@ -90,10 +83,9 @@ fn long_idle_time_is_skipped_and_counted() {
     link.pass(Time::START, PACKET);
     // One year: simulating each packet would take hours.
     let year = 365 * 86_400;
-    let fate = link.pass(micros(year * 1_000_000), PACKET);
-    assert!(
-        matches!(fate, Fate::Leaves(at) if at.since(micros(year * 1_000_000)) < Duration::from_millis(8))
-    );
+    let now = micros(year * 1_000_000);
+    let fate = link.pass(now, PACKET);
+    assert!(matches!(fate, Fate::Leaves(at) if at.since(now) < Duration::from_millis(8)), "{fate:?}");
     let BackgroundCounts { offered, lost, bytes } = link.background();
     let mean = 75_000.0 * 100.0 + 10_000.0 * (year - 200) as f64;
     assert!(is_near(offered, mean), "{offered}, not {mean}");

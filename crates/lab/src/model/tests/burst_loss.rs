@@ -38,15 +38,12 @@ fn each_state_has_its_loss_probability() {
     assert!((parameters.mean_loss() - (0.2 * 0.5 + 0.8 * 0.01)).abs() < 1e-12);
     let lost = share(&losses(parameters, 7, 1_000_000));
     assert!((lost / parameters.mean_loss() - 1.0).abs() < 0.1, "{lost}");
-}
-
-#[test]
-fn independent_losses_are_a_special_case() {
     // With r = 1-p the states of consecutive packets are independent.
     let lost = losses(simple(0.3, 0.7), 7, 200_000);
-    assert!((share(&lost) - 0.3).abs() < 0.01, "{}", share(&lost));
     let after: Vec<bool> = lost.windows(2).filter(|pair| pair[0]).map(|pair| pair[1]).collect();
-    assert!((share(&after) - 0.3).abs() < 0.01, "{}", share(&after));
+    for share in [share(&lost), share(&after)] {
+        assert!((share - 0.3).abs() < 0.01, "{share}");
+    }
 }
 
 #[test]
@@ -59,6 +56,5 @@ fn seed_decides_and_extremes_are_exact() {
     // The first packet is in the good state; the bad state is never left.
     let stuck = losses(simple(1.0, 0.0), 1, 1000);
     assert!(!stuck[0] && stuck[1..].iter().all(|lost| *lost));
-    let clamped = losses(simple(f64::NAN, 7.0), 1, 1000);
-    assert_eq!(share(&clamped), 0.0);
+    assert_eq!(share(&losses(simple(f64::NAN, 7.0), 1, 1000)), 0.0, "clamped");
 }

@@ -32,17 +32,10 @@ fn seconds(seconds: u64) -> Duration {
 #[test]
 fn an_unpaced_slow_start_overflows_a_shallow_queue_long_before_the_path_is_full() {
     let mut sim = simulation(&spec(1_000_000));
-    let mut before_loss = Vec::new();
-    sim.run(seconds(10), STEP, |seen, _| {
-        before_loss.push((seen.goodput.as_bits_per_sec(), seen.retransmits));
-        None
-    });
-    let first = before_loss.iter().position(|(_, retransmits)| *retransmits > 0).unwrap();
-    let best = before_loss[..first].iter().map(|(goodput, _)| *goodput).max().unwrap();
-    assert!(sim.totals().lost > 300, "{:?}", sim.totals());
+    sim.run(seconds(10), STEP, |_, _| None);
     // A window of 2 to 4 MB per 302 ms: on average far below 1 Gbit/s, although its burst has twice the rate.
     let mean = sim.totals().acknowledged * 12_000 / 10;
-    assert!(mean < 500_000_000, "{mean} bit/s; {best} bit/s before the first loss");
+    assert!(sim.totals().lost > 300 && mean < 500_000_000, "{mean} bit/s, {:?}", sim.totals());
 }
 
 #[test]

@@ -125,23 +125,17 @@ fn reads_a_sweep_in_its_order() {
     assert_eq!(seeds, [7, 7, 8, 8, 7, 7, 8, 8], "a repetition a seed");
     assert_eq!(plan[4].path.rtt, "200ms".parse().unwrap());
     assert_eq!(plan[4].path.rate, scenario.path.rate);
-}
 
-#[test]
-fn server_command_of_a_run_uses_the_common_port() {
+    // A server command without a port uses the common one.
     let text = GOOD.replace("command = \"false\"", "command = \"false\"\nfar = \"other\"");
     let server = parse(&text, &[]).unwrap().runs[1].server.clone();
     assert_eq!(server, Some(ScenarioServer { command: "other".to_owned(), port: Some(80) }));
 }
 
 #[test]
-fn a_file_of_any_name_is_a_scenario() {
-    let name = |file: &str| Scenario::parse(GOOD, Path::new(file), &[]).map(|scenario| scenario.name);
-    assert_eq!(name("dir/my test (2).toml"), Ok("my_test__2_".to_owned()));
-}
-
-#[test]
-fn files_of_executions_never_share_a_name() {
+fn files_have_valid_names_and_never_share_one() {
+    let name = Scenario::parse(GOOD, Path::new("dir/my test (2).toml"), &[]).map(|scenario| scenario.name);
+    assert_eq!(name, Ok("my_test__2_".to_owned()));
     let values = "zeta = [\"a/b\", \"a b\", \"a\", \"\"]";
     let text = SWEPT.replace("zeta = [\"25MB\", \"50MB\"]", values).replace("\"peer\"", "\"all-a\"");
     let scenario = parse(&text, &[]).unwrap();
@@ -157,10 +151,13 @@ fn selection_filters_runs_and_sets_repetitions() {
     let peers = plan(&scenario, &["peer"], Some(1)).unwrap();
     let expected = ["100ms (1)", "200ms (1)", "100ms (2)", "200ms (2)"];
     assert_eq!(peers, expected.map(|rest| format!("peer path.rtt={rest}")), "once with each seed");
-    let error = plan(&scenario, &["curl"], None).unwrap_err();
-    assert!(error.contains("--only curl: there is no such run; there are: all, peer"), "{error}");
-    let error = plan(&scenario, &[], Some(u32::MAX)).unwrap_err();
-    assert!(error.contains("and 10000 are the most"), "{error}");
+    for (only, repeat, expected) in [
+        (&["curl"][..], None, "--only curl: there is no such run; there are: all, peer"),
+        (&[], Some(u32::MAX), "and 10000 are the most"),
+    ] {
+        let error = plan(&scenario, only, repeat).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
@@ -181,9 +178,19 @@ fn set_replaces_values() {
     }
 }
 
+/// Checks the errors of `text` in which a part has been replaced.
+fn assert_refused(text: &str, cases: &[(&str, &str, &str)]) {
+    for (from, to, expected) in cases {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text, "{from}");
+        let error = parse(&changed, &[]).unwrap_err();
+        assert!(error.contains(expected), "{from} {to}: {error}");
+    }
+}
+
 #[test]
 fn errors_name_problem_and_line() {
-    for (from, to, expected) in [
+    let cases = [
         ("rtt =", "latency =", "unknown field `latency`"),
         ("\"20ms\"", "\"20\"", "line 4"),
         ("\"20ms\"", "\"20\"", "rtt: '20' is not a time"),
@@ -203,16 +210,16 @@ fn errors_name_problem_and_line() {
         ("[path]", "seeds = [-1]\n[path]", "seeds"),
         ("timeout =", "time =", "unknown field `time`"),
         ("[server]", "[table]\ncolumn = []\n[server]", "unknown field `column`"),
-    ] {
-        let error = parse(&GOOD.replace(from, to), &[]).unwrap_err();
-        assert!(error.contains(expected), "{error}");
-    }
+    ];
+    assert_refused(GOOD, &cases);
     assert_eq!(parse("[path]", &[]).unwrap_err(), "there is no [[run]]");
 }
 
 #[test]
 fn errors_name_problem_of_sweep_and_plots() {
-    for (from, to, expected) in [
+    const SWEPT_RTT: &str = "sweep = [\"path.rtt\"]";
+    const REFERENCE: &str = "reference = [\"ceiling_bps\"]";
+    let cases = [
         ("[\"25MB\", \"50MB\"]", "[]", "[sweep] zeta: the list is empty"),
         ("[\"25MB\", \"50MB\"]", "\"25MB\"", "line 13"),
         ("[\"25MB\", \"50MB\"]", "[[1]]", "expected a string, a number, or true or false"),
@@ -223,12 +230,8 @@ fn errors_name_problem_of_sweep_and_plots() {
         ("alpha = [1, 0.5, true]", "\"path.seed\" = [1]", "[sweep] path.seed and seeds both choose"),
         ("\"200ms\"", "\"200\"", "[sweep] path.rtt: '200' is not a time"),
         ("\"200ms\"", "\"2000s\"", "[path] with path.rtt = '2000s' rtt: 2000000 ms is above one minute"),
-        ("sweep = [\"path.rtt\"]", "sweep = [\"rtt\"]", "[[run]] 'peer': sweep names 'rtt', which [sweep]"),
-        (
-            "sweep = [\"path.rtt\"]",
-            "sweep = [\"alpha\", \"alpha\"]",
-            "[[run]] 'peer': sweep names 'alpha' twice",
-        ),
+        (SWEPT_RTT, "sweep = [\"rtt\"]", "[[run]] 'peer': sweep names 'rtt', which [sweep]"),
+        (SWEPT_RTT, "sweep = [\"alpha\", \"alpha\"]", "[[run]] 'peer': sweep names 'alpha' twice"),
         ("server = \"other\"", "", "[[run]] 'peer': a port needs a server command of its own"),
         ("setup = \"before\"", "sweep = [\"zeta\"]", "[sweep] alpha: it concerns no [[run]]"),
         (
@@ -238,34 +241,32 @@ fn errors_name_problem_of_sweep_and_plots() {
         ),
         ("y = [\"steady_bps\"]", "y = []", "[[plot]] 'Throughput': y is empty"),
         (
-            "reference = [\"ceiling_bps\"]",
+            REFERENCE,
             "only = { size = [1] }",
             "[[plot]] 'Throughput': only has 'size', which is neither 'run' nor in [sweep]",
         ),
         (
-            "reference = [\"ceiling_bps\"]",
+            REFERENCE,
             "published = [{ name = \"paper\", points = [[\"26MB\", 2e8]] }]",
             "[[plot]] 'Throughput': published 'paper' has a point at '26MB', which is not on the axis: 25MB, 50MB",
         ),
         (
-            "reference = [\"ceiling_bps\"]",
+            REFERENCE,
             "published = [{ name = \"paper\", points = [[\"25MB\", nan]] }]",
             "[[plot]] 'Throughput': published 'paper' has NaN at '25MB'",
         ),
-        (
-            "reference = [\"ceiling_bps\"]",
-            "published = [{ name = \"paper\", points = [[2e8]] }]",
-            "expected a tuple of size 2",
-        ),
+        (REFERENCE, "published = [{ name = \"paper\", points = [[2e8]] }]", "expected a tuple of size 2"),
         ("ceiling_bps", "wall_s", "[[plot]] 'Throughput': 'steady_bps' and 'wall_s' are of different units"),
         ("x_label", "xlabel", "unknown field `xlabel`"),
         ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),
-    ] {
-        let text = SWEPT.replace(from, to);
-        assert_ne!(text, SWEPT, "{from}");
-        let error = parse(&text, &[]).unwrap_err();
-        assert!(error.contains(expected), "{error}");
-    }
+    ];
+    assert_refused(SWEPT, &cases);
+    let many: String = (0..30).map(|n| format!("p{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")).collect();
+    let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
+    assert!(
+        parse(&text, &[]).unwrap_err().contains("and 10000 are the most"),
+        "excessive sweeps end at once"
+    );
 }
 
 #[test]
@@ -279,21 +280,17 @@ fn published_points_remain_when_the_user_sweeps_other_values() {
 }
 
 #[test]
-fn excessive_sweep_is_refused_at_once() {
-    let many: String = (0..30).map(|n| format!("p{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")).collect();
-    let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
-    assert!(parse(&text, &[]).unwrap_err().contains("and 10000 are the most"));
-}
-
-#[test]
 fn run_overrides_values_of_the_path() {
     let own = |path: &str| format!("{GOOD}path = {path}\n");
     let scenario = parse(&own(r#"{ rate = "20Mbit", loss = 0.01, seed = 9 }"#), &[]).unwrap();
-    let paths: Vec<_> =
-        scenario.plan(&Selection::default()).unwrap().into_iter().map(|one| one.path).collect();
-    assert_eq!((paths[0].loss, paths[0].seed, paths[0].rate), (0.001, 1, "1Gbit".parse().ok()));
-    assert_eq!((paths[1].loss, paths[1].seed, paths[1].rate), (0.01, 9, "20Mbit".parse().ok()));
-    assert_eq!(paths[1].rtt, paths[0].rtt, "what it does not set is the scenario's");
+    let plan = scenario.plan(&Selection::default()).unwrap();
+    for (execution, loss, seed, rate) in [(&plan[0], 0.001, 1, "1Gbit"), (&plan[1], 0.01, 9, "20Mbit")] {
+        let path = &execution.path;
+        assert_eq!(
+            (path.loss, path.seed, path.rate, path.rtt),
+            (loss, seed, rate.parse().ok(), scenario.path.rtt)
+        );
+    }
     for (path, expected) in [
         (r#"{ latency = "1ms" }"#, "unknown field `latency`"),
         (r#"{ rtt = "5" }"#, "'5' is not a time"),

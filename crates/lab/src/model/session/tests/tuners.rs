@@ -8,9 +8,9 @@ use longhaul_core::tune::fairness::jain_index;
 use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 
-use super::{FILE, TCP, fetch, mbits, path};
-use crate::model::session::{DownloadSession, Fixed, Tuner, run};
-use crate::model::tcp::Network;
+use super::{FILE, fetch, mbits, session, sessions};
+use crate::model::session::{Fixed, Tuner};
+use crate::model::tcp::tests::path;
 use crate::{PathSpec, QueueLimit};
 
 const ENDLESS: Bytes = Bytes::gib(1 << 20);
@@ -82,14 +82,8 @@ fn a_chunk_begins_with_a_burst_of_all_windows() {
 /// Returns Jain's index of four sessions that start 100 s apart, over the last 100 s of 500 s, and their total Mbit/s.
 fn four_sessions(seed: u64) -> (f64, f64) {
     let apart = Duration::from_secs(100);
-    let session = |begins| DownloadSession {
-        begins: apart * begins,
-        file: ENDLESS,
-        tuner: Box::new(auto(10, ENDLESS)),
-        reconnects: false,
-    };
-    let path = PathSpec { seed, ..path(10) };
-    let records = run(&mut Network::new(&path, TCP), (0..4).map(session).collect(), apart * 5);
+    let session = |number| session(apart * number, ENDLESS, auto(10, ENDLESS));
+    let records = sessions(&PathSpec { seed, ..path(10) }, (0..4).map(session).collect(), 500);
     let shares: Vec<f64> = records.iter().map(|own| mbits(Some(own.goodput(apart * 4, apart * 5)))).collect();
     (jain_index(&shares), shares.iter().sum())
 }
