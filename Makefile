@@ -22,10 +22,13 @@ test: ## Check everything that must pass: format, lints, dependencies, documenta
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	CARGO=$(CARGO) scripts/test.sh --workspace
 
-test-paths: build ## Run what judges rates and times on emulated paths, one test at a time (30 minutes, an idle machine)
+test-paths: build ## Run what judges rates and times on emulated paths, and every browser test (30 minutes, an idle machine)
 	scripts/setup.sh test
 	LONGHAUL_RELEASE=$(abspath $(BIN)) CARGO=$(CARGO) \
 	    scripts/test.sh --package longhaul --package longhaul-lab --test paths -- --test-threads=1
+	npm run --prefix browser build
+	LONGHAUL=$(abspath $(BIN)) npm run --prefix browser e2e:all
+	LONGHAUL=$(abspath $(BIN)) npm run --prefix dashboard e2e:all
 
 faults: ## Play 2,000 schedules of faults against get and put
 	scripts/setup.sh test
