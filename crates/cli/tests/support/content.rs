@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 /// Creates `len` pseudo-random bytes, determined by the seed.
 pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1;
@@ -15,6 +17,11 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
         word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
     }
     bytes
+}
+
+/// Returns the SHA-256 digest in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Fails unless the file at `path` equals `expected`; names the first difference.

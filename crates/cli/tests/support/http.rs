@@ -2,8 +2,35 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// Returns a response with `body`; `head` is a status, and fields on further lines.
+pub(crate) fn response(head: &str, body: &str) -> String {
+    format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Holds the threads of servers until a test opens it.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<AtomicBool>);
+
+impl Gate {
+    /// Opens the gate; returns whether it was closed.
+    pub(crate) fn open(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn wait(&self) {
+        while !self.is_open() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
 
 /// A server that handles each connection on its own thread.
 pub(crate) struct Server {
@@ -18,7 +45,7 @@ type Handler = Arc<dyn Fn(&mut Peer) + Send + Sync>;
 impl Server {
     /// Handles every connection by `play`.
     pub(crate) fn new(play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), play)
+        Self::first(usize::MAX, play)
     }
 
     /// Handles the first connection by `play`, and refuses later ones.
@@ -67,17 +94,36 @@ impl Server {
 
     /// Answers the first request of every connection with `answer`, and closes.
     pub(crate) fn answering(answer: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self::new(move |peer| {
-            if peer.read_request().is_some() {
-                peer.send(answer.as_ref());
-                peer.close();
-            }
-        })
+        Self::new(move |peer| peer.answer(&answer))
+    }
+
+    /// Redirects every request to `to`.
+    pub(crate) fn redirecting(to: &str) -> Self {
+        Self::answering(response(&format!("302 Found\r\nLocation: {to}"), ""))
     }
 
     /// Serves `file` correctly.
     pub(crate) fn of(file: File) -> Self {
         Self::new(move |peer| peer.serve(&file))
+    }
+
+    /// Serves `file` at `rate` bytes per second on each connection.
+    pub(crate) fn slow(rate: usize, file: &File) -> Self {
+        let file = file.clone();
+        Self::new(move |peer| peer.serve_at(rate, &file))
+    }
+
+    /// Sends the first `len` bytes of each body, and the rest once the gate is open.
+    pub(crate) fn held(file: &File, len: usize) -> (Self, Gate) {
+        let (file, gate) = (file.clone(), Gate::default());
+        let held = gate.clone();
+        let server = Self::new(move |peer| peer.serve_after(len, &held, &file));
+        (server, gate)
+    }
+
+    /// Never answers a request.
+    pub(crate) fn silent() -> Self {
+        Self::new(Peer::stay_silent)
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -184,6 +230,34 @@ impl Peer {
         Some(request)
     }
 
+    /// Answers one request with `answer`, and closes.
+    pub(crate) fn answer(&mut self, answer: impl AsRef<[u8]>) {
+        if self.read_request().is_some() {
+            self.send(answer);
+            self.close();
+        }
+    }
+
+    /// Answers no request until the client closes.
+    pub(crate) fn stay_silent(&mut self) {
+        while self.read_request().is_some() {}
+    }
+
+    /// Answers one request for `file` with the first `len` bytes of the body.
+    pub(crate) fn begin(&mut self, file: &File, len: usize) {
+        if let Some(request) = self.read_request() {
+            let (head, body) = file.answer(&request);
+            self.send(head);
+            self.send(&body[..len.min(body.len())]);
+        }
+    }
+
+    /// Answers one request for `file` with the first `len` bytes of the body, and closes.
+    pub(crate) fn break_off(&mut self, file: &File, len: usize) {
+        self.begin(file, len);
+        self.close();
+    }
+
     /// Sends bytes; returns whether the client accepts them.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
@@ -200,6 +274,21 @@ impl Peer {
     /// Answers requests for `file` at `rate` bytes per second until the client closes.
     pub(crate) fn serve_at(&mut self, rate: usize, file: &File) {
         self.serve_by(rate, |request| file.answer(&request));
+    }
+
+    /// Answers requests for `file` until the client closes: the first `len` bytes of each body at once, the rest once `gate` is open.
+    pub(crate) fn serve_after(&mut self, len: usize, gate: &Gate, file: &File) {
+        self.answer_all(
+            |request| file.answer(&request),
+            |peer, body| {
+                let (first, rest) = body.split_at(len.min(body.len()));
+                let sent = peer.send(first);
+                if !rest.is_empty() {
+                    gate.wait();
+                }
+                sent && peer.send(rest)
+            },
+        );
     }
 
     /// Sends the head and the body that `answer` returns for each request, the body at `rate`.

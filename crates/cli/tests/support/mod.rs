@@ -37,16 +37,16 @@ use std::fs;
 use std::path::Path;
 
 pub(crate) use agent_home::{Home, serve, text};
-pub(crate) use content::{content, partial_files, same};
+pub(crate) use content::{content, partial_files, same, sha256};
 pub(crate) use damaging::{Record, damaging};
 pub(crate) use ftp_relay::{DataAction, FtpRelay};
 pub(crate) use globus::{Globus, LoggedTransfer};
 pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
-pub(crate) use http::{File, HttpRequest, Peer, Server};
+pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, response};
 pub(crate) use iperf3::Iperf3;
 pub(crate) use listed::{ListedTarget, listing};
 pub(crate) use memory::{MEMORY, remember};
-pub(crate) use partial::{PartialFiles, partial, partial_with};
+pub(crate) use partial::{PartialFiles, has_committed, partial, partial_with};
 pub(crate) use probe::{misses, probe, report};
 pub(crate) use proftpd::Proftpd;
 pub(crate) use program::{Ended, Get, Get as Put, Running, get, longhaul, old_kernel, put};
@@ -63,6 +63,12 @@ pub(crate) use tls::certificates;
 pub(crate) use tree::{age, assert_equal, make_tree, many_files};
 pub(crate) use vsftpd::Vsftpd;
 pub(crate) use writable::Writable;
+
+/// Runs `test` for each case, all at the same time.
+pub(crate) fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    let test = &test;
+    std::thread::scope(|threads| cases.into_iter().for_each(|case| drop(threads.spawn(move || test(case)))));
+}
 
 /// Returns the names below a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{File, Get, Server, get, partial_files};
+use super::{File, Get, Server, get};
 
 /// The exact files of an interrupted transfer of `f`.
 #[derive(PartialEq)]
@@ -21,18 +21,23 @@ impl PartialFiles {
     /// Fails unless the files are unchanged, and the final name does not exist.
     #[track_caller]
     pub(crate) fn is_kept(&self, run: &Get) {
-        assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+        run.is_resumable();
         let now = Self::of(run);
         assert!(now.part == self.part, "the partial file has changed");
         assert!(now.journal == self.journal, "{}", String::from_utf8_lossy(&now.journal));
-        assert!(!run.path("f").exists());
     }
 
-    /// Copies the files to another run's directory.
-    pub(crate) fn put_into(&self, run: &Get) {
-        fs::write(run.path("f.longhaul-part"), &self.part).unwrap();
-        fs::write(run.path("f.longhaul-journal"), &self.journal).unwrap();
+    /// Creates a run in a directory with the files.
+    pub(crate) fn run(&self) -> Get {
+        get().file("f.longhaul-part", &self.part).file("f.longhaul-journal", &self.journal)
     }
+}
+
+/// Returns whether the journal in the directory of `run` lists committed bytes.
+pub(crate) fn has_committed(run: &Get) -> bool {
+    let journal = fs::read(run.path("f.longhaul-journal")).ok();
+    let journal = journal.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
+    journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
 
 /// Fetches the first third of `file` to `f`, and keeps it with its journal; the server still truncates.
@@ -43,15 +48,8 @@ pub(crate) fn partial(file: &File) -> (Get, Server) {
 /// Like [`partial`], with additional arguments.
 pub(crate) fn partial_with(args: &[&str], file: &File) -> (Get, Server) {
     let served = file.clone();
-    let server = Server::new(move |peer| {
-        let Some(request) = peer.read_request() else { return };
-        let (head, body) = served.answer(&request);
-        peer.send(head);
-        peer.send(&body[..body.len() / 3]);
-        peer.close();
-    });
+    let server = Server::new(move |peer| peer.break_off(&served, served.bytes.len() / 3));
     let run = get().args(args).args(["--retries", "0", "-o", "f", &server.url("/f")]);
-    run.run().fails(75, &["closed the connection early"]);
-    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    run.fails_resumably(75, &["closed the connection early"]);
     (run, server)
 }

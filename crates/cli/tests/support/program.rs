@@ -1,16 +1,17 @@
 //! `longhaul get` as a child process with a timeout.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::skip::skip;
+use super::{partial_files, same, skip::skip};
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
@@ -62,6 +63,13 @@ impl Get {
         self
     }
 
+    /// Writes a file, and its directory, into the working directory.
+    pub(crate) fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
+        std::fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        std::fs::write(self.path(name), bytes).unwrap();
+        self
+    }
+
     /// Runs the program through another one, with the program's command line as its last arguments.
     pub(crate) fn through(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|w| (*w).to_owned()).collect();
@@ -97,6 +105,44 @@ impl Get {
     pub(crate) fn run(&self) -> Ended {
         self.start().end()
     }
+
+    /// Runs; fails unless the run succeeds, and leaves `f` with `bytes` and no partial files.
+    #[track_caller]
+    pub(crate) fn fetches(&self, bytes: &[u8]) -> Ended {
+        let ended = self.run().ok();
+        self.fetched(bytes);
+        ended
+    }
+
+    /// Fails unless `f` has these bytes, and there are no partial files.
+    #[track_caller]
+    pub(crate) fn fetched(&self, bytes: &[u8]) {
+        same(self.path("f"), bytes);
+        assert_eq!(partial_files(self.dir()), [""; 0]);
+    }
+
+    /// Runs; fails unless the run ends as [`Ended::fails`] says, and leaves neither `f` nor partial files.
+    #[track_caller]
+    pub(crate) fn fails_without_files(&self, code: i32, words: &[&str]) -> Ended {
+        let ended = self.run().fails(code, words);
+        assert!(!self.path("f").exists() && partial_files(self.dir()).is_empty(), "{ended:?}");
+        ended
+    }
+
+    /// Runs; fails unless the run ends as [`Ended::fails`] says, and leaves the partial files of `f`.
+    #[track_caller]
+    pub(crate) fn fails_resumably(&self, code: i32, words: &[&str]) -> Ended {
+        let ended = self.run().fails(code, words);
+        self.is_resumable();
+        ended
+    }
+
+    /// Fails unless the partial files of `f` exist, and `f` does not.
+    #[track_caller]
+    pub(crate) fn is_resumable(&self) {
+        assert!(!self.path("f").exists());
+        assert_eq!(partial_files(self.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    }
 }
 
 /// Returns a wrapper that runs a command without cachestat(2), like an older kernel.
@@ -113,15 +159,47 @@ pub(crate) fn old_kernel() -> Option<String> {
 pub(crate) struct Running {
     child: Child,
     started: Instant,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Output,
+    stderr: Output,
+}
+
+/// A stream of output, which a thread collects.
+struct Output {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Output {
+    fn of(from: Option<impl Read + Send + 'static>) -> Self {
+        let text = Arc::<Mutex<Vec<u8>>>::default();
+        let all = text.clone();
+        let reader = from.map(|mut from| {
+            std::thread::spawn(move || {
+                let mut piece = [0; 4096];
+                while let Ok(len @ 1..) = from.read(&mut piece) {
+                    all.lock().unwrap().extend_from_slice(&piece[..len]);
+                }
+            })
+        });
+        Self { text, reader }
+    }
+
+    /// Returns the text so far.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
+    }
+
+    /// Returns the text once the stream is closed.
+    fn whole(&mut self) -> String {
+        let _ = self.reader.take().map(JoinHandle::join);
+        self.text()
+    }
 }
 
 impl Running {
     pub(crate) fn new(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
-        let stdout = child.stdout.take().map(collect);
-        let stderr = child.stderr.take().map(collect);
+        let (stdout, stderr) = (Output::of(child.stdout.take()), Output::of(child.stderr.take()));
         Self { child, started: Instant::now(), stdout, stderr }
     }
 
@@ -158,19 +236,43 @@ impl Running {
         }
     }
 
+    /// Writes to the program's stdin, which stays open.
+    pub(crate) fn type_keys(&mut self, keys: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the program has opened `path`.
+    pub(crate) fn until_open(&mut self, path: &Path) {
+        let files = format!("/proc/{}/fd", self.child.id());
+        // A file may be closed during the listing.
+        let is_path = |file: std::io::Result<std::fs::DirEntry>| {
+            file.and_then(|file| std::fs::read_link(file.path())).is_ok_and(|open| open == path)
+        };
+        self.until("it opened the file", || std::fs::read_dir(&files).unwrap().any(is_path));
+    }
+
+    /// Waits until the program has printed `text`.
+    pub(crate) fn until_printed(&mut self, text: &str) {
+        let deadline = Instant::now() + AGE;
+        while !self.stdout.text().contains(text) && !self.stderr.text().contains(text) {
+            assert!(Instant::now() < deadline, "no '{text}' in {}{}", self.stdout.text(), self.stderr.text());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         while !self.has_ended() {
             if self.started.elapsed() > AGE {
                 let _ = self.child.kill();
-                panic!("hangs; stderr: {}", self.stderr.take().map_or_else(String::new, text));
+                panic!("hangs: {}{}", self.stderr.whole(), self.stdout.whole());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ended {
             status: self.child.wait().unwrap(),
-            stdout: self.stdout.take().map_or_else(String::new, text),
-            stderr: self.stderr.take().map_or_else(String::new, text),
+            stdout: self.stdout.whole(),
+            stderr: self.stderr.whole(),
             time: self.started.elapsed(),
         }
     }
@@ -181,18 +283,6 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
-}
-
-fn text(reader: JoinHandle<String>) -> String {
-    reader.join().unwrap_or_default()
 }
 
 /// The end of a run.
@@ -223,6 +313,13 @@ impl Ended {
         self
     }
 
+    /// Fails unless the command line was refused with a text that contains `word`.
+    #[track_caller]
+    pub(crate) fn is_misused(&self, word: &str) {
+        assert_eq!(self.status.code(), Some(64), "{self:?}");
+        assert!(self.stderr.contains(word), "'{word}' is missing: {self:?}");
+    }
+
     /// Returns the last error on stderr, which the results of other files may follow.
     #[track_caller]
     pub(crate) fn error(&self) -> &str {
@@ -235,6 +332,18 @@ impl Ended {
     pub(crate) fn json(&self) -> Vec<serde_json::Value> {
         let lines = self.stdout.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Returns the lines of `--json` of one event.
+    #[track_caller]
+    pub(crate) fn events(&self, event: &str) -> Vec<serde_json::Value> {
+        self.json().into_iter().filter(|line| line["event"] == event).collect()
+    }
+
+    /// Returns the messages of the warnings of `--json`, one per line.
+    #[track_caller]
+    pub(crate) fn warnings(&self) -> String {
+        self.events("warning").iter().map(|line| format!("{}\n", line["message"].as_str().unwrap())).collect()
     }
 
     /// Returns the last line of `--json`.

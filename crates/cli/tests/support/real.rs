@@ -1,22 +1,22 @@
 //! Real servers as child processes: nginx, Apache, and `longhaul serve`; each serves `files/` by HTTP and HTTPS.
 
+use std::any::Any;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::skip::skip;
+use super::running::Running;
+use super::server_process::{ServerProcess, free_port, installed, write_old};
 use super::tls::{Certificates, certificates};
 
 /// A server that runs until it is dropped.
 pub(crate) struct Site {
-    child: Child,
+    /// Stopped on drop.
+    _server: Box<dyn Any + Send + Sync>,
     dir: TempDir,
     port: u16,
     tls_port: u16,
@@ -24,17 +24,13 @@ pub(crate) struct Site {
 
 impl Site {
     /// Starts `command` and waits until both ports accept connections.
-    fn start(mut command: Command, dir: TempDir, port: u16, tls_port: u16) -> Self {
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let site = Self { child, dir, port, tls_port };
-        let deadline = Instant::now() + Duration::from_secs(15);
-        while TcpStream::connect(("127.0.0.1", port)).is_err()
-            || TcpStream::connect(("127.0.0.1", tls_port)).is_err()
-        {
-            assert!(Instant::now() < deadline, "{command:?} does not start");
-            std::thread::sleep(Duration::from_millis(20));
+    fn start(mut command: Command, dir: TempDir, [port, tls_port]: [u16; 2]) -> Self {
+        command.stderr(Stdio::null());
+        let server = Box::new(ServerProcess::listening(command, tls_port));
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::yield_now();
         }
-        site
+        Self { _server: server, dir, port, tls_port }
     }
 
     /// Returns the path of `name`; files below `dav/` are writable by PUT.
@@ -59,20 +55,11 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        // Apache and nginx end their children on SIGTERM.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let _ = self.child.wait();
-    }
-}
-
 /// Creates a directory with `files/` and certificates, readable by servers that drop root.
 fn site_dir() -> (TempDir, Certificates) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let dir = super::site_dir();
     // Servers that drop root also write here.
-    for name in ["files", "files/dav", "files/dav/private", "files/guarded", "files/tree", "locks"] {
+    for name in ["files/dav", "files/dav/private", "files/guarded", "files/tree", "locks"] {
         let path = dir.path().join(name);
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
@@ -83,33 +70,14 @@ fn site_dir() -> (TempDir, Certificates) {
     (dir, certificates)
 }
 
-/// Writes a file with a modification time one hour ago: servers send no strong validator for a recent one.
-fn write_old(path: &Path, bytes: &[u8]) {
-    fs::write(path, bytes).unwrap();
-    let file = fs::File::options().write(true).open(path).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn program(paths: &[&'static str]) -> Option<&'static str> {
-    let found = paths.iter().find(|path| Path::new(path).exists()).copied();
-    if found.is_none() {
-        skip(&format!("{} is not installed", paths[0]));
-    }
-    found
-}
-
 /// nginx.
 pub(crate) struct Nginx;
 
 impl Nginx {
     pub(crate) fn start() -> Option<Site> {
-        let program = program(&["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"])?;
+        let program = installed(&["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"])?;
         let (dir, certificates) = site_dir();
-        let (port, tls_port) = (free_port(), free_port());
+        let ports @ [port, tls_port] = [free_port(), free_port()];
         let root = dir.path().display();
         let config = format!(
             "daemon off; master_process off; pid {root}/pid; error_log {root}/error.log;
@@ -143,7 +111,7 @@ http {{
         fs::write(&path, config).unwrap();
         let mut command = Command::new(program);
         command.arg("-p").arg(dir.path()).arg("-c").arg(path);
-        Some(Site::start(command, dir, port, tls_port))
+        Some(Site::start(command, dir, ports))
     }
 }
 
@@ -152,27 +120,15 @@ pub(crate) struct Apache;
 
 impl Apache {
     pub(crate) fn start() -> Option<Site> {
-        let program = program(&["/usr/sbin/apache2"])?;
+        let program = installed(&["/usr/sbin/apache2"])?;
         let (dir, certificates) = site_dir();
-        let (port, tls_port) = (free_port(), free_port());
+        let ports @ [port, tls_port] = [free_port(), free_port()];
         let root = dir.path().display();
-        let modules: String = [
-            "mpm_event",
-            "authz_core",
-            "autoindex",
-            "ssl",
-            "mime",
-            "dir",
-            "dav",
-            "dav_fs",
-            "auth_basic",
-            "authn_core",
-            "authn_file",
-            "authz_user",
-        ]
-        .iter()
-        .map(|m| format!("LoadModule {m}_module /usr/lib/apache2/modules/mod_{m}.so\n"))
-        .collect();
+        let modules: String = "mpm_event authz_core autoindex ssl mime dir dav dav_fs auth_basic authn_core \
+                               authn_file authz_user"
+            .split(' ')
+            .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
+            .collect();
         let config = format!(
             "{modules}ServerRoot {root}
 ServerName localhost
@@ -226,62 +182,32 @@ DavLockDB {root}/locks/db
         fs::write(&path, config).unwrap();
         let mut command = Command::new(program);
         command.arg("-f").arg(path).arg("-DFOREGROUND");
-        Some(Site::start(command, dir, port, tls_port))
+        Some(Site::start(command, dir, ports))
     }
 }
 
 /// `longhaul serve`: one process for HTTP and one for HTTPS.
-pub(crate) struct Serve {
-    plain: Child,
-    tls: Child,
-    dir: TempDir,
-    urls: [String; 2],
-}
+pub(crate) struct Serve;
 
 impl Serve {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start() -> Site {
         let (dir, certificates) = site_dir();
-        let run = |tls: bool| {
+        let serve = || {
             let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
             command.arg("serve").arg(dir.path().join("files")).args(["--listen", "127.0.0.1:0"]);
-            if tls {
-                command.arg("--tls-cert").arg(&certificates.server).arg("--tls-key").arg(&certificates.key);
-            }
-            let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-            let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-            let line = log.find(|line| line.starts_with("serving ")).unwrap();
-            // Drains the log: a full pipe would block the server.
-            std::thread::spawn(move || log.for_each(drop));
-            let address = line.split("://127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().to_owned();
-            (child, address)
+            command.stdin(Stdio::null());
+            command
         };
-        let ((plain, port), (tls, tls_port)) = (run(false), run(true));
-        let urls = [format!("http://127.0.0.1:{port}"), format!("https://localhost:{tls_port}")];
-        Self { plain, tls, dir, urls }
-    }
-
-    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        write_old(&self.dir.path().join("files").join(name), bytes);
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.urls[0])
-    }
-
-    pub(crate) fn tls_url(&self, path: &str) -> String {
-        format!("{}{path}", self.urls[1])
-    }
-
-    pub(crate) fn ca(&self) -> PathBuf {
-        self.dir.path().join("ca.pem")
-    }
-}
-
-impl Drop for Serve {
-    fn drop(&mut self) {
-        for child in [&mut self.plain, &mut self.tls] {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let mut encrypted = serve();
+        encrypted.arg("--tls-cert").arg(&certificates.server).arg("--tls-key").arg(&certificates.key);
+        let servers = [serve(), encrypted].map(|mut command| {
+            let (mut server, address) = Running::server(&mut command);
+            // Drains the log: a full pipe would block the server.
+            let mut log = server.0.stderr.take().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+            (server, address.rsplit(':').next().unwrap().parse().unwrap())
+        });
+        let [port, tls_port] = [servers[0].1, servers[1].1];
+        Site { _server: Box::new(servers), dir, port, tls_port }
     }
 }

@@ -176,8 +176,9 @@ impl<'a> StreamSet<'a> {
     /// Removes a stream that the server refused while serving others, and records the refusal for
     /// the control of the number of streams; `None` if the stream must continue.
     ///
-    /// Other connected streams count as served. If this stream was accepted and then left waiting,
-    /// only streams with a response count.
+    /// Other streams count as served: one that connects now and is refused records a refusal of
+    /// its own. If this stream was accepted and then left waiting, only streams with a response
+    /// count.
     fn leave_refused(&self, stream: WorkerId, cause: Cause, wait: Option<Duration>) -> Option<Refusal> {
         let others = |s: &Arc<StreamHandle>| s.id != stream && !s.is_draining();
         let mut staying = self.streams();
@@ -187,8 +188,8 @@ impl<'a> StreamSet<'a> {
         }
         self.progress().set_wanted(staying.len());
         let is_served = |s: &Arc<StreamHandle>| {
-            let status = self.transfer.schedule.with(|schedule, _| schedule.status(s.id));
-            if cause == Cause::Interrupted { status.answered } else { status.connected }
+            let answered = || self.transfer.schedule.with(|schedule, _| schedule.status(s.id)).answered;
+            cause != Cause::Interrupted || answered()
         };
         let open = staying.iter().filter(|s| is_served(s)).count().max(1);
         let mut last = lock(&self.refusal);

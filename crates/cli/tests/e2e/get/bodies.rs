@@ -1,8 +1,11 @@
 //! Bodies: truncated, slow, too long, of unknown length.
 
-use std::time::Duration;
+use crate::support::{File, Get, Server, content, get};
 
-use crate::support::{File, Server, content, get, partial_files, same};
+/// A fetch to `f`.
+fn to_f(server: &Server, args: &[&str]) -> Get {
+    get().args(args).args(["-o", "f", &server.url("/f")])
+}
 
 #[test]
 fn small_files() {
@@ -12,11 +15,9 @@ fn small_files() {
         for writer in ["auto", "direct", "mmap", "buffered"] {
             for streams in ["1", "8"] {
                 let run = get().args(["--writer", writer, "--streams", streams, "--json", &server.url("/f")]);
-                let ended = run.run().ok();
+                let ended = run.fetches(&file.bytes);
                 assert_eq!(ended.done()["bytes"], size, "{ended:?}");
                 assert!(!ended.stdout.contains("no ranges"), "{ended:?}");
-                same(run.path("f"), &file.bytes);
-                assert_eq!(partial_files(run.dir()), [""; 0]);
             }
         }
     }
@@ -24,34 +25,18 @@ fn small_files() {
 
 /// Closes the first `times` connections after `cut` bytes of a body.
 fn closing(file: File, cut: usize, times: usize) -> Server {
-    Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let (head, body) = file.answer(&request);
-            peer.send(head);
-            if peer.number < times && body.len() > cut {
-                peer.send(&body[..cut]);
-                return peer.close();
-            }
-            peer.send(body);
-        }
-    })
+    Server::new(move |peer| if peer.number < times { peer.break_off(&file, cut) } else { peer.serve(&file) })
 }
 
 #[test]
 fn single_early_close_is_resumed() {
     let file = File::new(content(3_000_000, 2));
     for (etag, streams) in [(Some("\"v1\""), "1"), (Some("\"v1\""), "4"), (None, "1")] {
-        let file = File { etag, ..file.clone() };
-        let server = closing(file.clone(), 1_000_001, 1);
-        let run = get().args(["--streams", streams, "--json", &server.url("/f")]);
-        let ended = run.run().ok();
-        assert!(ended.stdout.contains("\"event\":\"retrying\""), "{ended:?}");
-        same(run.path("f"), &file.bytes);
-        assert!(
-            server.requests()[1..].iter().all(|request| request.field("if-range") == etag),
-            "{:?}",
-            server.requests()
-        );
+        let server = closing(File { etag, ..file.clone() }, 1_000_001, 1);
+        let ended = to_f(&server, &["--streams", streams, "--json"]).fetches(&file.bytes);
+        assert!(!ended.events("retrying").is_empty(), "{ended:?}");
+        let asks = server.requests();
+        assert!(asks[1..].iter().all(|request| request.field("if-range") == etag), "{asks:?}");
     }
 }
 
@@ -59,41 +44,28 @@ fn single_early_close_is_resumed() {
 fn repeated_early_close_is_a_resumable_error() {
     let file = File::new(content(3_000_000, 3));
     let server = closing(file.clone(), 100, usize::MAX);
-    let run = get().args(["--retries", "2", "-o", "f", &server.url("/f")]);
-    run.run().fails(75, &[&server.url("/f"), "closed the connection early, after 100 of"]);
-    assert!(!run.path("f").exists());
-    assert_eq!(partial_files(run.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
+    let run = to_f(&server, &["--retries", "2"]);
+    run.fails_resumably(75, &[&server.url("/f"), "closed the connection early, after 100 of"]);
     server.mend(file.clone());
-    let run = run.again(["--json", "-o", "f", &server.url("/f")]);
-    assert_eq!(run.run().ok().done()["resumed"], 300);
-    same(run.path("f"), &file.bytes);
+    assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], 300);
 }
 
 #[test]
 fn closed_early_without_ranges_starts_over() {
     let file = File { ranges: false, ..File::new(content(3_000_000, 4)) };
-    let server = closing(file.clone(), 1_000_001, 1);
-    let run = get().args(["--json", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
-    // If every attempt fails, no unusable data is kept.
+    to_f(&closing(file.clone(), 1_000_001, 1), &[]).fetches(&file.bytes);
     let server = closing(file, 100_001, usize::MAX);
-    let run = get().args(["--retries", "2", &server.url("/f")]);
-    let ended = run.run().fails(75, &[&server.url("/f"), "closed the connection early"]);
-    assert!(ended.time < Duration::from_secs(10));
+    let run = to_f(&server, &["--retries", "2"]);
+    run.run().fails(75, &[&server.url("/f"), "closed the connection early"]);
     assert!(!run.path("f").exists());
 }
 
 #[test]
 fn a_length_that_is_too_short_or_too_long() {
     let short = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello, and more");
-    let run = get().args(["-o", "f", &short.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), b"hello");
+    to_f(&short, &[]).fetches(b"hello");
     let long = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello");
-    let run = get().args(["--retries", "1", "-o", "f", &long.url("/f")]);
-    run.run().fails(75, &[&long.url("/f"), "after 5 of 50 bytes"]);
-    assert!(!run.path("f").exists());
+    to_f(&long, &["--retries", "1"]).fails_without_files(75, &[&long.url("/f"), "after 5 of 50 bytes"]);
     // With ranges, the second response reveals the file's real size.
     let real = File::new(content(1000, 5));
     let long = Server::new(move |peer| {
@@ -106,7 +78,7 @@ fn a_length_that_is_too_short_or_too_long() {
             }
         }
     });
-    let run = get().args(["-o", "f", &long.url("/f")]);
+    let run = to_f(&long, &[]);
     run.run().fails(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
     assert!(!run.path("f").exists());
 }
@@ -116,43 +88,26 @@ fn one_byte_per_second_is_a_stall() {
     let file = File::new(content(100_000, 6));
     let served = file.clone();
     let server = Server::new(move |peer| {
-        if peer.number > 0 {
-            return peer.serve(&served);
-        }
-        let Some(request) = peer.read_request() else { return };
-        let (head, body) = served.answer(&request);
-        peer.send(head);
-        peer.trickle(body, 50);
+        let rate = if peer.number > 0 { usize::MAX } else { 50 };
+        peer.serve_at(rate, &served);
     });
-    let run = get().args(["--stall-timeout", "1s", "--json", &server.url("/f")]);
-    let ended = run.run().ok();
+    let ended = to_f(&server, &["--stall-timeout", "1s", "--json"]).fetches(&file.bytes);
     assert!(ended.stdout.contains("taken for dead"), "{ended:?}");
-    same(run.path("f"), &file.bytes);
-    let slow = Server::new(move |peer| {
-        peer.read_request();
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
-        peer.trickle(&[b'x'; 1000], 10);
-    });
-    let run = get().args(["--stall-timeout", "1s", "--retries", "0", "-o", "f", &slow.url("/f")]);
-    run.run().fails(75, &[&slow.url("/f"), "taken for dead"]);
-    assert!(!run.path("f").exists());
+    let slow = Server::slow(10, &File { etag: None, ..File::new(content(1000, 6)) });
+    to_f(&slow, &["--stall-timeout", "1s", "--retries", "0"])
+        .fails_without_files(75, &[&slow.url("/f"), "taken for dead"]);
 }
 
 #[test]
 fn unknown_length_until_the_connection_closes() {
     let bytes = content(700_000, 7);
-    let mut answer = b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\n\r\n".to_vec();
-    answer.extend_from_slice(&bytes);
-    let server = Server::answering(answer);
+    let server = Server::answering([b"HTTP/1.1 200 OK\r\nETag: \"a\"\r\n\r\n", &bytes[..]].concat());
     for writer in ["auto", "direct", "buffered"] {
-        let run = get().args(["--streams", "4", "--writer", writer, "--json", &server.url("/f")]);
-        let ended = run.run().ok();
+        let ended = to_f(&server, &["--streams", "4", "--writer", writer, "--json"]).fetches(&bytes);
         assert_eq!(ended.done()["bytes"], 700_000);
-        same(run.path("f"), &bytes);
     }
-    let run = get().args(["--writer", "mmap", "-o", "f", &server.url("/f")]);
-    run.run().fails(73, &["f.longhaul-part", "mmap", "--writer auto"]);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
+    let run = to_f(&server, &["--writer", "mmap"]);
+    run.fails_without_files(73, &["f.longhaul-part", "mmap", "--writer auto"]);
 }
 
 fn chunked(bytes: &[u8], size: usize) -> Vec<u8> {
@@ -167,47 +122,20 @@ fn chunked(bytes: &[u8], size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn chunked_whole() {
-    let bytes = content(700_000, 8);
-    for size in [999, 65_536, 700_000] {
-        let server = Server::answering(chunked(&bytes, size));
-        let run = get().args(["--streams", "2", &server.url("/f")]);
-        run.run().ok();
-        same(run.path("f"), &bytes);
-    }
-}
-
-#[test]
 fn truncated_chunked_body_is_never_complete() {
     let bytes = content(300_000, 9);
+    for size in [999, 65_536, 300_000] {
+        to_f(&Server::answering(chunked(&bytes, size)), &["--streams", "2"]).fetches(&bytes);
+    }
     let whole = chunked(&bytes, 100_000);
     for cut in [50, 5_000, 100_000, whole.len() - 20, whole.len() - 2] {
+        // Unknown length: nothing that could be resumed.
         let server = Server::answering(whole[..cut].to_vec());
-        let run = get().args(["--retries", "1", "-o", "f", &server.url("/f")]);
-        let ended = run.run();
-        assert_eq!(ended.status.code(), Some(75), "{cut}: {ended:?}");
-        assert!(ended.error().contains(&server.url("/f")) && !run.path("f").exists(), "{ended:?}");
-        assert_eq!(partial_files(run.dir()), [""; 0], "unknown length: nothing that could be resumed");
+        to_f(&server, &["--retries", "0"]).fails_without_files(75, &[&server.url("/f")]);
     }
     // Truncated once, then complete: fetched again from the start, as the server has no ranges.
-    let (cut, all) = (whole[..150_000].to_vec(), whole.clone());
     let server = Server::new(move |peer| {
-        peer.read_request();
-        peer.send(if peer.number == 0 { &cut } else { &all });
-        peer.close();
+        peer.answer(if peer.number == 0 { &whole[..150_000] } else { &whole });
     });
-    let run = get().args(["-o", "f", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &bytes);
-}
-
-#[test]
-fn chunks_that_break_the_coding() {
-    for body in ["zz\r\nhello\r\n", "5\r\nhelloXX", "ffffffffffffffffff\r\n", "5\r\nhello\r\n-1\r\n"] {
-        let server =
-            Server::answering(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"));
-        let run = get().args(["--retries", "0", "-o", "f", &server.url("/f")]);
-        run.run().fails(76, &[&server.url("/f"), "chunked"]);
-        assert!(!run.path("f").exists() && partial_files(run.dir()).is_empty());
-    }
+    to_f(&server, &[]).fetches(&bytes);
 }

@@ -1,54 +1,79 @@
 //! Connection options shared with curl: proxies, addresses, names.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::get::environment::private;
-use crate::support::{File, Peer, Serve, Server, content, get, same};
+use crate::support::{Ended, File, Peer, Serve, Server, content, get};
 
-/// Connects a SOCKS 5 client to `port`, and copies in both directions.
-fn relay(peer: &mut Peer, port: u16) {
-    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
-    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
-    let _ = std::io::copy(&mut &server, &mut peer.stream);
-}
-
-/// A SOCKS 5 proxy that reaches only `port` of 127.0.0.1, by address.
-fn socks_of_addresses(peer: &mut Peer, port: u16) {
-    let mut read = |n: usize| {
-        let mut bytes = vec![0; n];
-        peer.stream.read_exact(&mut bytes).map(|()| bytes)
-    };
-    if read(3).is_err() {
+/// A SOCKS 5 proxy that connects to `port` of 127.0.0.1 if it is requested by one of `destinations`; it requires the login ann:secret if
+/// the client has one.
+fn socks(peer: &mut Peer, port: u16, destinations: &[&[u8]]) {
+    let mut greeting = [0; 3];
+    if peer.stream.read_exact(&mut greeting).is_err() {
         return;
     }
-    peer.stream.write_all(&[5, 0]).unwrap();
-    let mut request = [0; 10];
-    peer.stream.read_exact(&mut request).unwrap();
-    assert_eq!(request[..4], [5, 1, 0, 1]);
-    if request[4..8] != [127, 0, 0, 1] {
+    let method = if greeting[1] == 2 { 2 } else { 0 };
+    peer.stream.write_all(&[5, method]).unwrap();
+    if method == 2 {
+        // The second method, and the login.
+        let mut login = [0; 13];
+        peer.stream.read_exact(&mut login).unwrap();
+        assert_eq!(&login, b"\x02\x01\x03ann\x06secret");
+        peer.stream.write_all(&[1, 0]).unwrap();
+    }
+    let mut request = [0; 64];
+    let len = peer.stream.read(&mut request).unwrap();
+    // The destination is followed by a port of two bytes.
+    if !destinations.contains(&&request[..len - 2]) {
         // The host is unreachable.
         peer.stream.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         return;
     }
-    relay(peer, port);
+    peer.stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    tunnel(peer, port);
+}
+
+/// Copies between a client and `port` in both directions.
+pub(crate) fn tunnel(peer: &mut Peer, port: u16) {
+    let server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || std::io::copy(&mut up, &mut down));
+    let _ = std::io::copy(&mut &server, &mut peer.stream);
 }
 
 #[test]
 fn socks_proxy_tries_each_address_of_the_server() {
     let server = Server::of(File::new(content(100_000, 66)));
     let port = server.address.port();
-    let proxy = Server::new(move |peer| socks_of_addresses(peer, port));
-    let rule = format!("far.test:{port}:192.0.2.1,127.0.0.1");
-    let url = format!("http://far.test:{port}/f");
-    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &rule, &url]);
-    run.run().ok();
-    let none = format!("far.test:{port}:192.0.2.1,192.0.2.2");
-    let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &none, &url]);
-    run.args(["--retries", "0"]).run().fails(69, &["the proxy of"]);
+    let proxy = Server::new(move |peer| socks(peer, port, &[&[5, 1, 0, 1, 127, 0, 0, 1]]));
+    let run = |addresses: &str| {
+        let rule = format!("far.test:{port}:{addresses}");
+        let run = get().args(["-x", &format!("socks5://{}", proxy.address), "--resolve", &rule]);
+        run.args(["--retries", "0", &format!("http://far.test:{port}/f")]).run()
+    };
+    run("192.0.2.1,127.0.0.1").ok();
+    run("192.0.2.1,192.0.2.2").fails(69, &["the proxy of"]);
+}
+
+#[test]
+fn socks_proxy_looks_up_the_name() {
+    let file = File::new(content(3 << 20, 60));
+    let server = Server::of(file.clone());
+    let port = server.address.port();
+    let proxy = Server::new(move |peer| socks(peer, port, &[b"\x05\x01\x00\x03\x0bfar.invalid"]));
+    let url = format!("socks5h://ann:secret@{}", proxy.address);
+    get().args(["--proxy", &url, "--streams", "2", "http://far.invalid/f"]).fetches(&file.bytes);
+    assert_eq!(server.requests()[0].target, "/f");
+    assert_eq!(server.requests()[0].field("host"), Some("far.invalid"));
+    // The proxy can also be set in the environment.
+    get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
+    // Not a SOCKS server.
+    let other = Server::new(|peer| {
+        peer.send("HTTP/1.1 400 No\r\n\r\n");
+    });
+    let run = get().args(["-x", &format!("socks5://{}", other.address), "http://127.0.0.1:1/f"]);
+    run.run().fails(76, &["the proxy of", "not SOCKS 5"]);
 }
 
 #[test]
@@ -62,47 +87,6 @@ fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
     let run = get().env("ALL_PROXY", "http://127.0.0.1:1");
     let ended = run.args(["--retries", "0", "ftp://127.0.0.1:1/f"]).run().fails(69, &["cannot connect"]);
     assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
-}
-
-/// A SOCKS 5 proxy that accepts the login ann:secret, and connects to `port` for any name.
-fn socks(peer: &mut Peer, port: u16) {
-    let mut read = |n: usize| {
-        let mut bytes = vec![0; n];
-        peer.stream.read_exact(&mut bytes).map(|()| bytes)
-    };
-    let Ok(greeting) = read(4) else { return };
-    assert_eq!(greeting, [5, 2, 0, 2]);
-    peer.stream.write_all(&[5, 2]).unwrap();
-    let mut login = [0; 12];
-    peer.stream.read_exact(&mut login).unwrap();
-    assert_eq!(&login, b"\x01\x03ann\x06secret");
-    peer.stream.write_all(&[1, 0]).unwrap();
-    let mut request = [0; 18];
-    peer.stream.read_exact(&mut request).unwrap();
-    assert_eq!(&request[..16], b"\x05\x01\x00\x03\x0bfar.invalid");
-    relay(peer, port);
-}
-
-#[test]
-fn socks_proxy_looks_up_the_name() {
-    let file = File::new(content(3 << 20, 60));
-    let server = Server::of(file.clone());
-    let port = server.address.port();
-    let proxy = Server::new(move |peer| socks(peer, port));
-    let url = format!("socks5h://ann:secret@{}", proxy.address);
-    let run = get().args(["--proxy", &url, "--streams", "2", "http://far.invalid/f"]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
-    assert_eq!(server.requests()[0].target, "/f");
-    assert_eq!(server.requests()[0].field("host"), Some("far.invalid"));
-    // The proxy can also be set in the environment.
-    get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
-    // Not a SOCKS server.
-    let other = Server::new(|peer| {
-        peer.send("HTTP/1.1 400 No\r\n\r\n");
-    });
-    let run = get().args(["-x", &format!("socks5://{}", other.address), "http://127.0.0.1:1/f"]);
-    run.run().fails(76, &["the proxy of", "not SOCKS 5"]);
 }
 
 #[test]
@@ -130,7 +114,7 @@ fn host_has_the_address_that_is_given() {
     get().args(["--resolve", &rule.replace("invalid:", "invalid.:"), &url]).run().ok();
     get().args(["--resolve", &rule, &url.replace("invalid:", "invalid.:")]).run().ok();
     get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
-    get().args(["--resolve", "far.invalid", &url]).run().status.code().filter(|code| *code == 64).unwrap();
+    get().args(["--resolve", "far.invalid", &url]).run().is_misused("--resolve");
 }
 
 #[test]
@@ -138,10 +122,8 @@ fn insecure_trusts_anyone_with_a_warning_and_pins_still_count() {
     let site = Serve::start();
     let bytes = content(100_000, 63);
     site.file("f", &bytes);
-    let run = get().args(["-k", &site.tls_url("/f")]);
-    let ended = run.run().ok();
+    let ended = get().args(["-k", &site.tls_url("/f")]).fetches(&bytes);
     assert!(ended.stderr.contains("--insecure"), "{ended:?}");
-    same(run.path("f"), &bytes);
     let pin = "0".repeat(64);
     get().args(["-k", "--pin", &pin, &site.tls_url("/f")]).run().fails(76, &["--pin"]);
 }
@@ -154,27 +136,18 @@ fn user_agent_and_referer_are_sent() {
     assert_eq!((ask.field("user-agent"), ask.field("referer")), (Some("me/1"), Some("http://page/")));
 }
 
-#[test]
-fn logins_come_from_the_file_that_is_named() {
-    let server = private();
-    let run = get().args(["--netrc-file", "logins", &server.url("/f")]);
-    fs::write(run.path("logins"), "machine 127.0.0.1 login ann password secret\n").unwrap();
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password wrong\n").unwrap();
-    run.run().ok();
+/// Runs with files that contain the login; fails if its secret is shown.
+fn run(args: &[&str]) -> Ended {
+    let run = get().file("token", "secret\n").file("list", "http://ann:secret@0.0.0.0:1/f\n");
+    let ended = run.args(args).args(["--retries", "0"]).run();
+    assert!(!ended.stderr.contains("secret"), "{ended:?}");
+    ended
 }
 
 #[test]
 fn login_does_not_go_in_clear_beyond_loopback() {
     // 0.0.0.0 is not in 127.0.0.0/8, but reaches only this host.
     let far = "http://0.0.0.0:1/f";
-    let run = |args: &[&str]| {
-        let run = get().args(args).args(["--retries", "0"]);
-        fs::write(run.path("token"), "secret\n").unwrap();
-        fs::write(run.path("list"), "http://ann:secret@0.0.0.0:1/f\n").unwrap();
-        let ended = run.run();
-        assert!(!ended.stderr.contains("secret"), "{ended:?}");
-        ended
-    };
     for args in [
         &["--user", "ann:secret", far][..],
         &["--token", "token", far],
@@ -213,13 +186,6 @@ fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
     let (named, numbered) = (format!("localhost:{port}:0.0.0.0"), format!("127.0.0.1:{port}:0.0.0.0"));
     let (of_name, of_ftp) =
         (format!("http://localhost:{port}/f"), format!("ftp://ann:secret@localhost:{port}/f"));
-    let run = |args: &[&str]| {
-        let run = get().args(args).args(["--retries", "0"]);
-        fs::write(run.path("token"), "secret\n").unwrap();
-        let ended = run.run();
-        assert!(!ended.stderr.contains("secret"), "{ended:?}");
-        ended
-    };
     for args in [
         &["-x", &proxy, "--token", "token", "http://127.0.0.1:1/f"][..],
         &["-x", &proxy, "-u", "ann", "--password-file", "token", "http://localhost:1/f"],
@@ -248,16 +214,6 @@ fn login_does_not_go_in_clear_to_a_proxy_or_fixed_address_beyond_loopback() {
 }
 
 #[test]
-fn login_of_netrc_does_not_go_in_clear_to_a_proxy_beyond_loopback() {
-    let server = private();
-    let proxy = format!("http://0.0.0.0:{}", server.address.port());
-    let run = get().args(["-x", &proxy, "http://127.0.0.1:1/f"]);
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
-    run.run().fails(64, &["unencrypted", "0.0.0.0", "--allow-cleartext"]);
-    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
-}
-
-#[test]
 fn pin_without_tls_is_refused() {
     let server = Server::of(File::new(content(1000, 132)));
     let pin = "0".repeat(64);
@@ -269,66 +225,56 @@ fn pin_without_tls_is_refused() {
     assert!(server.requests().is_empty());
 }
 
+const NETRC: &str =
+    "machine 127.0.0.1 login ann password secret\nmachine far.test login ann password secret\n";
+
 #[test]
-fn named_netrc_that_is_missing_is_an_error() {
-    let server = Server::of(File::new(content(1000, 130)));
+fn login_of_netrc_goes_with_the_first_request() {
+    let server = private();
+    get().file(".netrc", NETRC).args(["-n", &server.url("/f")]).run().ok();
+    assert_eq!(server.requests().len(), 1);
+    assert!(server.requests()[0].field("authorization").is_some());
+    // The file that is named comes first, and has to exist.
+    let run = get().file("logins", NETRC).file(".netrc", NETRC.replace("secret", "wrong"));
+    run.args(["--netrc-file", "logins", &server.url("/f")]).run().ok();
+    let asked = server.requests().len();
     get().args(["--netrc-file", "nosuch", &server.url("/f")]).run().fails(66, &["nosuch"]);
-    assert!(server.requests().is_empty());
+    assert_eq!(server.requests().len(), asked);
 }
 
 #[test]
 fn login_of_netrc_does_not_go_in_clear_beyond_loopback() {
     let server = private();
     let port = server.address.port();
-    let url = format!("http://far.test:{port}/f");
-    let run = get().args(["--resolve", &format!("far.test:{port}:127.0.0.1"), &url]);
-    fs::write(run.path(".netrc"), "machine far.test login ann password secret\n").unwrap();
-    run.run().fails(64, &["unencrypted", "--allow-cleartext"]);
-    assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
-    run.args(["--allow-cleartext"]).run().ok();
-}
-
-#[test]
-fn login_of_netrc_goes_with_the_first_request() {
-    let server = private();
-    let run = get().args(["-n", &server.url("/f")]);
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
-    run.run().ok();
-    assert_eq!(server.requests().len(), 1);
-    assert!(server.requests()[0].field("authorization").is_some());
+    let (rule, url) = (format!("far.test:{port}:127.0.0.1"), format!("http://far.test:{port}/f"));
+    let proxy = format!("http://0.0.0.0:{port}");
+    for args in [["--resolve", &rule, &url], ["-x", &proxy, "http://127.0.0.1:1/f"]] {
+        let run = get().file(".netrc", NETRC).args(args);
+        run.run().fails(64, &["unencrypted", "--allow-cleartext"]);
+        assert!(server.requests().iter().all(|ask| ask.field("authorization").is_none()));
+    }
+    get().file(".netrc", NETRC).args(["--allow-cleartext", "--resolve", &rule, &url]).run().ok();
 }
 
 #[test]
 fn max_time_ends_the_command_resumably() {
     let bytes = content(4 << 20, 65);
-    let slow = Server::new({
-        let file = File::new(bytes.clone());
-        move |peer| {
-            let Some(ask) = peer.read_request() else { return };
-            let (head, body) = file.answer(&ask);
-            peer.send(head);
-            peer.send(&body[..body.len() / 2]);
-            std::thread::sleep(std::time::Duration::from_secs(30));
-        }
+    let file = File::new(bytes.clone());
+    let slow = Server::new(move |peer| {
+        peer.begin(&file, 2 << 20);
+        peer.stay_silent();
     });
     let run = get().args(["--max-time", "1500ms", "--json", "--streams", "1", &slow.url("/f")]);
-    let ended = run.run();
-    assert!(ended.time < std::time::Duration::from_secs(10), "{ended:?}");
-    let ended = ended.fails(75, &["--max-time is over"]);
+    let ended = run.fails_resumably(75, &["--max-time is over"]);
     assert_eq!(ended.json().last().unwrap()["exit_code"], 75);
     slow.mend(File::new(bytes.clone()));
-    let run = run.again(["--max-time", "30s", "--json", &slow.url("/f")]);
-    let ended = run.run().ok();
+    let ended = run.again(["--max-time", "30s", "--json", &slow.url("/f")]).fetches(&bytes);
     assert!(ended.done()["resumed"].as_u64() > Some(0), "{ended:?}");
-    same(run.path("f"), &bytes);
 }
 
 #[test]
 fn time_that_ends_before_a_file_is_begun_promises_no_resumption() {
-    let silent = Server::new(|peer| {
-        peer.read_request();
-        std::thread::sleep(std::time::Duration::from_secs(20));
-    });
+    let silent = Server::silent();
     let url = silent.url("/f/");
     for args in [&["-o", "f"][..], &["-r"]] {
         let ended = get().args(["--max-time", "500ms", &url]).args(args).run();

@@ -1,13 +1,6 @@
 //! `--cookie` and `--load-cookies`: each server receives only its own cookies, after redirects too.
 
-use std::fs;
-
 use crate::support::{File, Server, content, get};
-
-/// Redirects every request to `to`.
-fn redirecting(to: &str) -> Server {
-    Server::answering(format!("HTTP/1.1 302 F\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"))
-}
 
 /// Returns the Cookie header of a server's first request.
 fn cookie(server: &Server) -> Option<String> {
@@ -25,16 +18,14 @@ const FILE: &str = "# Netscape HTTP Cookie File\n\
 fn each_server_of_a_redirect_gets_its_own_cookies() {
     let last = Server::of(File::new(content(1000, 80)));
     let port = last.address.port();
-    let first = redirecting(&format!("http://www.second.test:{port}/f"));
+    let first = Server::redirecting(&format!("http://www.second.test:{port}/f"));
     let rules = [
         format!("first.test:{}:127.0.0.1", first.address.port()),
         format!("www.second.test:{port}:127.0.0.1"),
     ];
     let url = format!("http://first.test:{}/f", first.address.port());
     let run = get().args(["--resolve", &rules[0], "--resolve", &rules[1], "--load-cookies", "jar"]);
-    let run = run.args(["-b", "own=0", "-H", "X: y", &url]);
-    fs::write(run.path("jar"), FILE).unwrap();
-    let ended = run.run().ok();
+    let ended = run.file("jar", FILE).args(["-b", "own=0", "-H", "X: y", &url]).run().ok();
     assert_eq!(cookie(&first).as_deref(), Some("own=0; first=1"));
     assert_eq!(cookie(&last).as_deref(), Some("second=2"), "{ended:?}");
     assert_eq!(last.requests()[0].field("x"), Some("y"));
@@ -43,11 +34,11 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
 #[test]
 fn cookies_of_the_command_line_stay_with_the_first_server() {
     let last = Server::of(File::new(content(1000, 81)));
-    let first = redirecting(&last.url("/f"));
+    let first = Server::redirecting(&last.url("/f"));
     get().args(["-b", "a=b", "--cookie", "c=d; e=f", "-H", "cookie: g=h", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("g=h; a=b; c=d; e=f"), None));
     assert_eq!(first.requests()[0].head.to_ascii_lowercase().matches("\ncookie:").count(), 1);
-    let first = redirecting(&last.url("/f"));
+    let first = Server::redirecting(&last.url("/f"));
     get().args(["-H", "Cookie: a=b", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("a=b"), None));
 }
@@ -55,9 +46,8 @@ fn cookies_of_the_command_line_stay_with_the_first_server() {
 #[test]
 fn cookie_without_a_value_names_a_file() {
     let server = Server::of(File::new(content(1000, 82)));
-    let run = get().args(["-b", "jar", &server.url("/f")]);
-    fs::write(run.path("jar"), "127.0.0.1\tFALSE\t/\tFALSE\t0\ta\tb\nbroken\n").unwrap();
-    let ended = run.run().ok();
+    let run = get().file("jar", "127.0.0.1\tFALSE\t/\tFALSE\t0\ta\tb\nbroken\n");
+    let ended = run.args(["-b", "jar", &server.url("/f")]).run().ok();
     assert_eq!(cookie(&server).as_deref(), Some("a=b"));
     assert!(ended.stderr.contains("jar: 1 lines") && ended.stderr.contains("line 2"), "{ended:?}");
 }
@@ -65,8 +55,7 @@ fn cookie_without_a_value_names_a_file() {
 #[test]
 fn file_without_cookies_ends_the_command_before_a_request() {
     let server = Server::of(File::new(content(1000, 83)));
-    let run = get().args(["--load-cookies", "jar", &server.url("/f")]);
-    fs::write(run.path("jar"), "{\"cookies\": []}\n").unwrap();
+    let run = get().file("jar", "{\"cookies\": []}\n").args(["--load-cookies", "jar", &server.url("/f")]);
     run.run().fails(64, &["jar", "Netscape"]);
     run.again(["--load-cookies", "none", &server.url("/f")]).run().fails(66, &["none"]);
     assert!(server.requests().is_empty());

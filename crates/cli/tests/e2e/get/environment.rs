@@ -1,8 +1,7 @@
 //! The user's environment: headers, logins, proxies.
 
-use std::fs;
-
-use crate::support::{File, Serve, Server, content, get, same};
+use super::connection_options::tunnel;
+use crate::support::{File, Serve, Server, content, get, response};
 
 #[test]
 fn headers_reach_the_server_on_every_stream() {
@@ -28,9 +27,7 @@ pub(crate) fn private() -> Server {
                 peer.send(head);
                 peer.send(body);
             } else {
-                peer.send(
-                    "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=\"a\"\r\nContent-Length: 0\r\n\r\n",
-                );
+                peer.send(response("401 Who\r\nWWW-Authenticate: Basic realm=\"a\"", ""));
             }
         }
     })
@@ -42,42 +39,31 @@ fn logins_from_everywhere() {
     let url = server.url("/f");
     let with_login = url.replace("http://", "http://ann:secret@");
     let netrc = "machine 127.0.0.1 login ann password secret\n";
-    let ended = get().args(["--user", "ann:secret", &url]).run().ok();
+    let run = |args: &[&str]| get().file("word", "secret\n").file("token", "token\n").args(args);
+    let ended = run(&["--user", "ann:secret", &url]).run().ok();
     assert!(ended.stderr.contains("--password-file") && !ended.stderr.contains("secret"), "{ended:?}");
-    let run = get().args(["--user", "ann", "--password-file", "word", &url]);
-    fs::write(run.path("word"), "secret\n").unwrap();
-    let ended = run.run().ok();
+    let ended = run(&["--user", "ann", "--password-file", "word", &url]).run().ok();
     assert!(!ended.stderr.contains("--password-file"), "{ended:?}");
-    get().args(["--user", "ann", &url]).run().fails(64, &["no terminal", "--password-file"]);
-    get().args([&with_login]).run().ok();
-    let run = get().args(["--token", "token", &url]);
-    fs::write(run.path("token"), "token\n").unwrap();
-    run.run().ok();
-    let run = get().args([&url]);
-    fs::write(run.path(".netrc"), netrc).unwrap();
-    run.run().ok();
-    let run = get().args([&url]);
-    fs::write(run.path("other"), netrc).unwrap();
-    let other = run.path("other").to_str().unwrap().to_owned();
-    run.env("NETRC", other).run().ok();
+    run(&[&with_login]).run().ok();
+    run(&["--token", "token", &url]).run().ok();
+    run(&[&url]).file(".netrc", netrc).run().ok();
+    let run_of_variable = run(&[&url]).file("other", netrc);
+    let other = run_of_variable.path("other").to_str().unwrap().to_owned();
+    run_of_variable.env("NETRC", other).run().ok();
     // Wrong, missing and unreadable logins.
-    let run = get().args(["--user", "ann:wrong", &url]);
-    let ended = run.run().fails(77, &[&url, "401"]);
+    let ended = run(&["--user", "ann:wrong", &url]).run().fails(77, &[&url, "401"]);
     assert!(!ended.stderr.contains("wrong"), "no password is shown: {ended:?}");
-    get().args([&url]).run().fails(77, &["401", "netrc"]);
-    get().args(["--token", "missing", &url]).run().fails(66, &["missing"]);
-    let run = get().args([&url]);
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login").unwrap();
-    run.run().fails(66, &[".netrc"]);
+    run(&["--user", "ann", &url]).run().fails(64, &["no terminal", "--password-file"]);
+    run(&[&url]).run().fails(77, &["401", "netrc"]);
+    run(&["--token", "missing", &url]).run().fails(66, &["missing"]);
+    run(&[&url]).file(".netrc", "machine 127.0.0.1 login").run().fails(66, &[".netrc"]);
 }
 
 #[test]
 fn login_is_not_sent_to_other_hosts() {
     let other = Server::of(File::new(content(10, 3)));
-    let to = other.url("/f");
-    let server = Server::answering(format!("HTTP/1.1 302 F\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"));
-    let run = get().args(["--user", "ann:secret", "--header", "Cookie: a=b", &server.url("/f")]);
-    run.run().ok();
+    let server = Server::redirecting(&other.url("/f"));
+    get().args(["--user", "ann:secret", "--header", "Cookie: a=b", &server.url("/f")]).run().ok();
     let request = &other.requests()[0];
     assert_eq!((request.field("authorization"), request.field("cookie")), (None, None));
     assert!(server.requests()[0].field("authorization").is_some());
@@ -89,9 +75,7 @@ fn a_proxy_for_http() {
     let file = File::new(content(5 << 20, 4));
     let proxy = Server::of(file.clone());
     let run = get().env("http_proxy", format!("http://ann:secret@{}", proxy.address));
-    let run = run.args(["--streams", "2", "http://far.invalid/f"]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
+    run.args(["--streams", "2", "http://far.invalid/f"]).fetches(&file.bytes);
     for request in proxy.requests() {
         assert_eq!(request.target, "http://far.invalid/f");
         assert_eq!(request.field("proxy-authorization"), Some("Basic YW5uOnNlY3JldA=="));
@@ -100,9 +84,7 @@ fn a_proxy_for_http() {
     // Hosts in no_proxy bypass the proxy.
     let near = Server::of(file.clone());
     let run = get().env("http_proxy", "http://127.0.0.1:1").env("no_proxy", "127.0.0.0/8");
-    let run = run.args([&near.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
+    run.args([&near.url("/f")]).fetches(&file.bytes);
     // A closed port, and a server that is no proxy.
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
@@ -119,18 +101,13 @@ fn a_proxy_for_https() {
         let Some(request) = peer.read_request() else { return };
         assert!(request.head.starts_with("CONNECT localhost:"), "{}", request.head);
         let port = request.target.rsplit(':').next().unwrap();
-        let Ok(server) = std::net::TcpStream::connect(format!("127.0.0.1:{port}")) else { return };
         peer.send("HTTP/1.1 200 Go\r\n\r\n");
-        let (mut up, mut down) = (peer.stream.try_clone().unwrap(), server.try_clone().unwrap());
-        std::thread::spawn(move || std::io::copy(&mut up, &mut down));
-        let _ = std::io::copy(&mut &server, &mut peer.stream);
+        tunnel(peer, port.parse().unwrap());
     });
     let run = get().env("https_proxy", format!("http://{}", proxy.address));
-    let run = run.args(["--streams", "2", "--cacert"]).args([site.ca()]).args([site.tls_url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.args(["--streams", "2", &site.tls_url("/f"), "--cacert"]).args([site.ca()]).fetches(&bytes);
     assert!(!proxy.requests().is_empty());
-    let refusing = Server::answering("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n");
+    let refusing = Server::answering(response("403 No", ""));
     let run = get().env("https_proxy", format!("http://{}", refusing.address)).args([site.tls_url("/f")]);
     run.run().fails(77, &["the proxy of", "403"]);
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use serde_json::json;
+
 use crate::support::{File, Nginx, Server, content, get, same};
 
 fn set_modified(path: &std::path::Path, time: SystemTime) {
@@ -15,26 +17,22 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
     let (old, new) = (content(300_000, 95), content(400_000, 96));
     nginx.file("f", &old);
     let run = get().args(["--if-newer", "--json", &nginx.url("/f")]);
-    assert_eq!(run.run().ok().done()["resumed"], 0);
-    same(run.path("f"), &old);
+    assert_eq!(run.fetches(&old).done()["resumed"], 0);
     let there = fs::metadata(nginx.path("f")).unwrap().modified().unwrap();
     let here = fs::metadata(run.path("f")).unwrap().modified().unwrap();
     let apart = there.duration_since(here).unwrap();
     assert!(apart < Duration::from_secs(1), "the file has its time on the server: {apart:?} apart");
     // Equal time: not fetched, whatever the content.
     fs::write(run.path("f"), "changed here").unwrap();
-    let done = run.run().ok().done();
-    assert_eq!((done["streams"].as_u64(), done["bytes"].as_u64()), (Some(0), Some(12)));
-    assert_eq!(done["unchanged"], true, "{done}");
-    same(run.path("f"), b"changed here");
+    let done = run.fetches(b"changed here").done();
+    let found = ["streams", "bytes", "unchanged"].map(|name| &done[name]);
+    assert_eq!(found, [&json!(0), &json!(12), &json!(true)]);
     // The server's file becomes newer.
     set_modified(&run.path("f"), here);
     nginx.file("f", &new);
     set_modified(&nginx.path("f"), there + Duration::from_secs(60));
-    let ended = run.run().ok();
-    assert!(ended.done()["streams"].as_u64() > Some(0), "{ended:?}");
-    assert_eq!(ended.done()["unchanged"], false);
-    same(run.path("f"), &new);
+    let done = run.fetches(&new).done();
+    assert!(done["streams"].as_u64() > Some(0) && done["unchanged"] == false, "{done}");
     // Also with a name set by the user.
     let run = run.again(["-N", "-o", "g", &nginx.url("/f")]);
     run.run().ok();
@@ -44,14 +42,10 @@ fn only_a_newer_file_takes_the_place_of_the_one_here() {
 
 #[test]
 fn server_without_conditional_requests_gets_a_head_request_only() {
-    let bytes = content(40 << 20, 97);
-    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
-    let file = File { fields: format!("Last-Modified: {date}\r\n"), ..File::new(bytes) };
-    let server = Server::of(file);
+    let fields = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n".to_owned();
+    let server = Server::of(File { fields, ..File::new(content(40 << 20, 97)) });
     let run = get().args(["--if-newer", &server.url("/f")]);
-    fs::write(run.path("f"), "here").unwrap();
-    run.run().ok();
-    same(run.path("f"), b"here");
+    run.file("f", "here").fetches(b"here");
 }
 
 #[test]
@@ -59,26 +53,20 @@ fn entity_tag_decides_without_last_modified() {
     let server = Server::of(File::new(content(1000, 98)));
     let run = get().args(["--if-newer", "--json", &server.url("/f")]);
     // Nothing is known about the local file.
-    fs::write(run.path("f"), "here").unwrap();
-    assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
-    same(run.path("f"), &content(1000, 98));
+    let run = run.file("f", "here");
+    assert!(run.fetches(&content(1000, 98)).done()["streams"].as_u64() > Some(0));
     assert_eq!(run.run().ok().done()["streams"], 0);
     assert_eq!(server.requests().last().unwrap().field("if-none-match"), Some("\"v1\""));
     server.mend(File { etag: Some("\"v2\""), ..File::new(content(1000, 99)) });
-    assert!(run.run().ok().done()["streams"].as_u64() > Some(0));
-    same(run.path("f"), &content(1000, 99));
+    assert!(run.fetches(&content(1000, 99)).done()["streams"].as_u64() > Some(0));
 }
 
 #[test]
 fn directory_in_place_of_the_file_is_refused() {
     let server = Server::of(File::new(content(1000, 94)));
-    for (output, named) in [(None, "f"), (Some("sub"), "sub/f"), (Some("sub/"), "sub/f")] {
-        let run = get().args(["-N", &server.url("/f")]);
+    for (output, named) in [(&[][..], "f"), (&["-o", "sub"], "sub/f"), (&["-o", "sub/"], "sub/f")] {
+        let run = get().args(output).args(["-N", &server.url("/f")]);
         fs::create_dir_all(run.path(named)).unwrap();
-        let run = match output {
-            Some(output) => run.args(["-o", output]),
-            None => run,
-        };
         run.run().fails(73, &[named, "it is a directory"]);
         assert_eq!(fs::read_dir(run.path(named)).unwrap().count(), 0);
     }
@@ -88,8 +76,7 @@ fn directory_in_place_of_the_file_is_refused() {
 fn url_cannot_name_a_file_elsewhere() {
     let server = Server::of(File::new(content(1000, 99)));
     let run = get().args(["--if-newer", "-o", "sub/", &server.url("/..%2Fprecious")]);
-    fs::create_dir(run.path("sub")).unwrap();
-    fs::write(run.path("precious"), "here").unwrap();
+    let run = run.file("sub/other", "").file("precious", "here");
     run.run().ok();
     same(run.path("precious"), b"here");
 }

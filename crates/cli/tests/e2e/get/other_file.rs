@@ -2,14 +2,11 @@
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::support::{
-    File, Get, PartialFiles, Peer, Server, content, get, partial, partial_files, partial_with, same, skip,
+    File, Gate, Get, PartialFiles, Server, content, get, has_committed, partial, partial_with, response, skip,
 };
 
 const SIZE: usize = 600_000;
@@ -29,17 +26,13 @@ fn a_file_that_has_changed_since_ends_the_run_and_the_partial_file_stays() {
             ..File::new(content(size, 7))
         };
         server.mend(new.clone());
-        let again = fresh_run(&left).args(["--streams", streams, "-o", "f", &server.url("/f")]);
-        let ended = again.run().fails(
-            65,
-            &["f.longhaul-part", "v1", "v2", "application/x-new", &format!("{size} bytes"), "--no-resume"],
-        );
+        let again = left.run().args(["--streams", streams, "-o", "f", &server.url("/f")]);
+        let size = format!("{size} bytes");
+        let words = ["f.longhaul-part", "v1", "v2", "application/x-new", &size, "--no-resume"];
+        let ended = again.run().fails(65, &words);
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         left.is_kept(&again);
-        let again = again.args(["--no-resume"]);
-        again.run().ok();
-        same(again.path("f"), &new.bytes);
-        assert_eq!(partial_files(again.dir()), [""; 0]);
+        again.args(["--no-resume"]).fetches(&new.bytes);
     }
 }
 
@@ -78,68 +71,53 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
     ] {
         for streams in ["1", "4"] {
             let answer = answer.clone();
-            server.change(move |peer| {
-                peer.read_request();
-                peer.send(&answer);
-                peer.close();
-            });
-            let again = fresh_run(&left).args(["--streams", streams, "-o", "f", &server.url("/f")]);
+            server.change(move |peer| peer.answer(&answer));
+            let again = left.run().args(["--streams", streams, "-o", "f", &server.url("/f")]);
             again.run().fails(65, &["f.longhaul-part", "text/html", shown, "--no-resume"]);
             left.is_kept(&again);
             server.mend(file.clone());
-            let again = again.args(["--json"]);
-            assert_eq!(again.run().ok().done()["resumed"], COMMITTED);
-            same(again.path("f"), &file.bytes);
+            assert_eq!(again.args(["--json"]).fetches(&file.bytes).done()["resumed"], COMMITTED);
         }
     }
 }
 
-/// A session expires on one of several connections: the page is not used, and its range is requested again.
 #[test]
-fn part_of_a_transfer_killed_after_a_second_is_kept_from_a_stray_page() {
-    let file = File::new(content(100 << 20, 3));
-    let server = Server::new(move |peer| peer.serve_at(40_000_000, &file));
-    let run = get().args(["-o", "f", &server.url("/f")]);
-    let running = run.start();
-    std::thread::sleep(Duration::from_millis(1500));
+fn part_of_a_killed_transfer_is_kept_from_a_stray_page() {
+    let (server, _gate) = Server::held(&File::new(content(12 << 20, 3)), 6 << 20);
+    let run = get().args(["--app-buffer", "1MiB", "-o", "f", &server.url("/f")]);
+    let mut running = run.start();
+    running.until("anything was committed", || has_committed(&run));
     running.signal(Signal::KILL);
     running.end();
     let left = PartialFiles::of(&run);
-    server.change(|peer| {
-        while peer.read_request().is_some() {
-            peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\npage");
-        }
-    });
+    server.change(|peer| peer.answer(response("200 OK\r\nContent-Type: text/html", "page")));
     run.run().fails(65, &["f.longhaul-part", "text/html", "4 bytes"]);
     left.is_kept(&run);
 }
 
+/// A session expires on one of several connections: the page is not used, and its range is requested again. The first connection sends the
+/// rest of its range after the page was sent.
 #[test]
 fn login_page_in_mid_transfer_is_not_used() {
     let file = File::new(content(24 << 20, 2));
-    let page = "<html>please log in</html>";
     for (etag, args) in [(Some("\"v1\""), &[][..]), (None, &["--assume-unchanged"])] {
         for length in ["Content-Length: 26\r\n", "Connection: close\r\n"] {
             let served = File { etag, ..file.clone() };
-            let pages = Arc::new(AtomicUsize::new(0));
-            let sent = pages.clone();
+            let page = Gate::default();
+            let sent = page.clone();
             let server = Server::new(move |peer| {
-                let Some(request) = peer.read_request() else { return };
                 // The first request on any connection except the first.
-                if peer.number > 0 && sent.fetch_add(1, Ordering::SeqCst) == 0 {
-                    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{length}\r\n{page}"));
-                    return peer.close();
+                if peer.number > 0 && sent.open() {
+                    peer.answer(format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{length}\r\n<html>please log in</html>"
+                    ));
+                } else {
+                    peer.serve_after(1 << 20, &sent, &served);
                 }
-                let (head, body) = served.answer(&request);
-                peer.send(head);
-                peer.trickle(body, 20_000_000);
-                peer.serve_at(20_000_000, &served);
             });
             let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]).args(args);
-            let ended = run.run().ok();
-            assert!(!ended.stderr.contains("going on without"), "{ended:?}");
-            same(run.path("f"), &file.bytes);
-            assert!(pages.load(Ordering::SeqCst) > 0);
+            let ended = run.fetches(&file.bytes);
+            assert!(page.is_open() && !ended.stderr.contains("going on without"), "{ended:?}");
         }
     }
 }
@@ -150,20 +128,13 @@ fn login_page_after_a_break_is_not_used() {
     for (etag, args) in [(Some("\"v1\""), &[][..]), (None, &["--assume-unchanged"])] {
         let served = File { etag, ..file.clone() };
         let server = Server::new(move |peer| match peer.number {
-            0 => send_part(peer, &served, COMMITTED),
-            1 | 2 => {
-                peer.read_request();
-                peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nlog?");
-                peer.close();
-            }
+            0 => peer.break_off(&served, COMMITTED),
+            1 | 2 => peer.answer(response("200 OK\r\nContent-Type: text/html", "log?")),
             _ => peer.serve(&served),
         });
-        let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]).args(args);
-        run.run().ok();
-        same(run.path("f"), &file.bytes);
-        let asked_again =
-            server.requests()[1..].iter().all(|request| request.range(SIZE) == Some((COMMITTED, SIZE)));
-        assert!(asked_again, "{:?}", server.requests());
+        get().args(["--streams", "1", "-o", "f", &server.url("/f")]).args(args).fetches(&file.bytes);
+        let asks = server.requests();
+        assert!(asks[1..].iter().all(|ask| ask.range(SIZE) == Some((COMMITTED, SIZE))), "{asks:?}");
     }
 }
 
@@ -173,19 +144,13 @@ fn a_file_that_shrinks_ends_with_what_is_there_kept() {
     let shorter = File { etag: Some("\"v2\""), ..File::new(content(1000, 4)) };
     let served = file.clone();
     let server = Server::new(move |peer| match peer.number {
-        0 => send_part(peer, &served, COMMITTED),
+        0 => peer.break_off(&served, COMMITTED),
         _ => peer.serve(&shorter),
     });
     let run = get().args(["--streams", "1", "-o", "f", &server.url("/f")]);
-    let ended =
-        run.run().fails(65, &[&server.url("/f"), "changed on the server", "1000 bytes", "--no-resume"]);
-    assert!(ended.time < Duration::from_secs(10), "{ended:?}");
-    let left = PartialFiles::of(&run);
-    left.is_kept(&run);
+    run.fails_resumably(65, &[&server.url("/f"), "changed on the server", "1000 bytes", "--no-resume"]);
     server.mend(file.clone());
-    let run = run.args(["--json"]);
-    assert_eq!(run.run().ok().done()["resumed"], COMMITTED);
-    same(run.path("f"), &file.bytes);
+    assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], COMMITTED);
 }
 
 /// Some servers give files of equal size and time one ETag: their parts must never be joined.
@@ -197,7 +162,7 @@ fn fresh_url_with_other_bytes_under_an_equal_etag_ends_the_run() {
     for ranges in [true, false] {
         server.mend(File { ranges, ..second.clone() });
         for path in ["/g", "/f?id=2"] {
-            let again = fresh_run(&left).args(["-o", "f", &server.url(path)]);
+            let again = left.run().args(["-o", "f", &server.url(path)]);
             again.run().fails(65, &["f.longhaul-part", "--no-resume"]);
             left.is_kept(&again);
         }
@@ -210,28 +175,21 @@ fn fresh_url_of_the_same_file_resumes() {
     let file = File::new(content(SIZE, 12));
     let (run, server) = partial(&file);
     let left = PartialFiles::of(&run);
-    let elsewhere = Server::on(TcpListener::bind("127.0.0.2:0").unwrap(), {
-        let file = file.clone();
-        move |peer| peer.serve(&file)
-    });
+    let served = file.clone();
+    let elsewhere = Server::on(TcpListener::bind("127.0.0.2:0").unwrap(), move |peer| peer.serve(&served));
     server.mend(file.clone());
     for (server, path) in [(&server, "/f?token=2"), (&server, "/g"), (&elsewhere, "/f")] {
         for streams in ["1", "4"] {
-            let again = fresh_run(&left).args(["--json", "--streams", streams, "-o", "f", &server.url(path)]);
+            let again = left.run().args(["--json", "--streams", streams, "-o", "f", &server.url(path)]);
             let before = server.requests().len();
-            let ended = again.run().ok();
+            let ended = again.fetches(&file.bytes);
             assert_eq!(ended.done()["resumed"], COMMITTED);
-            same(again.path("f"), &file.bytes);
-            assert_eq!(partial_files(again.dir()), [""; 0]);
             let asks = server.requests().split_off(before);
             let ranges: Vec<_> = asks.iter().map(|request| request.range(SIZE).unwrap()).collect();
             let (samples, rest): (Vec<_>, Vec<_>) = ranges.iter().partition(|(start, _)| *start < COMMITTED);
             assert_eq!(samples, [(COMMITTED - SAMPLE, COMMITTED)], "{ranges:?}");
-            assert_eq!(
-                rest.iter().map(|(start, end)| end - start).sum::<usize>(),
-                SIZE - COMMITTED,
-                "{ranges:?}: {ended:?}"
-            );
+            let fetched: usize = rest.iter().map(|(start, end)| end - start).sum();
+            assert_eq!(fetched, SIZE - COMMITTED, "{ranges:?}: {ended:?}");
         }
     }
 }
@@ -254,12 +212,11 @@ fn fresh_url_is_remembered_for_the_next_break() {
         }
     });
     let run = run.again(["--retries", "0", "--json", "-o", "f", &server.url("/f?token=2")]);
-    run.run().fails(75, &["closed the connection early"]);
+    run.fails_resumably(75, &["closed the connection early"]);
     server.mend(file.clone());
     let before = server.requests().len();
-    assert_eq!(run.run().ok().done()["resumed"], 2 * COMMITTED);
+    assert_eq!(run.fetches(&file.bytes).done()["resumed"], 2 * COMMITTED);
     assert_eq!(server.requests().len(), before + 1, "a URL that is known needs no sample");
-    same(run.path("f"), &file.bytes);
 }
 
 /// A name with two addresses, one of which serves another version of the file: the other address is used.
@@ -273,18 +230,15 @@ fn address_that_serves_another_file_is_avoided() {
     let served = file.clone();
     // Two backends share the first address.
     let first = Server::on(first, move |peer| match peer.number {
-        0 => send_part(peer, &served, COMMITTED),
+        0 => peer.break_off(&served, COMMITTED),
         _ => peer.serve(&stale),
     });
     let served = file.clone();
     let second = Server::on(second, move |peer| peer.serve(&served));
     let run = get().args(["--json", "--streams", "1", "-o", "f", &format!("http://twice:{port}/f")]);
     let Some(run) = with_hosts(run, "127.0.0.1 twice\n127.0.0.2 twice\n") else { return };
-    let ended = run.run().ok();
-    same(run.path("f"), &file.bytes);
-    assert!(!first.requests().is_empty() && !second.requests().is_empty(), "{ended:?}");
-    assert!(first.requests().len() < 8, "{} requests", first.requests().len());
-    assert!(ended.time < Duration::from_secs(6), "{ended:?}");
+    let ended = run.fetches(&file.bytes);
+    assert!((1..8).contains(&first.requests().len()) && !second.requests().is_empty(), "{ended:?}");
 }
 
 #[test]
@@ -295,22 +249,6 @@ fn assumed_unchanged_is_still_held_to_the_size() {
     server.mend(File { etag: None, ..File::new(content(1000, 17)) });
     run.run().fails(65, &["f.longhaul-part", "--no-resume"]);
     left.is_kept(&run);
-}
-
-/// Creates a run in a directory with an earlier run's files.
-fn fresh_run(left: &PartialFiles) -> Get {
-    let run = get();
-    left.put_into(&run);
-    run
-}
-
-/// Answers one request with the first `len` bytes of its body, and closes.
-fn send_part(peer: &mut Peer, file: &File, len: usize) {
-    let Some(request) = peer.read_request() else { return };
-    let (head, body) = file.answer(&request);
-    peer.send(head);
-    peer.send(&body[..len.min(body.len())]);
-    peer.close();
 }
 
 /// Runs with these hosts in a private mount namespace; `None` if not permitted.

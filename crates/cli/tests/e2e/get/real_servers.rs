@@ -1,47 +1,23 @@
 //! Real servers: nginx, Apache and longhaul serve, with one and four streams, plain and encrypted.
 
-use std::path::Path;
-
-use crate::support::{Apache, Nginx, Serve, content, get, same};
+use crate::support::{Apache, Nginx, Serve, Site, at_once, content, get};
 
 /// Fetches a file of 64 MiB in all variants; 16 MiB with TLS, which is slow in a debug build.
-fn fetch_all(
-    url: &dyn Fn(&str) -> String,
-    tls_url: &dyn Fn(&str) -> String,
-    ca: &Path,
-    file: &dyn Fn(&str, &[u8]),
-) {
+#[test]
+fn each_server_serves_one_and_four_streams_plain_and_encrypted() {
     let (large, small) = (content(64 << 20, 1), content((16 << 20) + 77, 2));
-    file("large", &large);
-    file("small", &small);
-    for streams in ["1", "4"] {
-        let run = get().args(["--streams", streams, "--json", "-o", "large", &url("/large")]);
-        let used = run.run().ok().done()["streams"].as_u64().unwrap();
-        // Read-ahead requests of the first streams may leave no work for the last.
-        assert_eq!(used > 1, streams == "4", "{used} of {streams} streams");
-        same(run.path("large"), &large);
-        let run = run.again(["--streams", streams, "--cacert"]).args([ca]).args([tls_url("/small")]);
-        run.run().ok();
-        same(run.path("small"), &small);
-    }
-}
-
-#[test]
-fn nginx() {
-    let Some(site) = Nginx::start() else { return };
-    fetch_all(&|p| site.url(p), &|p| site.tls_url(p), &site.ca(), &|n, b| site.file(n, b));
-}
-
-#[test]
-fn apache() {
-    let Some(site) = Apache::start() else { return };
-    fetch_all(&|p| site.url(p), &|p| site.tls_url(p), &site.ca(), &|n, b| site.file(n, b));
-}
-
-#[test]
-fn longhaul_serve() {
-    let site = Serve::start();
-    fetch_all(&|p| site.url(p), &|p| site.tls_url(p), &site.ca(), &|n, b| site.file(n, b));
+    at_once([Nginx::start(), Apache::start(), Some(Serve::start())].into_iter().flatten(), |site: Site| {
+        site.file("large", &large);
+        site.file("small", &small);
+        for streams in ["1", "4"] {
+            let run = get().args(["--streams", streams, "--json", "-o", "f", &site.url("/large")]);
+            let used = run.fetches(&large).done()["streams"].as_u64().unwrap();
+            // Read-ahead requests of the first streams may leave no work for the last.
+            assert_eq!(used > 1, streams == "4", "{used} of {streams} streams of {}", site.url(""));
+            let run = run.again(["--streams", streams, "-o", "f", &site.tls_url("/small"), "--cacert"]);
+            run.args([site.ca()]).fetches(&small);
+        }
+    });
 }
 
 #[test]
@@ -52,9 +28,7 @@ fn a_server_that_keeps_no_connection_alive() {
     for place in ["closing", "one-each"] {
         for streams in ["1", "4"] {
             let run = get().args(["-q", "--streams", streams, &site.url(&format!("/{place}/f"))]);
-            let ended = run.run().ok();
-            assert_eq!(ended.stderr, "", "closing after an answer is no failure");
-            same(run.path("f"), &bytes);
+            assert_eq!(run.fetches(&bytes).stderr, "", "closing after an answer is no failure");
         }
     }
 }
@@ -64,9 +38,7 @@ fn a_server_without_ranges_gets_one_stream() {
     let Some(site) = Nginx::start() else { return };
     let bytes = content(5 << 20, 4);
     site.file("f", &bytes);
-    let run = get().args(["--streams", "4", "--json", &site.url("/no-ranges/f")]);
-    let ended = run.run().ok();
+    let ended = get().args(["--streams", "4", "--json", &site.url("/no-ranges/f")]).fetches(&bytes);
     assert_eq!(ended.done()["streams"], 1);
     assert!(ended.stdout.contains("no ranges"), "{ended:?}");
-    same(run.path("f"), &bytes);
 }

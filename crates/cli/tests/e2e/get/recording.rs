@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use longhaul_core::event::Event;
 use longhaul_core::units::Bytes;
@@ -10,17 +9,11 @@ use longhaul_scope::record::Record;
 use longhaul_scope::record::schema::Sample;
 use rustix::process::Signal;
 
-use crate::support::{File, Nginx, Server, content, get, old_kernel, partial_files, same};
+use crate::support::{Ended, File, Server, content, get, old_kernel, response};
 
 /// Fields present since Linux 4.10.
-const FIELDS: [&str; 6] = [
-    "tcpi_rtt",
-    "tcpi_rcv_rtt",
-    "tcpi_snd_cwnd",
-    "tcpi_bytes_received",
-    "tcpi_total_retrans",
-    "tcpi_delivery_rate",
-];
+const FIELDS: &str =
+    "tcpi_rtt tcpi_rcv_rtt tcpi_snd_cwnd tcpi_bytes_received tcpi_total_retrans tcpi_delivery_rate";
 
 /// Returns a complete, undamaged record.
 #[track_caller]
@@ -33,13 +26,12 @@ fn whole(path: impl AsRef<Path>) -> Record {
 
 #[test]
 fn a_record_sums_up_to_the_transfer() {
-    let bytes = content(20 << 20, 1);
+    let bytes = content(24 << 20, 1);
     let server = Server::of(File::new(bytes.clone()));
     let url = server.url("/f?key=secret").replace("http://", "http://ann:secret@");
-    let args = ["--limit", "12MiB/s", "--writer", "buffered", "--json", "-o", "f", &url];
-    let run = get().args(args).args(["--record", "r.jsonl", "--record-interval", "10ms"]);
-    let done = run.run().ok().done();
-    same(run.path("f"), &bytes);
+    let args = ["--streams", "2", "--limit", "16MiB/s", "--writer", "buffered", "--json", "-o", "f", &url];
+    let run = get().args(args).args(["--record", "r.jsonl", "--record-interval", "1ms"]);
+    let done = run.fetches(&bytes).done();
     assert!(!fs::read_to_string(run.path("r.jsonl")).unwrap().contains("secret"));
     let record = whole(run.path("r.jsonl"));
     let end = record.end.clone().unwrap();
@@ -47,8 +39,10 @@ fn a_record_sums_up_to_the_transfer() {
     assert_eq!((end.telemetry.samples, end.telemetry.dropped), (record.samples.len() as u64, 0));
     assert_eq!(record.header.what, server.url("/f?..."));
 
-    enough(&record, 0.8);
-    let (_, last) = record.samples.last().unwrap();
+    // A busy machine takes fewer than requested.
+    let (seconds, last) = record.samples.last().unwrap();
+    let most = (seconds - record.samples[0].0) / record.header.interval * 1.2;
+    assert!((20..most as usize).contains(&record.samples.len()), "{} of {most}", record.samples.len());
     let size = Bytes::new(bytes.len() as u64);
     assert_eq!((last.moved, last.written), (size, Some(size)));
     let counters = last.sockets.counters;
@@ -60,23 +54,28 @@ fn a_record_sums_up_to_the_transfer() {
     let streams = || record.samples.iter().flat_map(|(_, sample)| &sample.streams);
     assert!(streams().any(|stream| stream.unread > Bytes::ZERO), "the limit makes bytes wait in the socket");
     let tcp = streams().last().unwrap().tcp.as_ref().unwrap();
-    assert!(tcp.get("tcpi_bytes_received").unwrap() > 10 << 20, "{tcp:?}");
+    assert!(tcp.get("tcpi_bytes_received").unwrap() > 1 << 20, "{tcp:?}");
+    let (_, of_two) = record.samples.iter().find(|(_, sample)| sample.streams.len() == 2).unwrap();
+    let unread = of_two.streams.iter().fold(Bytes::ZERO, |sum, stream| sum + stream.unread);
+    assert_eq!((of_two.sockets.open, of_two.sockets.unread), (2, unread));
     let text = fs::read_to_string(run.path("r.jsonl")).unwrap();
     let last = text.lines().rfind(|line| line.contains(r#""tcp":"#)).unwrap();
-    assert!(FIELDS.iter().all(|name| last.contains(&format!(r#""{name}":"#))), "{last}");
+    assert!(FIELDS.split(' ').all(|name| last.contains(&format!(r#""{name}":"#))), "{last}");
     if counts_pages() {
         let cached =
             record.samples.iter().filter_map(|(_, sample)| sample.page_cache.map(|pages| pages.cached));
         assert!(cached.max().unwrap() > Bytes::ZERO);
     }
-    // Four samples per second, for more than 1.4 s.
-    let host = record.samples.iter().filter_map(|(_, sample)| sample.host_pages);
-    assert!((5..=record.samples.len() / 5).contains(&host.count()));
+    // At most four samples per second, for more than 1.4 s.
+    let host = record.samples.iter().filter_map(|(_, sample)| sample.host_pages).count();
+    assert!(host >= 3 && host as f64 <= seconds * 4.0 + 2.0, "{host} in {seconds} s");
     let opened = record.events.iter().find_map(|line| match &*line.event {
         Event::Opened { size, writer, .. } => Some((size.unwrap(), &**writer)),
         _ => None,
     });
     assert_eq!(opened, Some((size, "buffered")));
+    let connected = record.events.iter().filter(|line| matches!(&*line.event, Event::Connected { .. }));
+    assert!(connected.count() >= 2);
     // Only once: repeating the URL would enlarge many lines.
     assert_eq!(text.matches(&format!(r#""url":"{}""#, server.url("/f?..."))).count(), 1);
     assert!(
@@ -98,14 +97,6 @@ fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
     line
 }
 
-/// Fails if a record has less than this share of the requested samples; a busy machine takes fewer.
-#[track_caller]
-fn enough(record: &Record, share: f64) {
-    let time = record.samples.last().unwrap().0 - record.samples[0].0;
-    let (found, asked) = (record.samples.len(), time / record.header.interval);
-    assert!(found as f64 >= asked * share, "{found} samples of {asked}");
-}
-
 /// Returns whether the kernel is Linux 6.6 or later; page counting by cachestat(2) was added in 6.5.
 fn counts_pages() -> bool {
     Path::new("/proc/sys/kernel/io_uring_disabled").exists()
@@ -118,8 +109,7 @@ fn small_segments_bring_the_same_file() {
     for writer in ["direct", "mmap", "buffered"] {
         let args = ["--writer", writer, "--segment", "4KiB", "--app-buffer", "64KiB", "--streams", "2"];
         let run = get().args(args).args(["--record", "r", "-o", "f", &server.url("/f")]);
-        run.run().ok();
-        same(run.path("f"), &file.bytes);
+        run.fetches(&file.bytes);
         let record = whole(run.path("r"));
         let segments = record.samples.last().unwrap().1.segments.unwrap();
         assert_eq!((segments.size.get(), segments.count), (4096, 16), "{writer}");
@@ -130,8 +120,7 @@ fn small_segments_bring_the_same_file() {
     // Each stream gets at least two segments.
     let run = get().args(["--segment", "64MiB", "--app-buffer", "1MiB", "--streams", "2"]);
     let run = run.args(["--record", "r", "-o", "f", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
+    run.fetches(&file.bytes);
     let segments = whole(run.path("r")).samples[0].1.segments.unwrap();
     assert_eq!((segments.size.get(), segments.count), (64 << 20, 4));
 }
@@ -145,39 +134,14 @@ fn a_kernel_that_counts_no_pages_is_no_obstacle() {
     let run = get().args(args).args([&server.url("/f")]);
     let counted = run.run().ok();
     let run = run.through(&[&old_kernel]);
-    let ended = run.run().ok();
-    same(run.path("f"), &file.bytes);
+    let ended = run.fetches(&file.bytes);
     assert_eq!(ended.stderr, "");
     let record = whole(run.path("r"));
     assert!(record.samples.len() > 5);
     assert!(record.samples.iter().all(|(_, sample)| sample.page_cache.is_none()));
     assert!(record.samples.iter().any(|(_, sample)| sample.host_pages.is_some()));
-    let dirty = |ended: &crate::support::Ended| {
-        let progress = ended.json().into_iter().filter(|line| line["event"] == "progress");
-        progress.filter(|line| line["dirty"].is_u64()).count()
-    };
+    let dirty = |ended: &Ended| ended.events("progress").iter().filter(|line| line["dirty"].is_u64()).count();
     assert_eq!((dirty(&ended), dirty(&counted) > 0), (0, counts_pages()));
-}
-
-#[test]
-fn every_millisecond_and_every_stream() {
-    let Some(site) = Nginx::start() else { return };
-    let bytes = content(24 << 20, 2);
-    site.file("f", &bytes);
-    let args = ["--streams", "2", "--limit", "24MiB/s", "--record", "r", "--record-interval", "1ms"];
-    let run = get().args(args).args([&site.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &bytes);
-    let record = whole(run.path("r"));
-    enough(&record, 0.5);
-    assert_eq!(record.samples.last().unwrap().1.moved.get(), bytes.len() as u64);
-    let two = record.samples.iter().find(|(_, sample)| sample.streams.len() == 2);
-    let (_, sample) = two.expect("a sample of two streams");
-    assert_eq!(sample.sockets.open, 2);
-    let unread = sample.streams.iter().map(|stream| stream.unread);
-    assert_eq!(sample.sockets.unread, unread.fold(Bytes::ZERO, |sum, unread| sum + unread));
-    let connected = record.events.iter().filter(|line| matches!(&*line.event, Event::Connected { .. }));
-    assert!(connected.count() >= 2);
 }
 
 #[test]
@@ -195,26 +159,23 @@ fn a_killed_transfer_leaves_a_record_and_the_next_replaces_it() {
     assert!(before >= 50 && record.end.is_none() && record.damage.is_some());
 
     let run = run.again(["--record", "r", "--record-interval", "1s", "-o", "f", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
+    run.fetches(&file.bytes);
     assert!(whole(run.path("r")).samples.len() < before);
 }
 
 #[test]
 fn failure_is_recorded() {
-    let server = Server::of(File::new(content(12 << 20, 4)));
-    let args = ["--limit", "4MiB/s", "--json", "--record", "r", "-o", "f"];
-    let run = get().args(args).args([&server.url("/f")]);
+    let (server, _gate) = Server::held(&File::new(content(12 << 20, 4)), 1 << 20);
+    let run = get().args(["--json", "--record", "r", "-o", "f", &server.url("/f")]);
     let mut running = run.start();
-    running.until("a request", || !server.requests().is_empty());
-    std::thread::sleep(Duration::from_millis(300));
+    running.until_printed("\"present\":1048576");
     running.signal(Signal::INT);
     let ended = running.end().fails(130, &["interrupted"]);
     let found = outcome(&whole(run.path("r")));
     assert_eq!(found, without_marks(ended.json().pop().unwrap()));
     assert_eq!(found["exit_code"], 130);
 
-    let server = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let server = Server::answering(response("404 No", ""));
     let run = run.again(["--record", "r404", "-o", "f", &server.url("/f")]);
     run.run().fails(66, &["404"]);
     let record = whole(run.path("r404"));
@@ -230,20 +191,16 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
     let good = fs::read(run.path("r")).unwrap();
     whole(run.path("r"));
 
-    let gone = Server::answering("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+    let gone = Server::answering(response("404 No", ""));
     let run = run.again(["--record", "r", "-o", "f", &gone.url("/f")]);
     run.run().fails(66, &["404"]);
     let run = run.again(["--record", "r", "-o", "none/f", &server.url("/f")]);
     run.run().fails(73, &["none/f"]);
-    assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
-
     // Killed while waiting for a response.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/f", silent.local_addr().unwrap());
-    let run = run.again(["--record", "r", "-o", "f", &url]);
-    let running = run.start();
-    silent.accept().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let silent = Server::silent();
+    let run = run.again(["--record", "r", "-o", "f", &silent.url("/f")]);
+    let mut running = run.start();
+    running.until("a request", || !silent.requests().is_empty());
     running.signal(Signal::KILL);
     running.end();
     assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
@@ -257,10 +214,7 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
 fn invalid_record_is_refused_before_a_request() {
     let server = Server::of(File::new(content(100, 5)));
     let url = server.url("/f");
-    let run = get();
-    fs::create_dir(run.path("dir")).unwrap();
-    fs::write(run.path("thesis"), "years of work").unwrap();
-    let mut run = run;
+    let mut run = get().file("dir/other", "").file("thesis", "years of work");
     for (record, word) in [
         ("dir", "directory"),
         ("none/r", "No such file"),
@@ -297,14 +251,9 @@ fn unwritable_record_does_not_block_the_transfer() {
         ["--limit", "10kB/s", "--record", "r", "--record-interval", "1ms", "-o", "f", &server.url("/f")];
     // In blocks of 512 bytes: enough for the file and for some samples.
     let run = get().args(args).through(&["sh", "-c", "ulimit -f 64; exec \"$@\"", "sh"]);
-    let ended = run.run().ok();
-    same(run.path("f"), &file.bytes);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
-    assert_eq!(
-        ended.stderr.matches("File too large").count(),
-        2,
-        "when it happens, and at the end: {ended:?}"
-    );
+    let ended = run.fetches(&file.bytes);
+    // When it happens, and at the end.
+    assert_eq!(ended.stderr.matches("File too large").count(), 2, "{ended:?}");
     let record = Record::load(&run.path("r")).unwrap();
     assert!(!record.samples.is_empty() && record.damage.unwrap().contains("cut off"));
 }

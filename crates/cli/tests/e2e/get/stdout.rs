@@ -1,21 +1,18 @@
 //! `get -o -`: a file to a pipe, in order.
 
 use std::fs;
-use std::io::Read;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{PipeReader, Read};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
-use sha2::{Digest, Sha256};
+use rustix::process::Signal;
 
-use crate::support::{File, Get, Server, content, get, partial_files, same};
+use crate::support::{File, Get, Running, Server, content, get, partial_files, same, sha256};
 
-fn output(run: &Get) -> Output {
-    run.command().output().unwrap()
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+/// Runs, and returns the exit code, the bytes on stdout and the messages; fails if files are left.
+fn output(run: &Get) -> (Option<i32>, Vec<u8>, String) {
+    let output = run.command().output().unwrap();
+    assert_eq!(partial_files(run.dir()), [""; 0]);
+    (output.status.code(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
@@ -23,21 +20,15 @@ fn file_is_written_to_a_pipe_in_order_without_partial_files() {
     let file = File::new(content(9_000_001, 40));
     let server = Server::of(file.clone());
     let digest = format!("sha256:{}", sha256(&file.bytes));
-    let run = get().args(["-o", "-", "--checksum", &digest, &server.url("/f")]);
-    let ended = output(&run);
-    assert!(ended.status.success() && ended.stdout == *file.bytes, "{:?}", ended.status);
-    let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let (code, bytes, messages) = output(&get().args(["-o", "-", "--checksum", &digest, &server.url("/f")]));
+    assert!(code == Some(0) && bytes == *file.bytes, "{messages}");
     assert!(messages.starts_with("stdout: 8.6 MiB") && messages.contains("limited by"), "{messages}");
-    assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
 #[test]
 fn tar_unpacks_what_arrives() {
-    let run = get();
-    fs::create_dir(run.path("from")).unwrap();
     let bytes = content(3_000_000, 41);
-    fs::write(run.path("from/a"), &bytes).unwrap();
-    fs::write(run.path("from/b"), b"b").unwrap();
+    let run = get().file("from/a", &bytes).file("from/b", b"b");
     let packed = Command::new("tar").args(["c", "from"]).current_dir(run.dir()).output().unwrap();
     let server = Server::of(File::new(packed.stdout));
     fs::rename(run.path("from"), run.path("source")).unwrap();
@@ -53,42 +44,28 @@ fn wrong_digest_sets_the_exit_code() {
     let file = File::new(content(500_000, 42));
     let server = Server::of(file.clone());
     for wrong in [format!("sha256:{}", "0".repeat(64)), format!("blake3:{}", "0".repeat(64))] {
-        let run = get().args(["-o", "-", "--checksum", &wrong, &server.url("/f")]);
-        let ended = output(&run);
-        let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(65), "{messages}");
-        assert!(
-            messages.contains("stdout has the checksum") && messages.contains("throw it away"),
-            "{messages}"
-        );
-        assert!(ended.stdout == *file.bytes);
+        let (code, bytes, text) = output(&get().args(["-o", "-", "--checksum", &wrong, &server.url("/f")]));
+        assert!(code == Some(65) && bytes == *file.bytes, "{code:?}: {text}");
+        assert!(text.contains("stdout has the checksum") && text.contains("throw it away"), "{text}");
     }
 }
 
 #[test]
 fn stream_resumes_after_a_break_with_a_strong_validator() {
     let file = File::new(content(4_000_000, 43));
-    let half = |peer: &mut crate::support::Peer, file: &File| {
-        let request = peer.read_request().unwrap();
-        let (head, body) = file.answer(&request);
-        peer.send(head);
-        peer.send(&body[..body.len() / 2]);
-        peer.close();
-    };
-    let served = file.clone();
+    let (half, served) = (2_000_000, file.clone());
     let server = Server::new(move |peer| match peer.number {
-        0 => half(peer, &served),
+        0 => peer.break_off(&served, half),
         _ => peer.serve(&served),
     });
-    let ended = output(&get().args(["-o", "-", &server.url("/f")]));
-    assert!(ended.status.success() && ended.stdout == *file.bytes, "{ended:?}");
+    let (code, bytes, messages) = output(&get().args(["-o", "-", &server.url("/f")]));
+    assert!(code == Some(0) && bytes == *file.bytes, "{messages}");
     assert!(server.requests()[1].field("range").is_some_and(|range| !range.starts_with("bytes=0-")));
     // The output cannot be taken back: without a validator the file may have changed, and without ranges it restarts.
     for served in [File { etag: None, ..file.clone() }, File { ranges: false, ..file }] {
-        let server = Server::new(move |peer| half(peer, &served));
-        let ended = output(&get().args(["-o", "-", &server.url("/f")]));
-        let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(74), "{messages}");
+        let server = Server::new(move |peer| peer.break_off(&served, half));
+        let (code, _, messages) = output(&get().args(["-o", "-", &server.url("/f")]));
+        assert_eq!(code, Some(74), "{messages}");
         assert!(messages.contains("cannot start over") && messages.contains("stdout"), "{messages}");
     }
 }
@@ -116,9 +93,7 @@ fn closed_pipe_ends_the_transfer() {
     let server = Server::of(File::new(content(9_000_000, 45)));
     let run = get().args(["-o", "-", &server.url("/f")]);
     let mut child = run.command().spawn().unwrap();
-    let mut stdout = child.stdout.take().unwrap();
-    stdout.read_exact(&mut [0; 1000]).unwrap();
-    drop(stdout);
+    child.stdout.take().unwrap().read_exact(&mut [0; 1000]).unwrap();
     let ended = child.wait_with_output().unwrap();
     let messages = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(74), "{messages}");
@@ -133,15 +108,21 @@ fn closed_stdout_is_an_error_before_a_request() {
     assert!(server.requests().is_empty());
 }
 
+/// Returns whether a pipe holds as much as it can.
+fn is_full(reader: &PipeReader) -> bool {
+    let held = rustix::io::ioctl_fionread(reader).unwrap();
+    held >= rustix::pipe::fcntl_getpipe_size(reader).unwrap() as u64
+}
+
 #[test]
 fn interrupt_ends_an_unread_stream() {
     let server = Server::of(File::new(content(9_000_000, 46)));
     let run = get().args(["-o", "-", &server.url("/f")]);
+    let (reader, writer) = std::io::pipe().unwrap();
     let mut command = run.command();
-    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
-    let begun = Instant::now();
-    std::thread::sleep(Duration::from_millis(500));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    command.stdout(writer);
+    let mut running = Running::new(command);
+    running.until("the pipe is full", || is_full(&reader));
+    running.signal(Signal::INT);
+    assert_eq!(running.end().status.code(), Some(130));
 }

@@ -1,17 +1,10 @@
 //! Terminal output: colours, control sequences, echo of passwords.
 
-use crate::support::{Server, content, get, program, terminal};
+use crate::support::{File, Server, content, get, program, terminal};
 
 /// Serves any target, slowly enough to observe progress.
 fn slow() -> Server {
-    Server::new(|peer| {
-        let file = crate::support::File::new(content(400_000, 110));
-        while let Some(request) = peer.read_request() {
-            let (head, body) = file.answer(&request);
-            peer.send(head);
-            peer.trickle(body, 500_000);
-        }
-    })
+    Server::slow(500_000, &File::new(content(400_000, 110)))
 }
 
 const COLOUR: &str = "\u{1b}[3";
@@ -92,12 +85,12 @@ fn password_is_not_shown_and_ctrl_c_leaves_the_terminal_as_it_was() {
     let server = crate::get::environment::private();
     let run = get();
     let line = program(&format!("get --user ann {}; echo; stty -a", server.url("/f")));
-    let Some(ended) = terminal(&run, &line, &[], Some("secret\n")) else { return };
+    let Some(ended) = terminal(&run, &line, &[], Some(["Password of ann: ", "secret\n"])) else { return };
     assert!(ended.stdout.contains("Password of ann: ") && run.path("f").exists(), "{ended:?}");
     assert!(!ended.stdout.contains("secret"), "{ended:?}");
     let run = get();
     let line = program(&format!("get --user ann {}; echo code $?; stty -a", server.url("/f")));
-    let ended = terminal(&run, &line, &[], Some("sec\u{3}")).unwrap();
+    let ended = terminal(&run, &line, &[], Some(["Password of ann: ", "sec\u{3}"])).unwrap();
     assert!(ended.stdout.contains("code 130") && !run.path("f").exists(), "{ended:?}");
     assert!(ended.stdout.contains(" echo ") && ended.stdout.contains("isig icanon "), "{ended:?}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Ended, Record, Serve, content, damaging, get, same};
+use crate::support::{Ended, Record, Serve, content, damaging, get};
 
 const SIZE: usize = 24 << 20;
 
@@ -20,10 +20,10 @@ fn fetch(args: &[&str], hits: impl Fn(&Record) -> bool + Send + Sync + 'static) 
         hits(record)
     });
     let url = format!("https://localhost:{}/f", relay.address.port());
-    let run = get().args(args).args(["--cacert"]).args([site.ca()]).args([&url]);
+    let run = get().args(args).args([&url, "--cacert"]).args([site.ca()]);
     let ended = run.run();
     if ended.status.success() {
-        same(run.path("f"), &bytes);
+        run.fetched(&bytes);
     }
     (ended, connections.load(Ordering::SeqCst))
 }

@@ -1,11 +1,9 @@
 //! Combining ranges of several responses: with a strong validator, or with --assume-unchanged.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
-use crate::support::{File, Peer, Server, content, get, partial_files, partial_with, same};
+use crate::support::{File, Gate, Server, content, get, partial_with};
 
 const SIZE: usize = 24 << 20;
 const SMALL: usize = 600_000;
@@ -24,10 +22,8 @@ fn bodies_without_validators_are_never_mixed() {
         let files = [1, 2].map(|seed| File { etag: None, ranges, ..File::new(content(SIZE, seed)) });
         let server = alternating(files.clone());
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
-        let done = run.run().ok().done();
         // The first request of several streams is for a part, and reveals that parts cannot be combined.
-        let used = if ranges { 1 } else { 0 };
-        same(run.path("f"), &files[used].bytes);
+        let done = run.fetches(&files[usize::from(ranges)].bytes).done();
         let whole: Vec<_> =
             server.requests().iter().map(|request| request.field("range").is_none()).collect();
         assert_eq!(whole, if ranges { vec![false, true] } else { vec![false] });
@@ -40,27 +36,18 @@ fn a_break_without_validators_starts_over() {
     for streams in ["1", "4"] {
         let files = [3, 4].map(|seed| File { etag: None, ..File::new(content(SMALL, seed)) });
         let served = files.clone();
-        let server = Server::new(move |peer| {
-            // The first connection breaks in the middle of the whole file.
-            while let Some(request) = peer.read_request() {
-                let (head, body) = served[peer.number.min(1)].answer(&request);
-                peer.send(head);
-                if peer.number == 0 {
-                    peer.send(&body[..SMALL / 2]);
-                    return peer.close();
-                }
-                peer.send(body);
-            }
+        let server = Server::new(move |peer| match peer.number {
+            0 => peer.break_off(&served[0], SMALL / 2),
+            _ => peer.serve(&served[1]),
         });
         let run = get().args(["--streams", streams, "--json", "-o", "f", &server.url("/f")]);
-        let ended = run.run().ok();
-        same(run.path("f"), &files[1].bytes);
+        let ended = run.fetches(&files[1].bytes);
         // Requests the whole file in the form that this server has answered before: with or without a range.
         let all = format!("bytes=0-{}", SMALL - 1);
         let asks = server.requests();
         let wanted = asks[0].field("range").map(|_| all.as_str());
         assert!(asks[1..].iter().all(|request| request.field("range") == wanted), "{asks:?}");
-        assert!(ended.stdout.contains("\"event\":\"retrying\""), "{ended:?}");
+        assert!(!ended.events("retrying").is_empty(), "{ended:?}");
         assert_eq!(ended.done()["resumed"], 0);
     }
 }
@@ -86,8 +73,7 @@ fn a_page_instead_of_a_file_without_validators_is_not_taken() {
         });
         let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
         if code == 0 {
-            run.run().ok();
-            same(run.path("f"), &file.bytes);
+            run.fetches(&file.bytes);
         } else {
             run.run().fails(code, &["text/html"]);
             assert!(!run.path("f").exists());
@@ -98,22 +84,17 @@ fn a_page_instead_of_a_file_without_validators_is_not_taken() {
 #[test]
 fn assumed_unchanged_a_file_without_validators_has_several_streams() {
     let file = File { etag: None, ..File::new(content(SIZE, 5)) };
-    let (served, connections) = (file.clone(), Arc::new(Mutex::new(BTreeSet::new())));
-    let used = Arc::clone(&connections);
-    let server = Server::new(move |peer: &mut Peer| {
-        used.lock().unwrap().insert(peer.number);
-        peer.serve_at(10_000_000, &served);
+    let (served, several) = (file.clone(), Gate::default());
+    let server = Server::new(move |peer| {
+        // The first connection waits for another one.
+        if peer.number > 0 {
+            several.open();
+        }
+        peer.serve_after(1 << 20, &several, &served);
     });
-    let run = get().args(["--streams", "4", "--assume-unchanged", "-o", "f", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
-    assert!(connections.lock().unwrap().len() > 1);
-    assert!(
-        server
-            .requests()
-            .iter()
-            .all(|request| request.range(SIZE).is_some() && request.field("if-range").is_none())
-    );
+    get().args(["--streams", "4", "--assume-unchanged", "-o", "f", &server.url("/f")]).fetches(&file.bytes);
+    let asks = server.requests();
+    assert!(asks.iter().all(|ask| ask.range(SIZE).is_some() && ask.field("if-range").is_none()), "{asks:?}");
 }
 
 #[test]
@@ -121,10 +102,7 @@ fn assumed_unchanged_a_file_without_validators_is_resumed() {
     let file = File { etag: None, ..File::new(content(SMALL, 6)) };
     let (run, server) = partial_with(&["--assume-unchanged"], &file);
     server.mend(file.clone());
-    let run = run.args(["--json"]);
-    assert_eq!(run.run().ok().done()["resumed"], SMALL / 3);
-    same(run.path("f"), &file.bytes);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
+    assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], SMALL / 3);
 }
 
 const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -145,12 +123,9 @@ fn weak_validators_are_as_none() {
         let file = File { etag, fields, ..File::new(content(SIZE, 7)) };
         let server = Server::of(file.clone());
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
-        assert_eq!(run.run().ok().done()["streams"], 1);
-        same(run.path("f"), &file.bytes);
-        assert_eq!(server.requests().len(), 2);
-        assert!(
-            server.requests()[1].field("range").is_none() && server.requests()[1].field("if-range").is_none()
-        );
+        assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
+        let fields = |name: &str| server.requests()[1].field(name).map(str::to_owned);
+        assert_eq!((server.requests().len(), fields("range"), fields("if-range")), (2, None, None));
         // Unresumable data is not kept.
         let cut = Server::new(move |peer| {
             while let Some(request) = peer.read_request() {
@@ -173,16 +148,12 @@ fn weak_validators_are_as_none() {
 fn strong_date_serves_several_streams_and_resumes() {
     for etag in [None, Some("W/\"v1\"")] {
         let file = File { etag, fields: modified(1), ..File::new(content(SIZE, 8)) };
-        let served = file.clone();
-        let server = Server::new(move |peer| peer.serve_at(10_000_000, &served));
+        let server = Server::slow(20_000_000, &file);
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
-        assert!(run.run().ok().done()["streams"].as_u64() > Some(1));
-        same(run.path("f"), &file.bytes);
+        assert!(run.fetches(&file.bytes).done()["streams"].as_u64() > Some(1));
         assert!(server.requests()[1..].iter().all(|request| request.field("if-range") == Some(MODIFIED)));
         let (run, server) = partial_with(&[], &file);
         server.mend(file.clone());
-        let run = run.args(["--json"]);
-        assert_eq!(run.run().ok().done()["resumed"], SIZE / 3);
-        same(run.path("f"), &file.bytes);
+        assert_eq!(run.args(["--json"]).fetches(&file.bytes).done()["resumed"], SIZE / 3);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::support::{Ended, File, Get, Nginx, Serve, Server, content, get, partial_files, same};
+use crate::support::{File, Get, Serve, Server, content, get, response};
 
 const PIECE: usize = 1 << 20;
 const SIZE: usize = (6 << 20) + 12345;
@@ -17,10 +17,8 @@ fn blake3(bytes: &[u8]) -> String {
     format!("blake3:{}", blake3::hash(bytes).to_hex())
 }
 
-fn sha256(run: &Get, bytes: &[u8]) -> String {
-    fs::write(run.path("g"), bytes).unwrap();
-    let sum = std::process::Command::new("sha256sum").arg(run.path("g")).output().unwrap();
-    format!("sha256:{}", String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap())
+fn sha256(bytes: &[u8]) -> String {
+    format!("sha256:{}", crate::support::sha256(bytes))
 }
 
 /// Flips a bit of the partial file `f` in each of these pieces.
@@ -31,12 +29,6 @@ fn damage(run: &Get, pieces: &[usize]) {
         part.read_exact_at(&mut byte, at).unwrap();
         part.write_all_at(&[byte[0] ^ 1], at).unwrap();
     }
-}
-
-fn warnings(ended: &Ended) -> String {
-    let lines = ended.json();
-    let warnings = lines.iter().filter(|line| line["event"] == "warning");
-    warnings.map(|line| format!("{}\n", line["message"].as_str().unwrap())).collect()
 }
 
 /// Creates a complete partial file with damaged pieces, by a run with a wrong checksum.
@@ -56,13 +48,11 @@ fn damaged_pieces_are_named_and_only_those_are_fetched_again_from_serve() {
     let url = site.url("/f");
     let run = complete_and_damaged(&url, &[1, 2, 6]);
     let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
-    let ended = run.run().ok();
-    let named = warnings(&ended);
+    let ended = run.fetches(&bytes);
+    let named = ended.warnings();
     let ranges = format!("bytes {PIECE}..{}, {}..{SIZE} have other digests", 3 * PIECE, 6 * PIECE);
     assert!(named.contains(&ranges) && named.contains(&url), "{named}");
     assert_eq!(ended.done()["resumed"], SIZE);
-    same(run.path("f"), &bytes);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
 #[test]
@@ -73,11 +63,9 @@ fn damaged_part_of_an_earlier_run_is_repaired_with_each_algorithm() {
     let url = site.url("/f");
     for args in [&["--streams", "4"][..], &["--verify", "disk"], &["--writer", "buffered"]] {
         let run = complete_and_damaged(&url, &[3]);
-        let sum = sha256(&run, &bytes);
-        let run = run.again(["--json", "-o", "f", "--checksum", &sum, &url]).args(args);
-        let ended = run.run().ok();
-        assert!(warnings(&ended).contains(&format!("bytes {}..{}", 3 * PIECE, 4 * PIECE)), "{ended:?}");
-        same(run.path("f"), &bytes);
+        let sum = sha256(&bytes);
+        let ended = run.again(["--json", "-o", "f", "--checksum", &sum, &url]).args(args).fetches(&bytes);
+        assert!(ended.warnings().contains(&format!("bytes {}..{}", 3 * PIECE, 4 * PIECE)), "{ended:?}");
     }
 }
 
@@ -91,45 +79,44 @@ fn wrong_checksum_error_confirms_the_servers_bytes() {
     run.run().fails(65, &["publishes the same digests"]);
     // With the right checksum nothing is fetched.
     let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
-    let ended = run.run().ok();
-    assert_eq!((ended.done()["resumed"].as_u64(), warnings(&ended).as_str()), (Some(SIZE as u64), ""));
-    same(run.path("f"), &bytes);
+    let ended = run.fetches(&bytes);
+    assert_eq!((ended.done()["resumed"].as_u64(), ended.warnings().as_str()), (Some(SIZE as u64), ""));
 }
 
-/// Serves the file, and `?metalink` with digests of its pieces; flips a bit of piece 4 in the first `corruptions` complete responses.
-fn flipping(file: &File, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
+/// Serves `file` with `?metalink`, and flips a bit of piece 4 in the first `corruptions` responses that contain it.
+fn flipping(file: &File, document: String, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
     let messages = Arc::new(AtomicUsize::new(0));
     let (file, count) = (file.clone(), messages.clone());
-    let digests: String = file
-        .bytes
-        .chunks(PIECE)
-        .map(|piece| format!("<hash>{}</hash>", blake3::hash(piece).to_hex()))
-        .collect();
-    let document = format!(
-        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{SIZE}</size>\
-         <pieces length=\"{PIECE}\" type=\"blake3\">{digests}</pieces></file></metalink>"
-    );
     let server = Server::new(move |peer| {
         while let Some(request) = peer.read_request() {
-            let sent = if request.target.ends_with("?metalink") {
-                let length = document.len();
-                peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
-            } else {
-                let (head, body) = file.answer(&request);
-                let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
-                let mut body = body.to_vec();
-                let at = 4 * PIECE + 5;
-                if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
-                    body[at - start] ^= 1;
-                }
-                peer.send(head) && peer.send(body)
-            };
-            if !sent {
-                return;
+            if request.target.ends_with("?metalink") {
+                peer.send(response("200 OK", &document));
+                continue;
             }
+            let (head, body) = file.answer(&request);
+            let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
+            let (mut body, at) = (body.to_vec(), 4 * PIECE + 5);
+            if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
+                body[at - start] ^= 1;
+            }
+            let _ = peer.send(head) && peer.send(body);
         }
     });
     (server, messages)
+}
+
+/// Creates a metalink; `content` describes its file.
+fn metalink(content: &str) -> String {
+    format!(
+        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">{content}</file></metalink>"
+    )
+}
+
+/// Creates a metalink with the digests of the pieces of `bytes`.
+fn pieces(bytes: &[u8]) -> String {
+    let hash = |piece| format!("<hash>{}</hash>", blake3::hash(piece).to_hex());
+    let digests: String = bytes.chunks(PIECE).map(hash).collect();
+    metalink(&format!("<size>{SIZE}</size><pieces length=\"{PIECE}\" type=\"blake3\">{digests}</pieces>"))
 }
 
 fn with_metalink(bytes: &[u8]) -> File {
@@ -147,12 +134,11 @@ fn requested(server: &Server) -> usize {
 #[test]
 fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
     let bytes = content(SIZE, 34);
-    for sum in [blake3(&bytes), sha256(&get(), &bytes)] {
-        let (server, _) = flipping(&with_metalink(&bytes), 1);
+    for sum in [blake3(&bytes), sha256(&bytes)] {
+        let (server, _) = flipping(&with_metalink(&bytes), pieces(&bytes), 1);
         let run = get().args(["--json", "-o", "f", "--checksum", &sum, &server.url("/f")]);
-        let ended = run.run().ok();
-        assert!(warnings(&ended).contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
-        same(run.path("f"), &bytes);
+        let ended = run.fetches(&bytes);
+        assert!(ended.warnings().contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
         assert_eq!(requested(&server), SIZE + PIECE);
     }
 }
@@ -160,60 +146,39 @@ fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
 #[test]
 fn source_without_ranges_sends_the_file_again_up_to_the_wrong_piece() {
     let bytes = content(SIZE, 39);
-    let (server, messages) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, 1);
-    let run = get().args(["--json", "-o", "f", "--checksum", &sha256(&get(), &bytes), &server.url("/f")]);
-    let ended = run.run().ok();
-    assert!(warnings(&ended).contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
+    let (server, messages) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, pieces(&bytes), 1);
+    let run = get().args(["--json", "-o", "f", "--checksum", &sha256(&bytes), &server.url("/f")]);
+    let ended = run.fetches(&bytes);
+    assert!(ended.warnings().contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
     assert_eq!(messages.load(Ordering::SeqCst), 2);
-    same(run.path("f"), &bytes);
 }
 
 #[test]
 fn source_that_keeps_sending_wrong_bytes_ends_with_65_and_their_ranges() {
     let bytes = content(SIZE, 35);
-    let (server, messages) = flipping(&with_metalink(&bytes), 3);
+    let (server, messages) = flipping(&with_metalink(&bytes), pieces(&bytes), 3);
     let run = get().args(["--json", "-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
     let ranges = format!("bytes {}..{}", 4 * PIECE, 5 * PIECE);
     run.run().fails(65, &[&ranges, "fetched anew by the next run"]);
     assert_eq!(messages.load(Ordering::SeqCst), 3);
     assert!(!run.path("f").exists());
     let before = requested(&server);
-    assert_eq!(run.run().ok().done()["resumed"], SIZE - PIECE);
+    assert_eq!(run.fetches(&bytes).done()["resumed"], SIZE - PIECE);
     assert_eq!(requested(&server) - before, PIECE);
-    same(run.path("f"), &bytes);
 }
 
 #[test]
 fn unusable_digests_of_pieces_change_nothing() {
     let bytes = content(SIZE, 36);
-    let damaged = |bytes: &[u8]| {
-        let mut bytes = bytes.to_vec();
-        bytes[4 * PIECE] ^= 1;
-        bytes
-    };
-    let documents = [
+    for document in [
         "no metalink".to_owned(),
-        format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>{SIZE}</size></file></metalink>"),
-        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><size>1</size><pieces length=\"1\" \
-         type=\"md5\"><hash>00000000000000000000000000000000</hash></pieces></file></metalink>"
-            .to_owned(),
-    ];
-    for document in documents {
-        let file = File { bytes: Arc::new(damaged(&bytes)), ..with_metalink(&bytes) };
-        let server = Server::new(move |peer| {
-            while let Some(request) = peer.read_request() {
-                let sent = if request.target.ends_with("?metalink") {
-                    let length = document.len();
-                    peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{document}"))
-                } else {
-                    let (head, body) = file.answer(&request);
-                    peer.send(head) && peer.send(body)
-                };
-                if !sent {
-                    return;
-                }
-            }
-        });
+        metalink(&format!("<size>{SIZE}</size>")),
+        metalink(&format!(
+            "<size>1</size><pieces length=\"1\" type=\"md5\"><hash>{}</hash></pieces>",
+            "0".repeat(32)
+        )),
+    ] {
+        let (server, _) = flipping(&with_metalink(&bytes), document, usize::MAX);
         let run = get().args(["-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
         run.run().fails(65, &["the next run with the same one fetches it anew"]);
         assert!(!run.path("f").exists());
@@ -223,18 +188,15 @@ fn unusable_digests_of_pieces_change_nothing() {
 /// Without finer digests the whole file is fetched again, with a message.
 #[test]
 fn same_checksum_again_fetches_the_file_anew() {
-    let Some(site) = Nginx::start() else { return };
     let bytes = content(SIZE, 37);
-    site.file("f", &bytes);
-    let sum = sha256(&get(), &bytes);
-    let run = complete_and_damaged(&site.url("/f"), &[0]);
-    let run = run.again(["--json", "-o", "f", "--checksum", &sum, &site.url("/f")]);
+    let server = Server::of(File::new(bytes.clone()));
+    let sum = sha256(&bytes);
+    let run = complete_and_damaged(&server.url("/f"), &[0]);
+    let run = run.again(["--json", "-o", "f", "--checksum", &sum, &server.url("/f")]);
     run.run().fails(65, &["f.longhaul-part", "fetches it anew"]);
-    let ended = run.run().ok();
-    assert!(warnings(&ended).contains(&format!("does not have the checksum {sum}")), "{ended:?}");
+    let ended = run.fetches(&bytes);
+    assert!(ended.warnings().contains(&format!("does not have the checksum {sum}")), "{ended:?}");
     assert_eq!(ended.done()["resumed"], 0);
-    same(run.path("f"), &bytes);
-    assert_eq!(partial_files(run.dir()), [""; 0]);
 }
 
 #[test]
@@ -253,9 +215,8 @@ fn digest_that_the_server_states_is_compared() {
     assert!(!run.path("f").exists());
     // Fails again: the first error may have been the transfer's.
     let ended = run.run().fails(65, &["as its server states"]);
-    assert!(warnings(&ended).contains("does not have the checksum"), "{ended:?}");
+    assert!(ended.warnings().contains("does not have the checksum"), "{ended:?}");
     // The user's checksum takes precedence over the server's.
     let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &wrong.url("/f")]);
-    assert_eq!(run.run().ok().done()["resumed"], SIZE);
-    same(run.path("f"), &bytes);
+    assert_eq!(run.fetches(&bytes).done()["resumed"], SIZE);
 }

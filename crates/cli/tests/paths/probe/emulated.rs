@@ -182,7 +182,7 @@ fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
     on_path(path, &server, 64 << 20, &format!("{PROBE} --full"), |report| {
         assert!(report["server"]["software"].as_str().unwrap().starts_with("nginx"), "{report}");
         assert_eq!(report["server"]["ranges"], true, "{report}");
-        assert!(misses(&report, "UDP and the path's queue and loss"), "{report}");
+        assert!(misses(report, "UDP and the path's queue and loss"), "{report}");
         let rows = report["tcp"].as_array().unwrap();
         let plain = rows.iter().filter(|row| row["buffer"].is_null());
         let streams: Vec<_> = plain.map(|row| row["streams"].as_u64().unwrap()).collect();

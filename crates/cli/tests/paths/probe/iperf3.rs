@@ -41,7 +41,7 @@ fn blocked_udp_is_reported_and_both_directions_are_measured() {
     // Drops received datagrams, like a firewall; replies are unaffected.
     let block = "ip rule add pref 2 lookup local && ip rule add pref 1 ipproto udp iif longhaul0 blackhole && ip rule del pref 0";
     probe_iperf3("--rate 100Mbit --rtt 10ms --loss 0", block, |report| {
-        assert!(misses(&report, "UDP: blocked on the way, port 8080"), "{report}");
+        assert!(misses(report, "UDP: blocked on the way, port 8080"), "{report}");
         assert!(report["path"]["loss"].is_null(), "{report}");
         assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
         assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");

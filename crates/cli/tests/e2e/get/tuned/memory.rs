@@ -2,20 +2,18 @@
 
 use std::fs;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{SIZE, events, serve_slowly};
-use crate::support::{File, MEMORY, Server, content, get, partial_files, remember, same};
+use super::{RATE, SIZE, count};
+use crate::support::{File, MEMORY, Server, content, get, remember};
 
 #[test]
 fn short_path_is_fetched_in_one_plain_request_and_not_stored() {
     let file = File::new(content(SIZE / 2, 9));
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
-    assert_eq!(run.run().ok().done()["streams"], 1);
-    same(run.path("f"), &file.bytes);
+    assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
     assert_eq!((server.requests().len(), server.requests()[0].field("range")), (1, None));
     assert!(!run.path(".local").exists());
 }
@@ -27,8 +25,7 @@ fn changed_path_is_treated_as_new() {
     let run = get().args(["--json", &server.url("/f")]);
     // Remembered as a long path with many streams.
     remember(&run, &server, &json!({ "rtt_us": 200_000, "streams": 100 }));
-    assert_eq!(run.run().ok().done()["streams"], 1);
-    same(run.path("f"), &file.bytes);
+    assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -39,16 +36,13 @@ fn server_that_no_longer_paces_is_treated_like_any_other() {
     let server = Server::of(file.clone());
     let run = get().args(["--json", &server.url("/f")]);
     remember(&run, &server, &json!({ "streams": 1, "paced": true }));
-    run.run().ok();
-    same(run.path("f"), &file.bytes);
+    run.fetches(&file.bytes);
     let paces = || -> Vec<_> {
         server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
     };
     assert_eq!(paces(), [true, false]);
     // The new state is remembered.
-    let run = run.again(["--json", "-o", "g", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("g"), &file.bytes);
+    run.again(["--json", "-o", "g", &server.url("/f")]).run().ok();
     assert_eq!(paces(), [true, false, false]);
 }
 
@@ -65,20 +59,13 @@ fn single_response_is_used_although_the_server_no_longer_paces() {
         let served = file.clone();
         let server = Server::new(move |peer| match peer.number {
             0 => peer.serve(&served),
-            _ => {
-                peer.read_request();
-                peer.send(again);
-                peer.close();
-            }
+            _ => peer.answer(again),
         });
         // Into the directory, named by the server.
         let run = get().args(["--json", &server.url("/f")]);
         remember(&run, &server, &json!({ "streams": 1, "paced": true }));
-        let ended = run.run().ok();
-        same(run.path("f"), &file.bytes);
-        assert_eq!(server.requests().len(), 2, "{again}");
-        assert_eq!(events(&ended, "retrying").count(), 0, "{ended:?}");
-        assert_eq!(partial_files(run.dir()), Vec::<String>::new(), "{again}");
+        let ended = run.fetches(&file.bytes);
+        assert_eq!((server.requests().len(), count(&ended, "retrying")), (2, 0), "{again}: {ended:?}");
     }
 }
 
@@ -102,16 +89,13 @@ fn transfer_succeeds_on_a_path_that_has_become_slower() {
     });
     let run = get().args(["--json", &server.url("/f")]);
     remember(&run, &server, &json!({ "streams": 100 }));
-    let ended = run.run().ok();
-    same(run.path("f"), &file.bytes);
-    assert!(ended.time < Duration::from_secs(10), "{:?}", ended.time);
+    run.fetches(&file.bytes);
 }
 
 #[test]
 fn result_of_a_transfer_is_stored_for_the_next() {
     let file = File::new(content(SIZE, 12));
-    let served = file.clone();
-    let server = Server::new(move |peer| serve_slowly(peer, &served));
+    let server = Server::slow(RATE, &file);
     let run = get().args(["--json", &server.url("/f")]);
     remember(&run, &server, &json!({ "streams": 8 }));
     let before = fs::read_to_string(run.path(MEMORY)).unwrap();
@@ -129,16 +113,10 @@ fn damaged_memory_is_reported_and_ignored() {
     let file = File::new(content(1 << 20, 13));
     let server = Server::of(file.clone());
     for text in ["", "{", "nonsense", r#"{"version":7}"#] {
-        let run = get().args([&server.url("/f")]);
-        remember(&run, &server, &json!({ "streams": 8 }));
-        fs::write(run.path(MEMORY), text).unwrap();
-        let ended = run.run().ok();
-        let warnings = ended.stderr.lines().filter(|line| line.contains("paths.json"));
-        assert!(
-            warnings.clone().count() == 1 && warnings.clone().all(|line| line.contains("remembered")),
-            "{ended:?}"
-        );
-        same(run.path("f"), &file.bytes);
+        let run = get().file(MEMORY, text).args([&server.url("/f")]);
+        let ended = run.fetches(&file.bytes);
+        let warnings: Vec<_> = ended.stderr.lines().filter(|line| line.contains("paths.json")).collect();
+        assert!(warnings.len() == 1 && warnings[0].contains("remembered"), "{ended:?}");
         let quiet = run.again(["--no-memory", "-o", "g", &server.url("/f")]).run().ok();
         assert!(!quiet.stderr.contains("paths.json"), "{quiet:?}");
     }
@@ -159,15 +137,11 @@ fn impossible_path_is_ignored_silently() {
         memory["paths"].as_array_mut().unwrap().insert(0, other);
         fs::write(run.path(MEMORY), memory.to_string()).unwrap();
         let before = server.requests().len();
-        let ended = run.run().ok();
+        let ended = run.fetches(&file.bytes);
         assert!(!ended.stderr.contains("paths.json"), "{ended:?}");
-        let asks = &server.requests()[before..];
-        assert_eq!(
-            asks.iter().filter(|request| request.field("longhaul-pace").is_some()).count(),
-            asked,
-            "{known}"
-        );
-        same(run.path("f"), &file.bytes);
+        let asks = server.requests().split_off(before);
+        let paced = asks.iter().filter(|request| request.field("longhaul-pace").is_some());
+        assert_eq!(paced.count(), asked, "{known}");
     }
 }
 
@@ -175,9 +149,6 @@ fn impossible_path_is_ignored_silently() {
 fn unusable_memory_file_is_reported() {
     let file = File::new(content(1 << 20, 14));
     let server = Server::of(file.clone());
-    let run = get().args([&server.url("/f")]);
-    fs::write(run.path(".local"), "a file").unwrap();
-    let ended = run.run().ok();
+    let ended = get().file(".local", "a file").args([&server.url("/f")]).fetches(&file.bytes);
     assert!(ended.stderr.contains("paths.json"), "{ended:?}");
-    same(run.path("f"), &file.bytes);
 }
