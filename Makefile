@@ -18,6 +18,7 @@ test: ## Check everything that must pass: format, lints, dependencies, documenta
 	scripts/setup.sh test
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package longhaul --package longhaul-lab --test paths --locked -- -D warnings
 	scripts/deny.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 	CARGO=$(CARGO) scripts/test.sh --workspace
