@@ -155,6 +155,18 @@ pub(crate) fn old_kernel() -> Option<String> {
     None
 }
 
+/// Runs the program by a shell script, as `"$@"`, in a mount namespace of its own; `None` if not permitted.
+pub(crate) fn in_own_mounts(run: Get, script: &str) -> Option<Get> {
+    let flag = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+    let mut mount = Command::new("unshare");
+    if !mount.args([flag, "mount", "-t", "tmpfs", "none", "/mnt"]).output().is_ok_and(|o| o.status.success())
+    {
+        skip("no mount namespace may be made here");
+        return None;
+    }
+    Some(run.through(&["unshare", flag, "sh", "-c", script, "sh"]))
+}
+
 /// A running program; killed on drop.
 pub(crate) struct Running {
     child: Child,

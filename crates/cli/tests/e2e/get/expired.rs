@@ -1,7 +1,7 @@
 //! Redirects to targets that expire after minutes, or after a few requests.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::support::{File, Get, Peer, Server, content, get, response};
 
@@ -76,20 +76,21 @@ fn expired_target_is_requested_again() {
     }
 }
 
+/// The first target refuses connections after its second, or accepts them and closes without an answer.
 #[test]
-fn target_that_refuses_connections_is_requested_again() {
+fn target_that_serves_no_more_is_requested_again() {
     let file = File::new(content(SIZE, 2));
-    let (served, targets) = (file.clone(), Arc::new(Mutex::new(Vec::new())));
-    let server = original(move || {
-        let served = served.clone();
-        // One connection for the request that receives the redirect, and one more.
-        let target = Server::first(2, move |peer| peer.break_off(&served, PIECE));
-        let url = target.url("/f");
-        targets.lock().unwrap().push(target);
-        url
-    });
-    fetch("1", &server).fetches(&file.bytes);
-    assert!(server.requests().len() > 1, "nothing expired");
+    for refuses in [true, false] {
+        let (first, second) = (file.clone(), Server::of(file.clone()));
+        let first = Server::first(if refuses { 2 } else { usize::MAX }, move |peer| match peer.number {
+            0 | 1 => peer.break_off(&first, PIECE),
+            _ => peer.close(),
+        });
+        let (urls, count) = ([first.url("/f"), second.url("/f")], AtomicUsize::new(0));
+        let server = original(move || urls[count.fetch_add(1, Ordering::SeqCst).min(1)].clone());
+        fetch("1", &server).fetches(&file.bytes);
+        assert_eq!(server.requests().len(), 2, "nothing expired");
+    }
 }
 
 #[test]
@@ -124,30 +125,6 @@ fn permanently_expired_link_keeps_the_partial_file() {
         let run = run.again(["--json", "-o", "f", &fresh.url("/fresh")]);
         assert_eq!(run.fetches(&file.bytes).done()["resumed"], PIECE);
     }
-}
-
-/// The first target accepts connections, but answers no request after its second.
-#[test]
-fn target_that_breaks_connections_is_requested_again() {
-    let file = File::new(content(SIZE, 8));
-    let (served, count) = (file.clone(), AtomicUsize::new(0));
-    let target = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let is_first = request.target.ends_with("=0");
-            if is_first && count.fetch_add(1, Ordering::SeqCst) > 1 {
-                return peer.close();
-            }
-            let (head, body) = served.answer(&request);
-            peer.send(head);
-            peer.send(&body[..if is_first { body.len().min(PIECE) } else { body.len() }]);
-            if is_first {
-                return peer.close();
-            }
-        }
-    });
-    let server = fresh_targets(&target);
-    fetch("1", &server).fetches(&file.bytes);
-    assert_eq!(server.requests().len(), 2, "nothing expired");
 }
 
 /// Each target serves only the request that was redirected to it.

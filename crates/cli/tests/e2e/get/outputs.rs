@@ -5,22 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Command;
 
-use crate::support::{Ended, File, Get, Server, content, get, old_kernel, same, skip};
+use crate::support::{Ended, File, Get, Server, content, get, in_own_mounts, old_kernel, same};
 
-/// Runs `run` in a private mount namespace after `setup`; `None` if not permitted.
+/// Runs in a mount namespace after `setup`, and lists the files of `mnt` on stdout, as they are gone afterwards.
 fn mounted(run: Get, setup: &str) -> Option<Ended> {
-    let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
-    let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        skip("no mount namespace may be made here");
-        return None;
-    }
-    // Lists the mount's files on stdout, as they are gone afterwards.
-    let script = format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code");
-    let words: Vec<&str> =
-        ["unshare"].iter().chain(flags).copied().chain(["sh", "-c", &script, "sh"]).collect();
     fs::create_dir_all(run.path("mnt")).unwrap();
-    Some(run.through(&words).run())
+    Some(in_own_mounts(run, &format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code"))?.run())
 }
 
 const SMALL_DISK: &str = "mount -t tmpfs -o size=1m none mnt";

@@ -18,13 +18,7 @@ fn rate_is_requested_from_the_server() {
         // Less than the ideal 0.84 s: the kernel starts with a burst.
         assert!(ended.time >= Duration::from_millis(700), "{url}: {ended:?}");
     });
-}
-
-#[test]
-fn a_pace_may_be_left_to_the_sender() {
-    let server = Serve::start();
-    let bytes = content(8 << 20, 2);
-    server.file("f", &bytes);
+    // It may be left to the sender.
     for pace in ["off", "auto"] {
         get().args(["--pace", pace, &server.url("/f")]).fetches(&bytes);
     }
