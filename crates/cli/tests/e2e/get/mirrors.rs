@@ -150,16 +150,6 @@ fn a_mirror_of_no_use_is_named_and_dropped() {
     }
 }
 
-/// The mirror sends the compared beginning, and nothing else.
-#[test]
-fn a_slow_mirror_delays_nothing() {
-    let file = File::new(content(SHARED, 5));
-    let (mirror, _gate) = Server::held(&file, SAMPLE);
-    let primary = Server::slow(20_000_000, &file);
-    let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
-    run.args(["--stall-timeout", "120s"]).fetches(&file.bytes);
-}
-
 /// The first server refuses, or accepts the connection and sends nothing.
 #[test]
 fn a_mirror_serves_where_the_first_url_does_not() {
@@ -216,19 +206,6 @@ fn no_source_at_all() {
     let address = down.trim_start_matches("http://").trim_end_matches("/f");
     run.run().fails(69, &["no source", address, &missing.url("/g"), "404"]);
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
-}
-
-#[test]
-fn corrupt_source_is_detected_by_the_checksum() {
-    let file = File::new(content(SHARED, 8));
-    let (other, sum) = (wrong_at_the_end(&file), checksum(&file));
-    for (first, second) in [(&file, &other), (&other, &file)] {
-        let servers = sharing(|_| first.clone(), second);
-        let urls = [servers[0].url("/f"), servers[1].url("/g")];
-        let ended = with_mirror(&urls[0], &urls[1]).args(["--checksum", &sum]).fetches(&file.bytes);
-        assert_eq!(ended.done()["digest"], *sum);
-        warns(&ended, &urls[usize::from(first.bytes == file.bytes)], "");
-    }
 }
 
 /// The mirror cannot replace data of the only source: the checksum error is reported, and the data is kept.

@@ -69,19 +69,6 @@ fn remembered_rate_is_requested_from_a_pacing_server() {
     }
 }
 
-/// The server still paces, but its RTT has changed: the remembered pace does not apply.
-#[test]
-fn changed_path_to_a_pacing_server_is_measured_again() {
-    let file = File::new(content(20 << 20, 5));
-    let server = Server::of(File { fields: "Longhaul-Pace: auto\r\n".to_owned(), ..file.clone() });
-    let run = get().args(["-o", "f", &server.url("/f")]);
-    remember(&run, &server, &json!({ "rtt_us": 200_000, "paced": true }));
-    run.fetches(&file.bytes);
-    let paces: Vec<_> =
-        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect();
-    assert_eq!(paces, [true, false]);
-}
-
 #[test]
 fn rate_of_a_pacing_server_is_stored() {
     let fields = "Longhaul-Pace: auto\r\n".to_owned();

@@ -49,9 +49,9 @@ fn transfer_ends_on_the_only_connection_that_serves() {
 #[test]
 fn a_file_that_changes_between_ranges_is_never_mixed() {
     let (old, new) = (File::new(content(17 << 20, 2)), File::new(content(17 << 20, 3)));
-    for then in [Some("\"v2\""), None] {
-        // Sends parts of the new file regardless of If-Range, or the whole new file in response to it.
-        for obeys in [false, true] {
+    // Sends parts of the new file regardless of If-Range, or the whole new file in response to it.
+    for obeys in [false, true] {
+        for then in [Some("\"v2\""), None] {
             let server = changing((old.clone(), Some("\"v1\"")), (new.clone(), then), obeys);
             let run = get().args(["--streams", "4", "-o", "f", &server.url("/f")]);
             run.run().fails(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
@@ -64,14 +64,7 @@ fn a_file_that_changes_between_ranges_is_never_mixed() {
             }
             run.args(["--no-resume"]).run().ok();
         }
-    }
-}
-
-/// With a weak ETag nothing is combined: one response has to provide the whole file.
-#[test]
-fn changing_file_with_weak_etags_is_taken_from_one_response() {
-    let (old, new) = (File::new(content(17 << 20, 2)), File::new(content(17 << 20, 3)));
-    for obeys in [false, true] {
+        // With a weak ETag nothing is combined: one response has to provide the whole file.
         let server = changing((old.clone(), Some("W/\"v1\"")), (new.clone(), Some("W/\"v2\"")), obeys);
         get().args(["--streams", "4", "-o", "f", &server.url("/f")]).fetches(&new.bytes);
     }
@@ -90,11 +83,8 @@ fn changing(
             if !obeys_if_range {
                 request.head = request.head.replace("If-Range", "X-Ignored");
             }
-            if served.fetch_add(1, Ordering::SeqCst) == 0 {
-                old.answer(&request)
-            } else {
-                new.answer(&request)
-            }
+            let is_first = served.fetch_add(1, Ordering::SeqCst) == 0;
+            if is_first { &old } else { &new }.answer(&request)
         });
     })
 }

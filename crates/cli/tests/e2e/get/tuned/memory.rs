@@ -24,21 +24,25 @@ fn short_path_is_fetched_in_one_plain_request_and_not_stored() {
     }
 }
 
-/// The memory says that the server paces, but it no longer does: nothing of the old entry applies.
+/// The memory says that the server paces, but it no longer does, or its RTT has changed: nothing of the old entry applies.
 #[test]
-fn server_that_no_longer_paces_is_treated_like_any_other() {
+fn changed_path_to_a_server_that_paced_is_measured_again() {
     let file = File::new(content(SIZE / 2, 17));
-    let server = Server::of(file.clone());
-    let run = get().args(["--json", &server.url("/f")]);
-    remember(&run, &server, &json!({ "streams": 1, "paced": true }));
-    run.fetches(&file.bytes);
-    let paces = || -> Vec<_> {
-        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
-    };
-    assert_eq!(paces(), [true, false]);
-    // The new state is remembered.
-    run.again(["--json", "-o", "g", &server.url("/f")]).run().ok();
-    assert_eq!(paces(), [true, false, false]);
+    for (field, rtt) in [("", 1000), ("Longhaul-Pace: auto\r\n", 200_000)] {
+        let server = Server::of(File { fields: field.to_owned(), ..file.clone() });
+        let run = get().args(["--json", "-o", "f", &server.url("/f")]);
+        remember(&run, &server, &json!({ "streams": 1, "paced": true, "rtt_us": rtt }));
+        run.fetches(&file.bytes);
+        let paces = || -> Vec<_> {
+            server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
+        };
+        assert_eq!(paces(), [true, false]);
+        if field.is_empty() {
+            // The new state is remembered.
+            run.run().ok();
+            assert_eq!(paces(), [true, false, false]);
+        }
+    }
 }
 
 /// A complete response remains usable, although the next one shows that the server does not pace.
