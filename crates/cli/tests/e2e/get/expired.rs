@@ -1,31 +1,38 @@
 //! Redirects to targets that expire after minutes, or after a few requests.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{File, Gate, Get, Peer, Server, content, get, response};
+use crate::support::{File, Gate, Get, Server, content, get, response};
 
 const SIZE: usize = 3_000_000;
 /// Bytes that a target sends before it closes.
 const PIECE: usize = 1_000_000;
 
-/// Redirects every request to the result of `target`.
-fn original(target: impl Fn() -> String + Send + Sync + 'static) -> Server {
+/// Sends `answer` for each request, by its number from 0.
+fn original(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> Server {
+    let count = AtomicUsize::new(0);
     Server::new(move |peer| {
         while peer.read_request().is_some() {
-            send_redirect(peer, &target());
+            peer.send(answer(count.fetch_add(1, Ordering::SeqCst)));
         }
     })
 }
 
-fn send_redirect(peer: &mut Peer, to: &str) {
-    peer.send(response(&format!("302 Found\r\nLocation: {to}"), ""));
+fn redirect(to: &str) -> String {
+    response(&format!("302 Found\r\nLocation: {to}"), "")
 }
 
 /// Redirects each request to another URL of `target`, numbered from 0.
 fn fresh_targets(target: &Server) -> Server {
-    let (url, count) = (target.url("/f?signed="), AtomicUsize::new(0));
-    original(move || format!("{url}{}", count.fetch_add(1, Ordering::SeqCst)))
+    let url = target.url("/f?signed=");
+    original(move |number| redirect(&format!("{url}{number}")))
+}
+
+/// Redirects the first request to the first target, and all others to the second.
+fn two_targets(first: &Server, second: &Server) -> Server {
+    let urls = [first.url("/f"), second.url("/f")];
+    original(move |number| redirect(&urls[number.min(1)]))
 }
 
 /// Answers requests that `serves` (number of the connection, target) with at most a piece of `file`, and others with `status`; closes
@@ -86,8 +93,7 @@ fn target_that_serves_no_more_is_requested_again() {
             0 | 1 => peer.break_off(&first, PIECE),
             _ => peer.close(),
         });
-        let (urls, count) = ([first.url("/f"), second.url("/f")], AtomicUsize::new(0));
-        let server = original(move || urls[count.fetch_add(1, Ordering::SeqCst).min(1)].clone());
+        let server = two_targets(&first, &second);
         fetch("1", &server).fetches(&file.bytes);
         assert_eq!(server.requests().len(), 2, "nothing expired");
     }
@@ -98,8 +104,7 @@ fn fresh_target_with_another_file_is_not_used() {
     let (file, other) = (File::new(content(SIZE, 3)), File::new(content(SIZE, 4)));
     let first = expiring(&file, 1, 403);
     let second = Server::of(File { etag: Some("\"v2\""), ..other });
-    let (urls, count) = ([first.url("/f"), second.url("/f")], AtomicUsize::new(0));
-    let server = original(move || urls[count.fetch_add(1, Ordering::SeqCst).min(1)].clone());
+    let server = two_targets(&first, &second);
     fetch("1", &server).fails_resumably(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
 }
 
@@ -108,16 +113,8 @@ fn permanently_expired_link_keeps_the_partial_file() {
     let file = File::new(content(SIZE, 5));
     for (status, code) in [(404, 66), (410, 66), (403, 77), (401, 77)] {
         let target = expiring(&file, 1, 403);
-        let (url, answered) = (target.url("/f"), AtomicBool::new(false));
-        let server = Server::new(move |peer| {
-            while peer.read_request().is_some() {
-                if answered.swap(true, Ordering::SeqCst) {
-                    peer.send(response(&format!("{status} No"), ""));
-                } else {
-                    send_redirect(peer, &url);
-                }
-            }
-        });
+        let (url, gone) = (target.url("/f"), response(&format!("{status} No"), ""));
+        let server = original(move |number| if number == 0 { redirect(&url) } else { gone.clone() });
         let run = fetch("1", &server);
         run.fails_resumably(code, &[&status.to_string()]);
         // A fresh link resumes the transfer.
@@ -163,15 +160,8 @@ fn hanging_original_delays_no_other_stream() {
         }
         peer.serve_after(4 << 20, &refused, &served);
     });
-    let (url, asked) = (target.url("/f"), AtomicBool::new(false));
-    let server = Server::new(move |peer| {
-        while peer.read_request().is_some() {
-            if asked.swap(true, Ordering::SeqCst) {
-                return peer.stay_silent();
-            }
-            send_redirect(peer, &url);
-        }
-    });
+    let url = target.url("/f");
+    let server = original(move |number| if number == 0 { redirect(&url) } else { String::new() });
     // Longer than a run may take: the second request of the original is never answered.
     fetch("2", &server).args(["--stall-timeout", "120s", "--connect-timeout", "120s"]).fetches(&file.bytes);
     assert_eq!(server.requests().len(), 2, "nothing expired");

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{File, Gate, PartialFiles, Peer, Server, at_once, content, get, response};
 
+type Refusal = fn(&mut Peer);
+
 fn refuse_later(peer: &mut Peer, seconds: usize) {
     peer.answer(response(&format!("503 Too many\r\nRetry-After: {seconds}"), ""));
 }
@@ -12,7 +14,7 @@ fn refuse_later(peer: &mut Peer, seconds: usize) {
 #[test]
 fn transfer_ends_on_the_only_connection_that_serves() {
     let file = File::new(content(24 << 20, 1));
-    let cases: [(&str, fn(&mut Peer)); 6] = [
+    let cases: [(&str, Refusal); 6] = [
         // The text is printed before the end.
         ("going on without stream", |_| {}),
         ("tries again", |peer| {
