@@ -39,8 +39,12 @@ fn cookies_of_the_command_line_stay_with_the_first_server() {
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("g=h; a=b; c=d; e=f"), None));
     assert_eq!(first.requests()[0].head.to_ascii_lowercase().matches("\ncookie:").count(), 1);
     let first = Server::redirecting(&last.url("/f"));
-    get().args(["-H", "Cookie: a=b", &first.url("/f")]).run().ok();
+    get().args(["-u", "ann:secret", "-H", "Cookie: a=b", &first.url("/f")]).run().ok();
     assert_eq!((cookie(&first).as_deref(), cookie(&last)), (Some("a=b"), None));
+    // Neither is a login sent to others.
+    let has_login =
+        |server: &Server| server.requests().iter().any(|ask| ask.field("authorization").is_some());
+    assert_eq!((has_login(&first), has_login(&last)), (true, false));
 }
 
 #[test]

@@ -64,16 +64,6 @@ fn logins_from_everywhere() {
 }
 
 #[test]
-fn login_is_not_sent_to_other_hosts() {
-    let other = Server::of(File::new(content(10, 3)));
-    let server = Server::redirecting(&other.url("/f"));
-    get().args(["--user", "ann:secret", "--header", "Cookie: a=b", &server.url("/f")]).run().ok();
-    let request = &other.requests()[0];
-    assert_eq!((request.field("authorization"), request.field("cookie")), (None, None));
-    assert!(server.requests()[0].field("authorization").is_some());
-}
-
-#[test]
 fn a_proxy_for_http() {
     // A client requests the whole URL from a proxy; this proxy answers by itself.
     let file = File::new(content(5 << 20, 4));

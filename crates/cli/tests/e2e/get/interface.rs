@@ -207,6 +207,20 @@ fn invalid_options_are_usage_errors() {
         (&["--user", "a:b", "--token", "t"], "--token"),
         (&["--retries=-1"], "--retries"),
         (&["--connect-timeout", "soon"], "--connect-timeout"),
+        (&["--pace", "10M"], "write 10Mbit or 10MiB"),
+        (&["--pace", "0"], "auto, off"),
+        (&["--pace", "fast"], "auto, off"),
+        (&["--pace="], "auto, off"),
+        (&["--pace=-1Mbit"], "auto, off"),
+        (&["--checksum", "md5:xyz"], "md5"),
+        (&["--checksum", "crc:00"], "crc"),
+        (&["--checksum", "sha256"], "sha256"),
+        (&["--tuner", "apt", "--streams", "4"], "--tuner apt"),
+        (&["--apt-alpha", "2"], "--tuner apt"),
+        (&["--tuner", "apt", "--apt-alpha", "1"], "--apt-alpha"),
+        (&["--tuner", "apt", "--apt-n0", "0"], "--apt-n0"),
+        (&["--tuner", "apt", "--apt-delta", "0s"], "--apt-delta"),
+        (&["--tuner", "fastest"], "--tuner"),
     ] {
         let is_url = args.first().is_none_or(|arg| !arg.starts_with("--"));
         let run = get().args(args).args((!is_url).then_some(&url));

@@ -25,22 +25,6 @@ fn rate_is_requested_from_the_server() {
 }
 
 #[test]
-fn invalid_pace_is_refused_before_a_request() {
-    for (pace, word) in [
-        ("10M", "write 10Mbit or 10MiB"),
-        ("0", "auto, off"),
-        ("fast", "auto, off"),
-        ("", "auto, off"),
-        ("-1Mbit", "auto, off"),
-    ] {
-        // No server listens: the usage error precedes the connection.
-        let run = get().args([format!("--pace={pace}").as_str(), "http://127.0.0.1:1/f"]);
-        run.run().is_misused(word);
-        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0, "{pace:?}");
-    }
-}
-
-#[test]
 fn remembered_rate_is_requested_from_a_pacing_server() {
     let server = Server::of(File::new(content(4 << 10, 3)));
     let url = server.url("/f");

@@ -92,14 +92,6 @@ fn changing(
 }
 
 #[test]
-fn many_streams_for_a_small_file() {
-    let file = File::new(content(10, 4));
-    let server = Server::of(file.clone());
-    let ended = get().args(["--streams", "256", "--json", &server.url("/f")]).fetches(&file.bytes);
-    assert_eq!((&ended.done()["streams"], server.requests().len()), (&1.into(), 1));
-}
-
-#[test]
 fn unrequested_parts_are_refused() {
     for (range, word) in [
         ("bytes 1-9/100", "asked for"),

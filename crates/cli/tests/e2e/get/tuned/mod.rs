@@ -55,18 +55,3 @@ fn several_streams_fetch_the_file_with_each_tuner() {
         },
     );
 }
-
-#[test]
-fn options_that_contradict_each_other_are_refused() {
-    for (args, word) in [
-        (&["--tuner", "apt", "--streams", "4"][..], "--tuner apt"),
-        (&["--apt-alpha", "2"], "--tuner apt"),
-        (&["--tuner", "apt", "--apt-alpha", "1"], "--apt-alpha"),
-        (&["--tuner", "apt", "--apt-n0", "0"], "--apt-n0"),
-        (&["--tuner", "apt", "--apt-delta", "0s"], "--apt-delta"),
-        (&["--tuner", "fastest"], "--tuner"),
-    ] {
-        // No server listens: the usage error precedes the connection.
-        get().args(args).args(["http://127.0.0.1:1/f"]).run().is_misused(word);
-    }
-}
