@@ -30,20 +30,11 @@ pub(crate) fn same(path: impl AsRef<Path>, expected: &[u8]) {
     let found = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // Compared byte by byte only on a mismatch: that is slow in a debug build.
     let at = || found.iter().zip(expected).position(|(a, b)| a != b);
-    assert!(
-        found == expected,
-        "{}: {} bytes instead of {}, first difference at {:?}",
-        path.display(),
-        found.len(),
-        expected.len(),
-        at()
-    );
+    let lengths = || format!("{} bytes instead of {}", found.len(), expected.len());
+    assert!(found == expected, "{}: {}, first difference at {:?}", path.display(), lengths(), at());
 }
 
 /// Lists the files in `directory` that a transfer left for the next run.
 pub(crate) fn partial_files(directory: &Path) -> Vec<String> {
-    let names = fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter(|name| name.contains(".longhaul-")).collect();
-    names.sort();
-    names
+    super::names(directory).into_iter().filter(|name| name.contains(".longhaul-")).collect()
 }

@@ -55,22 +55,17 @@ impl Server {
 
     /// Handles the first `most` connections by `play`, and refuses later ones.
     pub(crate) fn first(most: usize, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::first_of(TcpListener::bind("127.0.0.1:0").unwrap(), most, play)
+        Self::start(TcpListener::bind("127.0.0.1:0").unwrap(), most, Arc::new(play))
     }
 
     /// Handles the connections of `listener`, until the test's process ends.
     pub(crate) fn on(listener: TcpListener, play: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::first_of(listener, usize::MAX, play)
+        Self::start(listener, usize::MAX, Arc::new(play))
     }
 
-    fn first_of(
-        listener: TcpListener,
-        most: usize,
-        play: impl Fn(&mut Peer) + Send + Sync + 'static,
-    ) -> Self {
+    fn start(listener: TcpListener, most: usize, play: Handler) -> Self {
         let address = listener.local_addr().unwrap();
-        let asks = Arc::new(Mutex::new(Vec::new()));
-        let play: Arc<Mutex<Handler>> = Arc::new(Mutex::new(Arc::new(play)));
+        let (asks, play) = (Arc::<Mutex<Vec<_>>>::default(), Arc::new(Mutex::new(play)));
         let (log, plays) = (asks.clone(), play.clone());
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().take(most).enumerate() {
@@ -82,7 +77,7 @@ impl Server {
         Self { address, asks, play }
     }
 
-    /// Serves `file` correctly on new connections from now on, at the old address.
+    /// Serves `file` correctly on new connections from now on.
     pub(crate) fn mend(&self, file: File) {
         self.change(move |peer| peer.serve(&file));
     }
@@ -186,21 +181,17 @@ impl File {
         let current = request.field("if-range").is_none_or(|v| Some(v) == self.etag || dated(v));
         let fields = &self.fields;
         let tag = self.etag.map_or_else(|| fields.clone(), |tag| format!("ETag: {tag}\r\n{fields}"));
-        match request.range(size).filter(|_| self.ranges && current) {
-            Some((start, _)) if start >= size => (
-                format!("HTTP/1.1 416 No\r\nContent-Range: bytes */{size}\r\nContent-Length: 0\r\n{tag}\r\n"),
-                &[],
-            ),
-            Some((start, end)) => (
-                format!(
-                    "HTTP/1.1 206 Part\r\n{tag}Content-Range: bytes {start}-{}/{size}\r\nContent-Length: {}\r\n\r\n",
-                    end - 1,
-                    end - start
-                ),
-                &self.bytes[start..end],
-            ),
-            None => (format!("HTTP/1.1 200 OK\r\n{tag}Content-Length: {size}\r\n\r\n"), &self.bytes),
-        }
+        let (status, body) = match request.range(size).filter(|_| self.ranges && current) {
+            Some((start, _)) if start >= size => {
+                (format!("416 No\r\nContent-Range: bytes */{size}"), &[][..])
+            }
+            Some((start, end)) => {
+                let last = end - 1;
+                (format!("206 Part\r\nContent-Range: bytes {start}-{last}/{size}"), &self.bytes[start..end])
+            }
+            None => ("200 OK".to_owned(), &self.bytes[..]),
+        };
+        (format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {}\r\n\r\n", body.len()), body)
     }
 }
 
@@ -263,12 +254,20 @@ impl Peer {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Sends bytes at about `rate` bytes per second.
+    /// Sends bytes at about `rate` bytes per second, or at once if it is `usize::MAX`.
     pub(crate) fn trickle(&mut self, bytes: &[u8], rate: usize) -> bool {
+        if rate == usize::MAX {
+            return self.send(bytes);
+        }
         bytes.chunks((rate / 50).max(1)).all(|piece| {
             std::thread::sleep(Duration::from_secs_f64(piece.len() as f64 / rate as f64));
             self.send(piece)
         })
+    }
+
+    /// Answers requests for `file` until the client closes.
+    pub(crate) fn serve(&mut self, file: &File) {
+        self.serve_at(usize::MAX, file);
     }
 
     /// Answers requests for `file` at `rate` bytes per second until the client closes.
@@ -276,44 +275,31 @@ impl Peer {
         self.serve_by(rate, |request| file.answer(&request));
     }
 
-    /// Answers requests for `file` until the client closes: the first `len` bytes of each body at once, the rest once `gate` is open.
-    pub(crate) fn serve_after(&mut self, len: usize, gate: &Gate, file: &File) {
-        self.answer_all(
-            |request| file.answer(&request),
-            |peer, body| {
-                let (first, rest) = body.split_at(len.min(body.len()));
-                let sent = peer.send(first);
-                if !rest.is_empty() {
-                    gate.wait();
-                }
-                sent && peer.send(rest)
-            },
-        );
+    /// Sends the head and the body that `answer` returns for each request.
+    pub(crate) fn serve_with<'a>(&mut self, answer: impl Fn(HttpRequest) -> (String, &'a [u8])) {
+        self.serve_by(usize::MAX, answer);
     }
 
     /// Sends the head and the body that `answer` returns for each request, the body at `rate`.
     pub(crate) fn serve_by<'a>(&mut self, rate: usize, answer: impl Fn(HttpRequest) -> (String, &'a [u8])) {
-        self.answer_all(answer, |peer, body| peer.trickle(body, rate));
-    }
-
-    /// Answers requests for `file` until the client closes.
-    pub(crate) fn serve(&mut self, file: &File) {
-        self.serve_with(|request| file.answer(&request));
-    }
-
-    /// Sends the head and the body that `answer` returns for each request.
-    pub(crate) fn serve_with<'a>(&mut self, answer: impl Fn(HttpRequest) -> (String, &'a [u8])) {
-        self.answer_all(answer, |peer, body| peer.send(body));
-    }
-
-    fn answer_all<'a>(
-        &mut self,
-        answer: impl Fn(HttpRequest) -> (String, &'a [u8]),
-        send: impl Fn(&mut Self, &'a [u8]) -> bool,
-    ) {
         while let Some(request) = self.read_request() {
             let (head, body) = answer(request);
-            if !self.send(head) || !send(self, body) {
+            if !self.send(head) || !self.trickle(body, rate) {
+                return;
+            }
+        }
+    }
+
+    /// Answers requests for `file` until the client closes: the first `len` bytes of each body at once, the rest once `gate` is open.
+    pub(crate) fn serve_after(&mut self, len: usize, gate: &Gate, file: &File) {
+        while let Some(request) = self.read_request() {
+            let (head, body) = file.answer(&request);
+            let (first, rest) = body.split_at(len.min(body.len()));
+            let is_sent = self.send(head) && self.send(first);
+            if !rest.is_empty() {
+                gate.wait();
+            }
+            if !is_sent || !self.send(rest) {
                 return;
             }
         }

@@ -49,7 +49,7 @@ pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, has_committed, partial, partial_with};
 pub(crate) use probe::{misses, probe, report};
 pub(crate) use proftpd::Proftpd;
-pub(crate) use program::{Ended, Get, Get as Put, Running, get, longhaul, old_kernel, put};
+pub(crate) use program::{Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, put};
 pub(crate) use real::{Apache, Nginx, Serve, Site};
 pub(crate) use relay::{RelayAction, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};

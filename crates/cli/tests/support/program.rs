@@ -121,7 +121,7 @@ impl Get {
         assert_eq!(partial_files(self.dir()), [""; 0]);
     }
 
-    /// Runs; fails unless the run ends as [`Ended::fails`] says, and leaves neither `f` nor partial files.
+    /// Like [`Ended::fails`]; also fails if the run leaves `f` or partial files.
     #[track_caller]
     pub(crate) fn fails_without_files(&self, code: i32, words: &[&str]) -> Ended {
         let ended = self.run().fails(code, words);
@@ -129,7 +129,7 @@ impl Get {
         ended
     }
 
-    /// Runs; fails unless the run ends as [`Ended::fails`] says, and leaves the partial files of `f`.
+    /// Like [`Ended::fails`]; also fails unless the run leaves the partial files of `f`.
     #[track_caller]
     pub(crate) fn fails_resumably(&self, code: i32, words: &[&str]) -> Ended {
         let ended = self.run().fails(code, words);
@@ -153,6 +153,18 @@ pub(crate) fn old_kernel() -> Option<String> {
     }
     skip("an example of longhaul-sys is needed: cargo build -p longhaul-sys --examples");
     None
+}
+
+/// Runs the program by a shell script, as `"$@"`, in a mount namespace of its own; `None` if not permitted.
+pub(crate) fn in_own_mounts(run: Get, script: &str) -> Option<Get> {
+    let flag = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+    let mut mount = Command::new("unshare");
+    if !mount.args([flag, "mount", "-t", "tmpfs", "none", "/mnt"]).output().is_ok_and(|o| o.status.success())
+    {
+        skip("no mount namespace may be made here");
+        return None;
+    }
+    Some(run.through(&["unshare", flag, "sh", "-c", script, "sh"]))
 }
 
 /// A running program; killed on drop.
@@ -211,10 +223,8 @@ impl Running {
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         // A thread may end during the listing.
-        let name = |task: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
-        };
-        tasks.filter_map(name).map(|name| name.trim_end().to_owned()).collect()
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.map(|name| name.trim_end().to_owned()).collect()
     }
 
     /// Returns the number of bytes that the program has read from files and pipes; `None` once it has ended.
@@ -245,10 +255,10 @@ impl Running {
     pub(crate) fn until_open(&mut self, path: &Path) {
         let files = format!("/proc/{}/fd", self.child.id());
         // A file may be closed during the listing.
-        let is_path = |file: std::io::Result<std::fs::DirEntry>| {
-            file.and_then(|file| std::fs::read_link(file.path())).is_ok_and(|open| open == path)
+        let opened = || {
+            std::fs::read_dir(&files).unwrap().filter_map(|file| std::fs::read_link(file.ok()?.path()).ok())
         };
-        self.until("it opened the file", || std::fs::read_dir(&files).unwrap().any(is_path));
+        self.until("it opened the file", || opened().any(|open| open == path));
     }
 
     /// Waits until the program has printed `text`.

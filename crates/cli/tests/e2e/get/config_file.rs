@@ -24,23 +24,20 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
     run.run().ok();
     let run = run.again(["-o", "i", &server.url("/f")]).env("LONGHAUL_NO_CONFIG", "1");
     run.run().ok();
-    run.env("LONGHAUL_NO_CONFIG", "").again(["-o", "j", &server.url("/f")]).run().ok();
+    let run = run.env("LONGHAUL_NO_CONFIG", "").again(["-o", "j", &server.url("/f")]);
+    run.run().ok();
+    // The file of XDG_CONFIG_HOME is the one that counts.
+    let run = run.file("xdg/longhaul/config.toml", "user-agent = 'xdg'\n");
+    let xdg = run.path("xdg").to_str().unwrap().to_owned();
+    run.env("XDG_CONFIG_HOME", xdg).again(["-o", "k", &server.url("/f")]).run().ok();
     let asks = server.requests();
     let fields = |name: &str| asks.iter().map(|ask| ask.field(name)).collect::<Vec<_>>();
     let agents = fields("user-agent");
-    assert_eq!([agents[0], agents[1], agents[4]], [Some("table"), Some("line"), Some("table")]);
+    let expected = ["table", "line", "table", "xdg"].map(Some);
+    assert_eq!([agents[0], agents[1], agents[4], agents[5]], expected);
     assert!(agents[2..4].iter().all(|agent| agent.unwrap().starts_with("longhaul/")), "{agents:?}");
-    assert_eq!(fields("x-one"), [Some("1"), Some("1"), None, None, Some("1")]);
-    assert_eq!(fields("x-two"), [Some("2"), Some("2"), None, None, Some("2")]);
-}
-
-#[test]
-fn file_of_xdg_config_home_is_the_one_that_counts() {
-    let (server, run) = configured("user-agent = 'home'\n");
-    let run = run.file("xdg/longhaul/config.toml", "user-agent = 'xdg'\n");
-    let xdg = run.path("xdg").to_str().unwrap().to_owned();
-    run.env("XDG_CONFIG_HOME", xdg).run().ok();
-    assert_eq!(server.requests()[0].field("user-agent"), Some("xdg"));
+    assert_eq!(fields("x-one"), [Some("1"), Some("1"), None, None, Some("1"), None]);
+    assert_eq!(asks[0].field("x-two"), Some("2"));
 }
 
 #[test]

@@ -77,30 +77,19 @@ fn socks_proxy_looks_up_the_name() {
 }
 
 #[test]
-fn proxy_without_an_address_is_named_as_the_proxy() {
-    let run = get().args(["-x", "http://proxy.invalid:3128", "http://host.invalid/f"]);
-    run.run().fails(68, &["proxy.invalid, the proxy"]);
-}
-
-#[test]
-fn proxy_for_all_protocols_that_ftp_does_not_use_is_warned_of() {
-    let run = get().env("ALL_PROXY", "http://127.0.0.1:1");
-    let ended = run.args(["--retries", "0", "ftp://127.0.0.1:1/f"]).run().fails(69, &["cannot connect"]);
-    assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
-}
-
-#[test]
 fn proxy_option_overrides_the_environment() {
     let file = File::new(content(1000, 61));
     let proxy = Server::of(file.clone());
     let run = get().env("http_proxy", "http://127.0.0.1:1");
-    let run = run.args(["--proxy", &proxy.address.to_string(), "http://far.invalid/f"]);
-    run.run().ok();
+    run.args(["--proxy", &proxy.address.to_string(), "http://far.invalid/f"]).run().ok();
     assert_eq!(proxy.requests()[0].target, "http://far.invalid/f");
     let near = Server::of(file);
     get().env("http_proxy", "http://127.0.0.1:1").args(["--proxy", "", &near.url("/f")]).run().ok();
     get().args(["--proxy", "https://h", "http://h/f"]).run().fails(64, &["--proxy", "socks5h://"]);
     get().args(["--proxy", "http://h", "ftp://h/f"]).run().fails(64, &["--proxy", "FTP"]);
+    let of_ftp = get().env("ALL_PROXY", "http://127.0.0.1:1").args(["--retries", "0", "ftp://127.0.0.1:1/f"]);
+    let ended = of_ftp.run().fails(69, &["cannot connect"]);
+    assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
 }
 
 #[test]
@@ -109,10 +98,10 @@ fn host_has_the_address_that_is_given() {
     let port = server.address.port();
     let rule = format!("far.invalid:{port}:127.0.0.1");
     let url = format!("http://far.invalid:{port}/f");
-    get().args(["--resolve", &rule, &url]).run().ok();
-    get().args(["-4", "--resolve", &rule, &url]).run().ok();
-    get().args(["--resolve", &rule.replace("invalid:", "invalid.:"), &url]).run().ok();
-    get().args(["--resolve", &rule, &url.replace("invalid:", "invalid.:")]).run().ok();
+    let [dotted_rule, dotted_url] = [&rule, &url].map(|text| text.replace("invalid:", "invalid.:"));
+    for args in [&[&*rule, &*url][..], &[&rule, "-4", &url], &[&dotted_rule, &url], &[&rule, &dotted_url]] {
+        get().args(["--resolve"]).args(args).run().ok();
+    }
     get().args(["-6", "--resolve", &rule, &url]).run().fails(68, &["far.invalid", "no IPv6 address"]);
     get().args(["--resolve", "far.invalid", &url]).run().is_misused("--resolve");
 }
@@ -126,14 +115,6 @@ fn insecure_trusts_anyone_with_a_warning_and_pins_still_count() {
     assert!(ended.stderr.contains("--insecure"), "{ended:?}");
     let pin = "0".repeat(64);
     get().args(["-k", "--pin", &pin, &site.tls_url("/f")]).run().fails(76, &["--pin"]);
-}
-
-#[test]
-fn user_agent_and_referer_are_sent() {
-    let server = Server::of(File::new(content(1000, 64)));
-    get().args(["-A", "me/1", "-e", "http://page/", &server.url("/f")]).run().ok();
-    let ask = &server.requests()[0];
-    assert_eq!((ask.field("user-agent"), ask.field("referer")), (Some("me/1"), Some("http://page/")));
 }
 
 /// Runs with files that contain the login; fails if its secret is shown.

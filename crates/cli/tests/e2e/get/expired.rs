@@ -1,31 +1,38 @@
 //! Redirects to targets that expire after minutes, or after a few requests.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{File, Get, Peer, Server, content, get, response};
+use crate::support::{File, Gate, Get, Server, content, get, response};
 
 const SIZE: usize = 3_000_000;
 /// Bytes that a target sends before it closes.
 const PIECE: usize = 1_000_000;
 
-/// Redirects every request to the result of `target`.
-fn original(target: impl Fn() -> String + Send + Sync + 'static) -> Server {
+/// Sends `answer` for each request, by its number from 0.
+fn original(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> Server {
+    let count = AtomicUsize::new(0);
     Server::new(move |peer| {
         while peer.read_request().is_some() {
-            send_redirect(peer, &target());
+            peer.send(answer(count.fetch_add(1, Ordering::SeqCst)));
         }
     })
 }
 
-fn send_redirect(peer: &mut Peer, to: &str) {
-    peer.send(response(&format!("302 Found\r\nLocation: {to}"), ""));
+fn redirect(to: &str) -> String {
+    response(&format!("302 Found\r\nLocation: {to}"), "")
 }
 
 /// Redirects each request to another URL of `target`, numbered from 0.
 fn fresh_targets(target: &Server) -> Server {
-    let (url, count) = (target.url("/f?signed="), AtomicUsize::new(0));
-    original(move || format!("{url}{}", count.fetch_add(1, Ordering::SeqCst)))
+    let url = target.url("/f?signed=");
+    original(move |number| redirect(&format!("{url}{number}")))
+}
+
+/// Redirects the first request to the first target, and all others to the second.
+fn two_targets(first: &Server, second: &Server) -> Server {
+    let urls = [first.url("/f"), second.url("/f")];
+    original(move |number| redirect(&urls[number.min(1)]))
 }
 
 /// Answers requests that `serves` (number of the connection, target) with at most a piece of `file`, and others with `status`; closes
@@ -76,20 +83,20 @@ fn expired_target_is_requested_again() {
     }
 }
 
+/// The first target refuses connections after its second, or accepts them and closes without an answer.
 #[test]
-fn target_that_refuses_connections_is_requested_again() {
+fn target_that_serves_no_more_is_requested_again() {
     let file = File::new(content(SIZE, 2));
-    let (served, targets) = (file.clone(), Arc::new(Mutex::new(Vec::new())));
-    let server = original(move || {
-        let served = served.clone();
-        // One connection for the request that receives the redirect, and one more.
-        let target = Server::first(2, move |peer| peer.break_off(&served, PIECE));
-        let url = target.url("/f");
-        targets.lock().unwrap().push(target);
-        url
-    });
-    fetch("1", &server).fetches(&file.bytes);
-    assert!(server.requests().len() > 1, "nothing expired");
+    for refuses in [true, false] {
+        let (first, second) = (file.clone(), Server::of(file.clone()));
+        let first = Server::first(if refuses { 2 } else { usize::MAX }, move |peer| match peer.number {
+            0 | 1 => peer.break_off(&first, PIECE),
+            _ => peer.close(),
+        });
+        let server = two_targets(&first, &second);
+        fetch("1", &server).fetches(&file.bytes);
+        assert_eq!(server.requests().len(), 2, "nothing expired");
+    }
 }
 
 #[test]
@@ -97,8 +104,7 @@ fn fresh_target_with_another_file_is_not_used() {
     let (file, other) = (File::new(content(SIZE, 3)), File::new(content(SIZE, 4)));
     let first = expiring(&file, 1, 403);
     let second = Server::of(File { etag: Some("\"v2\""), ..other });
-    let (urls, count) = ([first.url("/f"), second.url("/f")], AtomicUsize::new(0));
-    let server = original(move || urls[count.fetch_add(1, Ordering::SeqCst).min(1)].clone());
+    let server = two_targets(&first, &second);
     fetch("1", &server).fails_resumably(65, &[&server.url("/f"), "changed on the server", "--no-resume"]);
 }
 
@@ -107,16 +113,8 @@ fn permanently_expired_link_keeps_the_partial_file() {
     let file = File::new(content(SIZE, 5));
     for (status, code) in [(404, 66), (410, 66), (403, 77), (401, 77)] {
         let target = expiring(&file, 1, 403);
-        let (url, answered) = (target.url("/f"), AtomicBool::new(false));
-        let server = Server::new(move |peer| {
-            while peer.read_request().is_some() {
-                if answered.swap(true, Ordering::SeqCst) {
-                    peer.send(response(&format!("{status} No"), ""));
-                } else {
-                    send_redirect(peer, &url);
-                }
-            }
-        });
+        let (url, gone) = (target.url("/f"), response(&format!("{status} No"), ""));
+        let server = original(move |number| if number == 0 { redirect(&url) } else { gone.clone() });
         let run = fetch("1", &server);
         run.fails_resumably(code, &[&status.to_string()]);
         // A fresh link resumes the transfer.
@@ -124,30 +122,6 @@ fn permanently_expired_link_keeps_the_partial_file() {
         let run = run.again(["--json", "-o", "f", &fresh.url("/fresh")]);
         assert_eq!(run.fetches(&file.bytes).done()["resumed"], PIECE);
     }
-}
-
-/// The first target accepts connections, but answers no request after its second.
-#[test]
-fn target_that_breaks_connections_is_requested_again() {
-    let file = File::new(content(SIZE, 8));
-    let (served, count) = (file.clone(), AtomicUsize::new(0));
-    let target = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let is_first = request.target.ends_with("=0");
-            if is_first && count.fetch_add(1, Ordering::SeqCst) > 1 {
-                return peer.close();
-            }
-            let (head, body) = served.answer(&request);
-            peer.send(head);
-            peer.send(&body[..if is_first { body.len().min(PIECE) } else { body.len() }]);
-            if is_first {
-                return peer.close();
-            }
-        }
-    });
-    let server = fresh_targets(&target);
-    fetch("1", &server).fetches(&file.bytes);
-    assert_eq!(server.requests().len(), 2, "nothing expired");
 }
 
 /// Each target serves only the request that was redirected to it.
@@ -178,30 +152,17 @@ fn targets_that_never_serve_end_the_transfer() {
 #[test]
 fn hanging_original_delays_no_other_stream() {
     let file = File::new(content(32 << 20, 7));
-    let (served, refused) = (file.clone(), AtomicBool::new(false));
+    let (served, refused) = (file.clone(), Gate::default());
     let target = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            // The first request on any connection except the first.
-            if peer.number > 0 && !refused.swap(true, Ordering::SeqCst) {
-                peer.send(response("403 No", ""));
-                continue;
-            }
-            let (head, body) = served.answer(&request);
-            if !peer.send(head) || !peer.trickle(body, 20_000_000) {
-                return;
-            }
+        // The first request on any connection except the first, which waits for it.
+        if peer.number > 0 && refused.open() {
+            return peer.answer(response("403 No", ""));
         }
+        peer.serve_after(4 << 20, &refused, &served);
     });
-    let (url, asked) = (target.url("/f"), AtomicBool::new(false));
-    let server = Server::new(move |peer| {
-        while peer.read_request().is_some() {
-            if asked.swap(true, Ordering::SeqCst) {
-                return peer.stay_silent();
-            }
-            send_redirect(peer, &url);
-        }
-    });
-    // The second request of the original is never answered: the transfer ends before its timeout.
-    fetch("2", &server).args(["--stall-timeout", "60s", "--connect-timeout", "60s"]).fetches(&file.bytes);
+    let url = target.url("/f");
+    let server = original(move |number| if number == 0 { redirect(&url) } else { String::new() });
+    // Longer than a run may take: the second request of the original is never answered.
+    fetch("2", &server).args(["--stall-timeout", "120s", "--connect-timeout", "120s"]).fetches(&file.bytes);
     assert_eq!(server.requests().len(), 2, "nothing expired");
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::support::{Ended, File, Get, Server, content, get, program, response, same, terminal};
+use serde_json::Value;
+
+use crate::support::{Ended, File, Server, at_once, content, get, program, response, same, terminal};
 
 #[test]
 fn log_has_the_result_and_its_limit_unless_quiet() {
@@ -18,6 +20,10 @@ fn log_has_the_result_and_its_limit_unless_quiet() {
         let ended = get().args(["-q", &server.url("/f")]).args(warned).run().ok();
         assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
     }
+    // An error is printed once.
+    let gone = Server::answering(response("404 No", ""));
+    let ended = get().args([&gone.url("/f")]).run().fails(66, &["404"]);
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }
 
 #[test]
@@ -77,15 +83,11 @@ fn each_line_of_json_names_its_job() {
     let server = Server::of(File::new(content(1000, 9)));
     let urls = [server.url("/a?key=secret"), server.url("/b"), server.url("/c")];
     let ended = get().args(["--json"]).args(&urls).run().ok();
-    let lines = ended.json();
     let shown = [server.url("/a?..."), server.url("/b"), server.url("/c")];
-    assert!(lines.iter().all(|line| {
-        let job = line["job"].as_u64().unwrap() as usize;
-        line["at"].is_f64() && line["url"] == shown[job - 1]
-    }));
+    let job = |line: &Value| line["job"].as_u64().unwrap() as usize;
+    assert!(ended.json().iter().all(|line| line["at"].is_f64() && line["url"] == shown[job(line) - 1]));
     // Small files are transferred concurrently; they complete in any order.
-    let done = lines.iter().filter(|line| line["event"] == "done").map(|line| line["job"].as_u64().unwrap());
-    assert_eq!(done.collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
+    assert_eq!(ended.events("done").iter().map(job).collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");
 }
 
@@ -134,25 +136,12 @@ fn warning_is_printed_above_the_progress_line() {
 fn a_limit_is_kept() {
     let file = File::new(content(2_000_000, 4));
     let server = Server::of(file.clone());
-    std::thread::scope(|threads| {
-        for streams in ["1", "4"] {
-            let run = get().args(["--limit", "1MB/s", "--streams", streams, "--json", &server.url("/f")]);
-            let bytes = &file.bytes;
-            threads.spawn(move || {
-                let done = run.fetches(bytes).done();
-                // The limiter may grant a quarter of a second in advance.
-                assert!(done["seconds"].as_f64() > Some(1.6) && done["limited_by"] == "limit", "{done}");
-            });
-        }
+    at_once(["1", "4"], |streams| {
+        let run = get().args(["--limit", "1MB/s", "--streams", streams, "--json", &server.url("/f")]);
+        let done = run.fetches(&file.bytes).done();
+        // The limiter may grant a quarter of a second in advance.
+        assert!(done["seconds"].as_f64() > Some(1.6) && done["limited_by"] == "limit", "{done}");
     });
-}
-
-/// Runs the program by a shell with the given redirections.
-fn by_shell(redirections: &str, args: &[&str]) -> (Get, Ended) {
-    let script = format!("exec \"$@\" {redirections}");
-    let run = get().through(&["bash", "-c", &script, "bash"]).args(args);
-    let ended = run.run();
-    (run, ended)
 }
 
 #[test]
@@ -160,24 +149,30 @@ fn closed_streams_end_no_transfer() {
     let file = File::new(content(3_000_000, 5));
     let server = Server::of(file.clone());
     let url = server.url("/f");
+    let fetch = &["--json", "-vv", &url][..];
+    let (closed, misused) = (&["http://127.0.0.1:1/f"][..], &["--streams", "0", &url][..]);
     // With stdout closed the events of --json are lost, and the exit code reports that; the file is nevertheless complete.
-    for (redirections, code) in [
-        (">&-", 74),
-        ("2>&-", 0),
-        (">&- 2>&-", 74),
-        ("<&- >&- 2>&-", 74),
-        ("2> /dev/full", 0),
-        ("> >(exec true)", 0),
+    for (redirections, args, code) in [
+        (">&-", fetch, 74),
+        ("2>&-", fetch, 0),
+        (">&- 2>&-", fetch, 74),
+        ("<&- >&- 2>&-", fetch, 74),
+        ("2> /dev/full", fetch, 0),
+        ("> >(exec true)", fetch, 0),
+        ("2>&-", closed, 69),
+        ("2> /dev/full", closed, 69),
+        ("2> >(exec true)", closed, 69),
+        ("2>&-", misused, 64),
+        ("2> /dev/full", misused, 64),
+        ("2> >(exec true)", misused, 64),
     ] {
-        let (run, ended) = by_shell(redirections, &["--json", "-vv", &url]);
+        let script = format!("exec \"$@\" {redirections}");
+        let run = get().through(&["bash", "-c", &script, "bash"]).args(args);
+        let ended = run.run();
         assert_eq!(ended.status.code(), Some(code), "{redirections}: {ended:?}");
-        same(run.path("f"), &file.bytes);
-    }
-    for redirections in ["2>&-", "2> /dev/full", "2> >(exec true)"] {
-        let (_, ended) = by_shell(redirections, &["http://127.0.0.1:1/f"]);
-        assert_eq!(ended.status.code(), Some(69), "{redirections}: {ended:?}");
-        let (_, ended) = by_shell(redirections, &["--streams", "0", &url]);
-        assert_eq!(ended.status.code(), Some(64), "{redirections}: {ended:?}");
+        if args == fetch {
+            run.fetched(&file.bytes);
+        }
     }
 }
 
@@ -212,6 +207,20 @@ fn invalid_options_are_usage_errors() {
         (&["--user", "a:b", "--token", "t"], "--token"),
         (&["--retries=-1"], "--retries"),
         (&["--connect-timeout", "soon"], "--connect-timeout"),
+        (&["--pace", "10M"], "write 10Mbit or 10MiB"),
+        (&["--pace", "0"], "auto, off"),
+        (&["--pace", "fast"], "auto, off"),
+        (&["--pace="], "auto, off"),
+        (&["--pace=-1Mbit"], "auto, off"),
+        (&["--checksum", "md5:xyz"], "md5"),
+        (&["--checksum", "crc:00"], "crc"),
+        (&["--checksum", "sha256"], "sha256"),
+        (&["--tuner", "apt", "--streams", "4"], "--tuner apt"),
+        (&["--apt-alpha", "2"], "--tuner apt"),
+        (&["--tuner", "apt", "--apt-alpha", "1"], "--apt-alpha"),
+        (&["--tuner", "apt", "--apt-n0", "0"], "--apt-n0"),
+        (&["--tuner", "apt", "--apt-delta", "0s"], "--apt-delta"),
+        (&["--tuner", "fastest"], "--tuner"),
     ] {
         let is_url = args.first().is_none_or(|arg| !arg.starts_with("--"));
         let run = get().args(args).args((!is_url).then_some(&url));
@@ -259,11 +268,4 @@ fn odd_but_legal_urls() {
         get().args(["-o", "f", &server.url(path)]).run().ok();
         assert_eq!(server.requests()[before].target, target);
     }
-}
-
-#[test]
-fn error_is_printed_once() {
-    let server = Server::answering(response("404 No", ""));
-    let ended = get().args([&server.url("/f")]).run().fails(66, &["404"]);
-    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
 }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::support::{Ended, File, Get, Server, content, get, response, sha256};
+use crate::support::{Ended, File, Get, Server, at_once, content, get, response, sha256};
 
 const SIZE: usize = 4 << 20;
 /// Larger than the first lease of 16 MiB before a mirror is verified: both sources have work.
@@ -150,23 +150,17 @@ fn a_mirror_of_no_use_is_named_and_dropped() {
     }
 }
 
-/// The mirror sends the compared beginning, and nothing else.
-#[test]
-fn a_slow_mirror_delays_nothing() {
-    let file = File::new(content(SHARED, 5));
-    let (mirror, _gate) = Server::held(&file, SAMPLE);
-    let primary = Server::slow(20_000_000, &file);
-    let run = with_mirror(&primary.url("/f"), &mirror.url("/g"));
-    run.args(["--stall-timeout", "120s"]).fetches(&file.bytes);
-}
-
+/// The first server refuses, or accepts the connection and sends nothing.
 #[test]
 fn a_mirror_serves_where_the_first_url_does_not() {
     let file = File::new(content(SIZE, 6));
-    for primary in [refusing("404 None").url("/f"), refusing("403 No").url("/f"), nowhere()] {
+    let servers = [refusing("404 None"), refusing("403 No"), Server::silent()];
+    let urls = servers.iter().map(|server| server.url("/f")).chain([nowhere()]);
+    at_once(urls, |primary| {
         let mirror = Server::of(file.clone());
-        warns(&with_mirror(&primary, &mirror.url("/g")).fetches(&file.bytes), &primary, "");
-    }
+        let run = with_mirror(&primary, &mirror.url("/g")).args(["--stall-timeout", "120s"]);
+        warns(&run.fetches(&file.bytes), &primary, "");
+    });
 }
 
 #[test]
@@ -205,15 +199,6 @@ fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
     }
 }
 
-/// The first server accepts the connection and sends nothing.
-#[test]
-fn silent_first_url_does_not_delay_a_mirror() {
-    let file = File::new(content(1 << 20, 18));
-    let (primary, mirror) = (Server::silent(), Server::of(file.clone()));
-    let run = with_mirror(&primary.url("/f"), &mirror.url("/g")).args(["--stall-timeout", "120s"]);
-    warns(&run.fetches(&file.bytes), &primary.url("/f"), "");
-}
-
 #[test]
 fn no_source_at_all() {
     let (down, missing) = (nowhere(), refusing("404 None"));
@@ -221,19 +206,6 @@ fn no_source_at_all() {
     let address = down.trim_start_matches("http://").trim_end_matches("/f");
     run.run().fails(69, &["no source", address, &missing.url("/g"), "404"]);
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
-}
-
-#[test]
-fn corrupt_source_is_detected_by_the_checksum() {
-    let file = File::new(content(SHARED, 8));
-    let (other, sum) = (wrong_at_the_end(&file), checksum(&file));
-    for (first, second) in [(&file, &other), (&other, &file)] {
-        let servers = sharing(|_| first.clone(), second);
-        let urls = [servers[0].url("/f"), servers[1].url("/g")];
-        let ended = with_mirror(&urls[0], &urls[1]).args(["--checksum", &sum]).fetches(&file.bytes);
-        assert_eq!(ended.done()["digest"], *sum);
-        warns(&ended, &urls[usize::from(first.bytes == file.bytes)], "");
-    }
 }
 
 /// The mirror cannot replace data of the only source: the checksum error is reported, and the data is kept.
@@ -280,7 +252,7 @@ fn listing(duplicate: &Server, digested: Option<&File>) -> String {
 fn a_duplicate_that_the_server_names_is_used_under_its_digest() {
     let file = File::new(content(SHARED, 12));
     let other = wrong_at_the_end(&file);
-    for (named, streams) in [(&file, &[][..]), (&file, &["--streams", "2"]), (&other, &["--streams", "2"])] {
+    for (named, streams) in [(&file, &[][..]), (&file, &["--streams", "2"]), (&other, &["--streams", "1"])] {
         let first = |duplicate: &Server| File { fields: listing(duplicate, Some(&file)), ..file.clone() };
         let [server, duplicate] = sharing(first, named);
         let run = fetch(&server.url("/f")).args(streams);
@@ -291,13 +263,8 @@ fn a_duplicate_that_the_server_names_is_used_under_its_digest() {
             warns(&ended, &duplicate.url("/d"), "");
         }
     }
-}
-
-#[test]
-fn a_duplicate_without_a_digest_is_not_used() {
-    let file = File::new(content(1 << 20, 15));
     let duplicate = Server::of(file.clone());
-    let server = Server::of(File { fields: listing(&duplicate, None), ..file.clone() });
-    get().args(["-o", "f", &server.url("/f")]).fetches(&file.bytes);
+    let without_digest = Server::of(File { fields: listing(&duplicate, None), ..file.clone() });
+    fetch(&without_digest.url("/f")).fetches(&file.bytes);
     assert_eq!(duplicate.requests().len(), 0);
 }

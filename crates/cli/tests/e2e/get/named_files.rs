@@ -15,10 +15,6 @@ fn with_pipe() -> Get {
     run
 }
 
-fn sums(bytes: &[u8], name: &str) -> String {
-    format!("{}  {name}\n", sha256(bytes))
-}
-
 const OPTIONS: [&[&str]; 8] = [
     &["-i", "pipe"],
     &["--netrc-file", "pipe"],
@@ -65,62 +61,36 @@ fn pipe_without_a_writer_ends_on_a_signal() {
 }
 
 #[test]
-fn pipes_of_a_shell_are_read() {
+fn pipes_of_a_shell_and_files_with_a_byte_order_mark_are_read() {
     let file = File::new(content(1000, 112));
     let server = Server::of(file.clone());
-    let host = server.address.ip();
-    let run = |script: &str| {
-        let run = get().through(&["bash", "-c", &format!("exec \"$0\" \"$@\" {script}")]);
-        (run, server.requests().len())
-    };
-    let (list, _) = run(&format!("-i <(sleep 0.5; echo {})", server.url("/listed")));
-    list.run().ok();
-    same(list.path("listed"), &file.bytes);
-    let sums = sums(&file.bytes, "f");
-    for (script, field, value) in [
+    let (host, address) = (server.address.ip(), server.address.to_string());
+    for (option, text, field, value) in [
+        ("-i", server.url("/listed"), "host", &*address),
         (
-            format!("-n --netrc-file <(echo machine {host} login ann password x)"),
+            "-n --netrc-file",
+            format!("machine {host} login ann password x"),
             "authorization",
             "Basic YW5uOng=",
         ),
-        ("--token <(echo s3cret)".to_owned(), "authorization", "Bearer s3cret"),
-        ("-u ann --password-file <(echo x)".to_owned(), "authorization", "Basic YW5uOng="),
-        (format!("-b <(printf '{host}\\tFALSE\\t/\\tFALSE\\t0\\ta\\tb\\n')"), "cookie", "a=b"),
-        (format!("--checksum-file <(echo '{}')", sums.trim()), "host", &server.address.to_string()),
+        ("--token", "s3cret".to_owned(), "authorization", "Bearer s3cret"),
+        ("-u ann --password-file", "x".to_owned(), "authorization", "Basic YW5uOng="),
+        ("-b", format!("{host}\tFALSE\t/\tFALSE\t0\ta\tb"), "cookie", "a=b"),
+        ("--checksum-file", format!("{}  f", sha256(&file.bytes)), "host", &address),
     ] {
-        let (run, before) = run(&script);
-        let ended = run.args([&server.url("/f")]).run().ok();
-        assert_eq!(server.requests()[before].field(field), Some(value), "{script}: {ended:?}");
-    }
-}
-
-#[test]
-fn byte_order_mark_is_no_part_of_a_file() {
-    let file = File::new(content(1000, 113));
-    let server = Server::of(file.clone());
-    let host = server.address.ip();
-    let mut run = get();
-    for (option, text, field, value) in [
-        ("-i", server.url("/listed"), "host", server.address.to_string()),
-        (
-            "--netrc-file",
-            format!("machine {host} login ann password x"),
-            "authorization",
-            "Basic YW5uOng=".into(),
-        ),
-        ("-b", format!("{host}\tFALSE\t/\tFALSE\t0\ta\tb"), "cookie", "a=b".into()),
-        ("--token", "s3cret".to_owned(), "authorization", "Bearer s3cret".into()),
-        ("--checksum-file", sums(&file.bytes, "f"), "host", server.address.to_string()),
-    ] {
-        run = run.file("named", format!("\u{feff}{text}\r\n")).again(["-n", option, "named"]);
-        if option != "-i" {
-            run = run.args(["-o", "f", &server.url("/f")]);
+        let url = (option != "-i").then(|| server.url("/f"));
+        let pipe = format!("exec \"$0\" \"$@\" {option} <(sleep 0.2; cat text)");
+        let marked =
+            get().file("named", format!("\u{feff}{text}\r\n")).args(option.split(' ')).args(["named"]);
+        let piped = get().file("text", format!("{text}\n")).through(&["bash", "-c", &pipe]);
+        for run in [piped, marked] {
+            let before = server.requests().len();
+            let run = run.args(&url);
+            let ended = run.run().ok();
+            assert_eq!(server.requests()[before].field(field), Some(value), "{option}: {ended:?}");
+            same(run.path(if url.is_some() { "f" } else { "listed" }), &file.bytes);
         }
-        let before = server.requests().len();
-        run.run().ok();
-        assert_eq!(server.requests()[before].field(field), Some(value.as_str()), "{option}");
     }
-    same(run.path("listed"), &file.bytes);
 }
 
 #[test]

@@ -5,36 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Command;
 
-use crate::support::{Ended, File, Get, Server, content, get, old_kernel, same, skip};
+use crate::support::{Ended, File, Get, Server, content, get, in_own_mounts, old_kernel, same};
 
-/// Runs `run` in a private mount namespace after `setup`; `None` if not permitted.
+/// Runs in a mount namespace after `setup`, and lists the files of `mnt` on stdout, as they are gone afterwards.
 fn mounted(run: Get, setup: &str) -> Option<Ended> {
-    let flags: &[&str] = if rustix::process::geteuid().is_root() { &["-m"] } else { &["-rm"] };
-    let allowed = Command::new("unshare").args(flags).args(["mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        skip("no mount namespace may be made here");
-        return None;
-    }
-    // Lists the mount's files on stdout, as they are gone afterwards.
-    let script = format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code");
-    let words: Vec<&str> =
-        ["unshare"].iter().chain(flags).copied().chain(["sh", "-c", &script, "sh"]).collect();
     fs::create_dir_all(run.path("mnt")).unwrap();
-    Some(run.through(&words).run())
-}
-
-const SMALL_DISK: &str = "mount -t tmpfs -o size=1m none mnt";
-
-#[test]
-fn a_full_disk_is_found_out_before_the_first_byte() {
-    let server = Server::of(File::new(content(5 << 20, 1)));
-    for streams in ["1", "4"] {
-        let run = get().args(["--streams", streams, "-o", "mnt/f", &server.url("/f")]);
-        let Some(ended) = mounted(run, SMALL_DISK) else { return };
-        let ended =
-            ended.fails(74, &["cannot reserve", "5242880 bytes", "mnt/f.longhaul-part", "No space left"]);
-        assert_eq!(ended.stdout, "", "nothing is left");
-    }
+    Some(in_own_mounts(run, &format!("{setup}; \"$@\"; code=$?; ls -A mnt; exit $code"))?.run())
 }
 
 /// Serves `bytes` without their length.
@@ -42,15 +18,22 @@ fn endless(bytes: &[u8]) -> Server {
     Server::answering([b"HTTP/1.1 200 OK\r\n\r\n", bytes].concat())
 }
 
+/// Nothing is left: a file of known length does not begin, one of unknown length cannot be resumed.
 #[test]
-fn a_disk_that_fills_up_in_mid_transfer() {
-    let server = endless(&content(5 << 20, 2));
-    for writer in ["auto", "buffered"] {
-        let args = ["--writer", writer, "--app-buffer", "1MiB", "-o", "mnt/f", &server.url("/f")];
-        let Some(ended) = mounted(get().args(args), SMALL_DISK) else { return };
-        let ended =
-            ended.fails(74, &["cannot write mnt/f.longhaul-part", "No space left", "free some space"]);
-        assert_eq!(ended.stdout, "", "a file of unknown length cannot be resumed, so nothing is left");
+fn a_full_disk_is_an_error() {
+    let file = File::new(content(5 << 20, 1));
+    let (known, unknown) = (Server::of(file.clone()), endless(&file.bytes));
+    let reserved = ["cannot reserve 5 MiB (5242880 bytes) for mnt/f.longhaul-part", "No space left"];
+    let written = ["cannot write mnt/f.longhaul-part: No space left", "free some space"];
+    for (server, args, words) in [
+        (&known, ["--streams", "1"], reserved),
+        (&known, ["--streams", "4"], reserved),
+        (&unknown, ["--writer", "auto"], written),
+        (&unknown, ["--writer", "buffered"], written),
+    ] {
+        let run = get().args(args).args(["--app-buffer", "1MiB", "-o", "mnt/f", &server.url("/f")]);
+        let Some(ended) = mounted(run, "mount -t tmpfs -o size=1m none mnt") else { return };
+        assert_eq!(ended.fails(74, &words).stdout, "");
     }
 }
 

@@ -18,31 +18,9 @@ fn rate_is_requested_from_the_server() {
         // Less than the ideal 0.84 s: the kernel starts with a burst.
         assert!(ended.time >= Duration::from_millis(700), "{url}: {ended:?}");
     });
-}
-
-#[test]
-fn a_pace_may_be_left_to_the_sender() {
-    let server = Serve::start();
-    let bytes = content(8 << 20, 2);
-    server.file("f", &bytes);
+    // It may be left to the sender.
     for pace in ["off", "auto"] {
         get().args(["--pace", pace, &server.url("/f")]).fetches(&bytes);
-    }
-}
-
-#[test]
-fn invalid_pace_is_refused_before_a_request() {
-    for (pace, word) in [
-        ("10M", "write 10Mbit or 10MiB"),
-        ("0", "auto, off"),
-        ("fast", "auto, off"),
-        ("", "auto, off"),
-        ("-1Mbit", "auto, off"),
-    ] {
-        // No server listens: the usage error precedes the connection.
-        let run = get().args([format!("--pace={pace}").as_str(), "http://127.0.0.1:1/f"]);
-        run.run().is_misused(word);
-        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0, "{pace:?}");
     }
 }
 
@@ -73,19 +51,6 @@ fn remembered_rate_is_requested_from_a_pacing_server() {
         let first = &server.requests()[before];
         assert_eq!(first.field("longhaul-pace"), asked, "{but}, {args:?}");
     }
-}
-
-/// The server still paces, but its RTT has changed: the remembered pace does not apply.
-#[test]
-fn changed_path_to_a_pacing_server_is_measured_again() {
-    let file = File::new(content(20 << 20, 5));
-    let server = Server::of(File { fields: "Longhaul-Pace: auto\r\n".to_owned(), ..file.clone() });
-    let run = get().args(["-o", "f", &server.url("/f")]);
-    remember(&run, &server, &json!({ "rtt_us": 200_000, "paced": true }));
-    run.fetches(&file.bytes);
-    let paces: Vec<_> =
-        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect();
-    assert_eq!(paces, [true, false]);
 }
 
 #[test]

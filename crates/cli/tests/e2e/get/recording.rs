@@ -213,8 +213,14 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
 #[test]
 fn invalid_record_is_refused_before_a_request() {
     let server = Server::of(File::new(content(100, 5)));
-    let url = server.url("/f");
-    let mut run = get().file("dir/other", "").file("thesis", "years of work");
+    let (url, other) = (server.url("/f"), server.url("/g"));
+    let run = |args: &[&str]| {
+        let run = get().file("dir/other", "").file("thesis", "years of work").args(args).args([&url]);
+        let ended = run.run();
+        assert_eq!(fs::read_to_string(run.path("thesis")).unwrap(), "years of work");
+        assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 2, "{ended:?}");
+        ended
+    };
     for (record, word) in [
         ("dir", "directory"),
         ("none/r", "No such file"),
@@ -223,24 +229,19 @@ fn invalid_record_is_refused_before_a_request() {
         ("/dev/null", "device"),
         ("/proc/r", "/proc/r"),
     ] {
-        run = run.again(["--record", record, &url]);
-        run.run().fails(73, &["record", record, word]);
+        run(&["--record", record]).fails(73, &["record", record, word]);
     }
-    assert_eq!(fs::read_to_string(run.path("thesis")).unwrap(), "years of work");
-    run = run.again(["--record", "r", "-o", "dir/../r", &url]);
-    run.run().fails(64, &["cannot be both"]);
-    for record in ["f.longhaul-part", "dir/f.longhaul-journal"] {
-        run = run.again(["--record", record, "-o", "f", &url]);
-        run.run().fails(64, &[record, "partial files"]);
+    for (record, args, word) in [
+        ("r", &["-o", "dir/../r"][..], "cannot be both"),
+        ("f.longhaul-part", &["-o", "f"], "partial files"),
+        ("dir/f.longhaul-journal", &["-o", "f"], "partial files"),
+        ("r", &[&other], "--record is for one file"),
+    ] {
+        run(&[&["--record", record], args].concat()).fails(64, &[word]);
     }
-    run = run.again(["--record", "r", &url, &server.url("/g")]);
-    run.run().fails(64, &["--record is for one file"]);
-    for args in [&["--record-interval", "1ms"][..], &["--record", "r", "--record-interval", "0.5ms"]] {
-        run = run.again(args).args([&url]);
-        assert_eq!(run.run().status.code(), Some(64), "{args:?}");
-    }
+    run(&["--record-interval", "1ms"]).is_misused("--record");
+    run(&["--record", "r", "--record-interval", "0.5ms"]).is_misused("--record-interval");
     assert!(server.requests().is_empty());
-    assert!(!run.path("r").exists() && !run.path("f").exists());
 }
 
 #[test]

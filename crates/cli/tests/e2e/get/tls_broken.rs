@@ -3,73 +3,47 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Ended, Record, Serve, content, damaging, get};
+use crate::support::{Record, Serve, at_once, content, damaging, get};
 
-const SIZE: usize = 24 << 20;
-
-/// Fetches a file through a relay that corrupts the records selected by `hits`.
-fn fetch(args: &[&str], hits: impl Fn(&Record) -> bool + Send + Sync + 'static) -> (Ended, usize) {
+/// Fetches a file through a relay that flips a bit of the records selected by `hits`, of the first connection or of all; ends with success,
+/// or 75 and an error. Returns the number of connections.
+fn fetch(streams: &str, hits: fn(&Record) -> bool, error: Option<&str>) -> usize {
     let site = Serve::start();
-    let bytes = content(SIZE, 1);
+    let bytes = content(24 << 20, 1);
     site.file("f", &bytes);
     let address = site.tls_url("").replace("https://localhost", "127.0.0.1").parse().unwrap();
     let connections = Arc::new(AtomicUsize::new(0));
-    let most = connections.clone();
+    let (most, always) = (connections.clone(), error.is_some());
     let relay = damaging(address, move |record| {
         most.fetch_max(record.connection + 1, Ordering::SeqCst);
-        hits(record)
+        (always || record.connection == 0) && hits(record)
     });
     let url = format!("https://localhost:{}/f", relay.address.port());
-    let run = get().args(args).args([&url, "--cacert"]).args([site.ca()]);
-    let ended = run.run();
-    if ended.status.success() {
-        run.fetched(&bytes);
+    let args = ["--streams", streams, "--retries", "3", "-o", "f", &url, "--cacert"];
+    let run = get().args(args).args([site.ca()]);
+    match error {
+        Some(error) => drop(run.run().fails(75, &[error])),
+        None => drop(run.fetches(&bytes)),
     }
-    (ended, connections.load(Ordering::SeqCst))
+    connections.load(Ordering::SeqCst)
 }
 
-#[test]
-fn a_bit_that_flips_in_the_body_costs_one_connection() {
-    for streams in ["1", "4"] {
-        let (ended, connections) = fetch(&["--streams", streams], |record| {
-            record.connection == 0 && record.from_server && record.number == 300
-        });
-        let ended = ended.ok();
-        assert!(ended.stderr.contains("cannot receive from"), "{ended:?}");
-        assert!((2..=streams.parse::<usize>().unwrap() + 1).contains(&connections), "{connections}");
-    }
-}
+const IN_HEAD: fn(&Record) -> bool = |record| record.from_server && record.requests == 2;
+const IN_HANDSHAKE: fn(&Record) -> bool = |record| record.from_server && record.number == 0;
+/// Early: other connections leave at least this to the first.
+const IN_BODY: fn(&Record) -> bool = |record| record.from_server && record.number == 20;
+const IN_REQUEST: fn(&Record) -> bool = |record| !record.from_server && record.requests == 2;
 
 #[test]
-fn a_bit_that_flips_in_the_head_or_the_request_costs_one_connection() {
-    for from_server in [true, false] {
-        let (ended, connections) = fetch(&["--streams", "1"], move |record| {
-            record.connection == 0 && record.from_server == from_server && record.requests == 2
-        });
-        ended.ok();
-        assert_eq!(connections, 2, "damaged from the server: {from_server}");
-    }
+fn a_bit_that_flips_costs_one_connection() {
+    at_once([IN_HEAD, IN_HANDSHAKE, IN_BODY, IN_REQUEST], |hits| assert_eq!(fetch("1", hits, None), 2));
+    assert!((2..=5).contains(&fetch("4", IN_BODY, None)));
 }
 
 #[test]
 fn bits_that_always_flip_end_the_transfer_after_the_retries() {
-    let (ended, connections) = fetch(&["--streams", "1", "--retries", "3"], |record| {
-        // Before 64 KiB have arrived, which would count as progress.
-        record.from_server && record.requests == 2
+    // Before 64 KiB have arrived, which would count as progress.
+    at_once([(IN_HEAD, "cannot receive from"), (IN_HANDSHAKE, "cannot decrypt")], |(hits, error)| {
+        assert_eq!(fetch("1", hits, Some(error)), 4, "{error}");
     });
-    ended.fails(75, &["cannot receive from"]);
-    assert_eq!(connections, 4);
-}
-
-#[test]
-fn a_bit_that_flips_in_the_handshake_costs_one_connection() {
-    let (ended, connections) = fetch(&["--streams", "1"], |record| {
-        record.connection == 0 && record.from_server && record.number == 0
-    });
-    ended.ok();
-    assert_eq!(connections, 2);
-    let (ended, connections) =
-        fetch(&["--streams", "1", "--retries", "2"], |record| record.from_server && record.number == 0);
-    ended.fails(75, &["cannot decrypt"]);
-    assert_eq!(connections, 3);
 }

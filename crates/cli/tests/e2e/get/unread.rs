@@ -18,35 +18,26 @@ fn full_pipe() -> (OwnedFd, OwnedFd) {
     (read, write)
 }
 
-/// A server that takes about half a second for a file.
-fn slow(file: &File) -> Server {
-    Server::slow(6_000_000, file)
-}
+/// Sends a file in about half a second.
+const RATE: usize = 6_000_000;
 
 #[test]
-fn a_stdout_that_is_not_read_holds_up_no_transfer() {
+fn an_output_that_is_not_read_holds_up_no_transfer_and_no_error() {
     let file = File::new(content(3_000_000, 1));
-    let server = slow(&file);
-    let run = get().args(["--json", "-o", "f", &server.url("/f")]);
-    let (_read, write) = full_pipe();
-    let mut command = run.command();
-    command.stdout(Stdio::from(write));
-    assert_eq!(Running::new(command).end().ok().stderr, "");
-    run.fetched(&file.bytes);
-}
-
-#[test]
-fn a_stderr_that_is_not_read_holds_up_no_transfer_and_no_error() {
-    let file = File::new(content(3_000_000, 2));
-    let server = slow(&file);
-    let missing = Server::answering(response("404 No", ""));
-    for (url, code) in [(server.url("/f"), 0), (missing.url("/f"), 66)] {
-        let run = get().args(["-vv", "-o", "f", &url]);
+    let (server, missing) = (Server::slow(RATE, &file), Server::answering(response("404 No", "")));
+    for (option, url, code) in
+        [("--json", server.url("/f"), 0), ("-vv", server.url("/f"), 0), ("-vv", missing.url("/f"), 66)]
+    {
+        let run = get().args([option, "-o", "f", &url]);
         let (_read, write) = full_pipe();
         let mut command = run.command();
-        command.stderr(Stdio::from(write));
+        if option == "--json" {
+            command.stdout(write)
+        } else {
+            command.stderr(write)
+        };
         let ended = Running::new(command).end();
-        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert_eq!((ended.status.code(), &*ended.stderr), (Some(code), ""), "{option}: {ended:?}");
         if code == 0 {
             run.fetched(&file.bytes);
         }
@@ -60,7 +51,7 @@ fn a_terminal_that_is_stopped_holds_up_no_transfer() {
         return skip("script (util-linux) is not installed");
     }
     let file = File::new(content(3_000_000, 3));
-    let server = slow(&file);
+    let server = Server::slow(RATE, &file);
     let run = get();
     // The terminal is full before the transfer begins.
     let program = env!("CARGO_BIN_EXE_longhaul");

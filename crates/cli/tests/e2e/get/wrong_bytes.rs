@@ -31,55 +31,49 @@ fn damage(run: &Get, pieces: &[usize]) {
     }
 }
 
+/// The arguments of a fetch that compares a checksum.
+fn fetch<'a>(sum: &'a str, url: &'a str) -> [&'a str; 6] {
+    ["--json", "-o", "f", "--checksum", sum, url]
+}
+
 /// Creates a complete partial file with damaged pieces, by a run with a wrong checksum.
 fn complete_and_damaged(url: &str, pieces: &[usize]) -> Get {
     let wrong = format!("blake3:{}", "0".repeat(64));
-    let run = get().args(["--json", "-o", "f", "--checksum", &wrong, url]);
+    let run = get().args(fetch(&wrong, url));
     run.run().fails(65, &[&wrong]);
     damage(&run, pieces);
     run
 }
 
 #[test]
-fn damaged_pieces_are_named_and_only_those_are_fetched_again_from_serve() {
+fn only_damaged_pieces_are_fetched_again_from_serve() {
     let site = Serve::start();
     let bytes = content(SIZE, 31);
     site.file("f", &bytes);
-    let url = site.url("/f");
-    let run = complete_and_damaged(&url, &[1, 2, 6]);
-    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
-    let ended = run.fetches(&bytes);
-    let named = ended.warnings();
-    let ranges = format!("bytes {PIECE}..{}, {}..{SIZE} have other digests", 3 * PIECE, 6 * PIECE);
-    assert!(named.contains(&ranges) && named.contains(&url), "{named}");
-    assert_eq!(ended.done()["resumed"], SIZE);
-}
-
-#[test]
-fn damaged_part_of_an_earlier_run_is_repaired_with_each_algorithm() {
-    let site = Serve::start();
-    let bytes = content(SIZE, 32);
-    site.file("f", &bytes);
-    let url = site.url("/f");
-    for args in [&["--streams", "4"][..], &["--verify", "disk"], &["--writer", "buffered"]] {
-        let run = complete_and_damaged(&url, &[3]);
-        let sum = sha256(&bytes);
-        let ended = run.again(["--json", "-o", "f", "--checksum", &sum, &url]).args(args).fetches(&bytes);
-        assert!(ended.warnings().contains(&format!("bytes {}..{}", 3 * PIECE, 4 * PIECE)), "{ended:?}");
+    let (url, blake3, sha256) = (site.url("/f"), blake3(&bytes), sha256(&bytes));
+    for (pieces, sum, args) in [
+        (&[1, 2, 6][..], &blake3, &[][..]),
+        (&[3], &sha256, &["--streams", "4"]),
+        (&[3], &sha256, &["--verify", "disk"]),
+        (&[3], &sha256, &["--writer", "buffered"]),
+    ] {
+        let run = complete_and_damaged(&url, pieces);
+        let ended = run.again(fetch(sum, &url)).args(args).fetches(&bytes);
+        let (named, ranges) = (
+            ended.warnings(),
+            match pieces.len() {
+                1 => format!("bytes {}..{}", 3 * PIECE, 4 * PIECE),
+                _ => format!("bytes {PIECE}..{}, {}..{SIZE} have other digests", 3 * PIECE, 6 * PIECE),
+            },
+        );
+        assert!(named.contains(&ranges) && named.contains(&url), "{named}");
+        assert_eq!(ended.done()["resumed"], SIZE);
     }
-}
-
-#[test]
-fn wrong_checksum_error_confirms_the_servers_bytes() {
-    let site = Serve::start();
-    let bytes = content(SIZE, 33);
-    site.file("f", &bytes);
-    let (url, wrong) = (site.url("/f"), format!("sha256:{}", "0".repeat(64)));
-    let run = get().args(["--json", "-o", "f", "--checksum", &wrong, &url]);
+    // An error confirms the server's bytes if the checksum is wrong; with the right one nothing is fetched.
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    let run = get().args(fetch(&wrong, &url));
     run.run().fails(65, &["publishes the same digests"]);
-    // With the right checksum nothing is fetched.
-    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &url]);
-    let ended = run.fetches(&bytes);
+    let ended = run.again(fetch(&blake3, &url)).fetches(&bytes);
     assert_eq!((ended.done()["resumed"].as_u64(), ended.warnings().as_str()), (Some(SIZE as u64), ""));
 }
 
@@ -134,30 +128,21 @@ fn requested(server: &Server) -> usize {
 #[test]
 fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
     let bytes = content(SIZE, 34);
-    for sum in [blake3(&bytes), sha256(&bytes)] {
-        let (server, _) = flipping(&with_metalink(&bytes), pieces(&bytes), 1);
-        let run = get().args(["--json", "-o", "f", "--checksum", &sum, &server.url("/f")]);
-        let ended = run.fetches(&bytes);
+    // A source without ranges sends the file again up to the wrong piece.
+    for (sum, ranges) in [(blake3(&bytes), true), (sha256(&bytes), true), (sha256(&bytes), false)] {
+        let (server, messages) = flipping(&File { ranges, ..with_metalink(&bytes) }, pieces(&bytes), 1);
+        let ended = get().args(fetch(&sum, &server.url("/f"))).fetches(&bytes);
         assert!(ended.warnings().contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
-        assert_eq!(requested(&server), SIZE + PIECE);
+        assert_eq!(messages.load(Ordering::SeqCst), 2);
+        assert!(!ranges || requested(&server) == SIZE + PIECE, "{:?}", server.requests());
     }
-}
-
-#[test]
-fn source_without_ranges_sends_the_file_again_up_to_the_wrong_piece() {
-    let bytes = content(SIZE, 39);
-    let (server, messages) = flipping(&File { ranges: false, ..with_metalink(&bytes) }, pieces(&bytes), 1);
-    let run = get().args(["--json", "-o", "f", "--checksum", &sha256(&bytes), &server.url("/f")]);
-    let ended = run.fetches(&bytes);
-    assert!(ended.warnings().contains(&format!("bytes {}..{}", 4 * PIECE, 5 * PIECE)), "{ended:?}");
-    assert_eq!(messages.load(Ordering::SeqCst), 2);
 }
 
 #[test]
 fn source_that_keeps_sending_wrong_bytes_ends_with_65_and_their_ranges() {
     let bytes = content(SIZE, 35);
     let (server, messages) = flipping(&with_metalink(&bytes), pieces(&bytes), 3);
-    let run = get().args(["--json", "-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);
+    let run = get().args(fetch(&blake3(&bytes), &server.url("/f")));
     let ranges = format!("bytes {}..{}", 4 * PIECE, 5 * PIECE);
     run.run().fails(65, &[&ranges, "fetched anew by the next run"]);
     assert_eq!(messages.load(Ordering::SeqCst), 3);
@@ -192,7 +177,7 @@ fn same_checksum_again_fetches_the_file_anew() {
     let server = Server::of(File::new(bytes.clone()));
     let sum = sha256(&bytes);
     let run = complete_and_damaged(&server.url("/f"), &[0]);
-    let run = run.again(["--json", "-o", "f", "--checksum", &sum, &server.url("/f")]);
+    let run = run.again(fetch(&sum, &server.url("/f")));
     run.run().fails(65, &["f.longhaul-part", "fetches it anew"]);
     let ended = run.fetches(&bytes);
     assert!(ended.warnings().contains(&format!("does not have the checksum {sum}")), "{ended:?}");
@@ -217,6 +202,6 @@ fn digest_that_the_server_states_is_compared() {
     let ended = run.run().fails(65, &["as its server states"]);
     assert!(ended.warnings().contains("does not have the checksum"), "{ended:?}");
     // The user's checksum takes precedence over the server's.
-    let run = run.again(["--json", "-o", "f", "--checksum", &blake3(&bytes), &wrong.url("/f")]);
+    let run = run.again(fetch(&blake3(&bytes), &wrong.url("/f")));
     assert_eq!(run.fetches(&bytes).done()["resumed"], SIZE);
 }

@@ -1,12 +1,13 @@
 //! Unexpected responses to tuned transfers.
 
-use super::{RATE, SIZE, count, each_tuner, each_tuner_and_fixed};
+use super::{RATE, SIZE, count, each};
 use crate::support::{File, Server, content};
 
 #[test]
 fn a_server_without_ranges_has_one_stream() {
     let file = File { ranges: false, ..File::new(content(SIZE / 8, 4)) };
-    each_tuner(
+    each(
+        &["apt", "auto"],
         || Server::of(file.clone()),
         |tuner, run, server| {
             let ended = run.fetches(&file.bytes);
@@ -27,7 +28,7 @@ fn ranges_that_some_connections_ignore() {
             peer.serve_at(RATE, &File { ranges: peer.number % 3 != 1, ..served.clone() });
         })
     };
-    each_tuner(serve, |tuner, run, _| {
+    each(&["apt", "auto"], serve, |tuner, run, _| {
         let ended = run.fetches(&file.bytes);
         // The second connection is closed after its first response, and another one replaces it.
         assert!(count(&ended, "connected") >= 3, "{tuner}: {ended:?}");
@@ -57,7 +58,7 @@ fn balanced(file: &File, other: &File, is_stale: fn(usize) -> bool) -> Server {
 fn another_file_on_one_connection_is_fetched_from_the_others() {
     let (file, other) = (File::new(content(SIZE, 6)), File::new(content(SIZE, 7)));
     let serve = || balanced(&file, &other, |connection| connection == 2);
-    each_tuner_and_fixed("4", serve, |_, run, _| drop(run.fetches(&file.bytes)));
+    each(&["apt", "auto", "4"], serve, |_, run, _| drop(run.fetches(&file.bytes)));
 }
 
 #[test]
@@ -65,7 +66,7 @@ fn another_file_on_every_further_connection_ends_in_bounded_time() {
     let (file, other) = (File::new(content(SIZE, 6)), File::new(content(SIZE, 7)));
     // The first connection serves only the first response.
     let serve = || balanced(&file, &other, |connection| connection > 0);
-    each_tuner_and_fixed("4", serve, |tuner, run, _| {
+    each(&["apt", "auto", "4"], serve, |tuner, run, _| {
         let ended = run.run().fails(65, &["changed on the server", "--no-resume"]);
         assert!(!run.path("f").exists(), "{tuner}: {ended:?}");
     });
@@ -86,7 +87,7 @@ fn short_responses_and_takeovers_are_combined() {
             });
         })
     };
-    each_tuner_and_fixed("6", serve, |_, run, _| drop(run.fetches(&file.bytes)));
+    each(&["apt", "auto", "6"], serve, |_, run, _| drop(run.fetches(&file.bytes)));
 }
 
 /// Some servers answer any If-Range with the whole file; the validators of responses suffice.
@@ -101,7 +102,7 @@ fn server_without_if_range_gets_plain_range_requests() {
             peer.serve_by(RATE, |request| of(request.field("if-range")).answer(&request));
         })
     };
-    each_tuner_and_fixed("4", serve, |tuner, run, _| {
+    each(&["apt", "auto", "4"], serve, |tuner, run, _| {
         let ended = run.fetches(&file.bytes);
         assert!(ended.done()["streams"].as_u64() > Some(1), "{tuner}: {ended:?}");
     });

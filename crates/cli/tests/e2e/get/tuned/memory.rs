@@ -11,39 +11,38 @@ use crate::support::{File, MEMORY, Server, content, get, remember};
 #[test]
 fn short_path_is_fetched_in_one_plain_request_and_not_stored() {
     let file = File::new(content(SIZE / 2, 9));
-    let server = Server::of(file.clone());
-    let run = get().args(["--json", &server.url("/f")]);
-    assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
-    assert_eq!((server.requests().len(), server.requests()[0].field("range")), (1, None));
-    assert!(!run.path(".local").exists());
+    // Also if it is remembered as a long path with many streams.
+    for is_remembered in [false, true] {
+        let server = Server::of(file.clone());
+        let run = get().args(["--json", &server.url("/f")]);
+        if is_remembered {
+            remember(&run, &server, &json!({ "rtt_us": 200_000, "streams": 100 }));
+        }
+        assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
+        assert_eq!((server.requests().len(), server.requests()[0].field("range")), (1, None));
+        assert_eq!(run.path(".local").exists(), is_remembered);
+    }
 }
 
+/// The memory says that the server paces, but it no longer does, or its RTT has changed: nothing of the old entry applies.
 #[test]
-fn changed_path_is_treated_as_new() {
-    let file = File::new(content(SIZE / 2, 10));
-    let server = Server::of(file.clone());
-    let run = get().args(["--json", &server.url("/f")]);
-    // Remembered as a long path with many streams.
-    remember(&run, &server, &json!({ "rtt_us": 200_000, "streams": 100 }));
-    assert_eq!(run.fetches(&file.bytes).done()["streams"], 1);
-    assert_eq!(server.requests().len(), 1);
-}
-
-/// The memory says that the server paces, but it no longer does: nothing of the old entry applies.
-#[test]
-fn server_that_no_longer_paces_is_treated_like_any_other() {
+fn changed_path_to_a_server_that_paced_is_measured_again() {
     let file = File::new(content(SIZE / 2, 17));
-    let server = Server::of(file.clone());
-    let run = get().args(["--json", &server.url("/f")]);
-    remember(&run, &server, &json!({ "streams": 1, "paced": true }));
-    run.fetches(&file.bytes);
-    let paces = || -> Vec<_> {
-        server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
-    };
-    assert_eq!(paces(), [true, false]);
-    // The new state is remembered.
-    run.again(["--json", "-o", "g", &server.url("/f")]).run().ok();
-    assert_eq!(paces(), [true, false, false]);
+    for (field, rtt) in [("", 1000), ("Longhaul-Pace: auto\r\n", 200_000)] {
+        let server = Server::of(File { fields: field.to_owned(), ..file.clone() });
+        let run = get().args(["--json", "-o", "f", &server.url("/f")]);
+        remember(&run, &server, &json!({ "streams": 1, "paced": true, "rtt_us": rtt }));
+        run.fetches(&file.bytes);
+        let paces = || -> Vec<_> {
+            server.requests().iter().map(|request| request.field("longhaul-pace").is_some()).collect()
+        };
+        assert_eq!(paces(), [true, false]);
+        if field.is_empty() {
+            // The new state is remembered.
+            run.run().ok();
+            assert_eq!(paces(), [true, false, false]);
+        }
+    }
 }
 
 /// A complete response remains usable, although the next one shows that the server does not pace.
@@ -120,6 +119,8 @@ fn damaged_memory_is_reported_and_ignored() {
         let quiet = run.again(["--no-memory", "-o", "g", &server.url("/f")]).run().ok();
         assert!(!quiet.stderr.contains("paths.json"), "{quiet:?}");
     }
+    let ended = get().file(".local", "a file").args([&server.url("/f")]).fetches(&file.bytes);
+    assert!(ended.stderr.contains("paths.json"), "{ended:?}");
 }
 
 /// Other paths of the memory remain usable.
@@ -143,12 +144,4 @@ fn impossible_path_is_ignored_silently() {
         let paced = asks.iter().filter(|request| request.field("longhaul-pace").is_some());
         assert_eq!(paced.count(), asked, "{known}");
     }
-}
-
-#[test]
-fn unusable_memory_file_is_reported() {
-    let file = File::new(content(1 << 20, 14));
-    let server = Server::of(file.clone());
-    let ended = get().file(".local", "a file").args([&server.url("/f")]).fetches(&file.bytes);
-    assert!(ended.stderr.contains("paths.json"), "{ended:?}");
 }

@@ -15,37 +15,19 @@ const RATE: usize = 8_000_000;
 /// GridFTP-APT with chunks of about 1 MiB: the shorter the path, the larger the first.
 const APT: [&str; 4] = ["--tuner", "apt", "--apt-delta", "1ms"];
 
-/// Runs `test` with the name of a tuner, a fetch with that tuner, and its server, for both tuners at once. On such a short path Longhaul's
-/// tuner uses several streams only if the path memory recommends them.
-fn each_tuner(serve: impl Fn() -> Server, test: impl Fn(&str, &Get, &Server) + Sync) {
-    each(&["apt", "auto"], "", serve, test);
-}
-
-/// Like [`each_tuner`], with a further fetch with a fixed number of streams.
-fn each_tuner_and_fixed(
-    streams: &str,
-    serve: impl Fn() -> Server,
-    test: impl Fn(&str, &Get, &Server) + Sync,
-) {
-    each(&["apt", "auto", "fixed"], streams, serve, test);
-}
-
-fn each(
-    tuners: &[&str],
-    streams: &str,
-    serve: impl Fn() -> Server,
-    test: impl Fn(&str, &Get, &Server) + Sync,
-) {
+/// Runs `test` with a fetch and its server for each tuner, all at once: `apt`, Longhaul's `auto`, or a fixed number of streams. On such a
+/// short path `auto` uses several streams only if the path memory recommends them.
+fn each(tuners: &[&str], serve: impl Fn() -> Server, test: impl Fn(&str, &Get, &Server) + Sync) {
     at_once(tuners.iter().map(|tuner| (*tuner, serve())), |(tuner, server)| {
         // Longer than a run may take: only a takeover ends a stall.
         let run = get().args(["--stall-timeout", "120s", "--json", "-o", "f", &server.url("/f")]);
         let run = match tuner {
             "apt" => run.args(APT),
-            "fixed" => run.args(["--streams", streams]),
-            _ => {
+            "auto" => {
                 remember(&run, &server, &json!({ "streams": 8 }));
                 run
             }
+            streams => run.args(["--streams", streams]),
         };
         test(tuner, &run, &server);
     });
@@ -59,7 +41,8 @@ fn count(ended: &Ended, event: &str) -> usize {
 #[test]
 fn several_streams_fetch_the_file_with_each_tuner() {
     let file = File::new(content(SIZE, 1));
-    each_tuner(
+    each(
+        &["apt", "auto"],
         || Server::slow(RATE, &file),
         |tuner, run, _| {
             let ended = run.fetches(&file.bytes);
@@ -71,19 +54,4 @@ fn several_streams_fetch_the_file_with_each_tuner() {
             assert!((2..=connected).contains(&streams), "{tuner}: {connected}, {done}");
         },
     );
-}
-
-#[test]
-fn options_that_contradict_each_other_are_refused() {
-    for (args, word) in [
-        (&["--tuner", "apt", "--streams", "4"][..], "--tuner apt"),
-        (&["--apt-alpha", "2"], "--tuner apt"),
-        (&["--tuner", "apt", "--apt-alpha", "1"], "--apt-alpha"),
-        (&["--tuner", "apt", "--apt-n0", "0"], "--apt-n0"),
-        (&["--tuner", "apt", "--apt-delta", "0s"], "--apt-delta"),
-        (&["--tuner", "fastest"], "--tuner"),
-    ] {
-        // No server listens: the usage error precedes the connection.
-        get().args(args).args(["http://127.0.0.1:1/f"]).run().is_misused(word);
-    }
 }

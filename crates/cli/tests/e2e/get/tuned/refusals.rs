@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{RATE, SIZE, count, each_tuner};
+use super::{RATE, SIZE, count, each};
 use crate::support::{File, Peer, Server, at_once, content, response};
 
 /// Fetches from a server that accepts only the first connection.
@@ -14,7 +14,7 @@ fn a_second_connection_is_refused() {
         let served = file.clone();
         Server::once(move |peer| peer.serve_at(20_000_000, &served))
     };
-    each_tuner(serve, |tuner, run, _| {
+    each(&["apt", "auto"], serve, |tuner, run, _| {
         let ended = run.fetches(&file.bytes);
         let seen = ["refused", "warning", "connected"].map(|kind| count(&ended, kind));
         assert!(seen[0] > 0 && seen[1..] == [0, 1], "{tuner}: {seen:?} {ended:?}");
@@ -45,7 +45,7 @@ fn a_second_connection_is_not_served() {
                 }
             })
         };
-        each_tuner(serve, |tuner, run, _| {
+        each(&["apt", "auto"], serve, |tuner, run, _| {
             let ended = run.fetches(&file.bytes);
             let seen = ["refused", "warning", "connected"].map(|kind| count(&ended, kind));
             assert!(seen[0] > 0 && seen[1] == 0 && seen[2] <= 12, "{tuner}: {seen:?} {ended:?}");
@@ -79,7 +79,7 @@ fn connections_above_a_limit_are_refused() {
                 }
             })
         };
-        each_tuner(serve, |tuner, run, _| {
+        each(&["apt", "auto"], serve, |tuner, run, _| {
             let ended = run.fetches(&file.bytes);
             let streams = ended.done()["streams"].as_u64();
             // A refusal must not reduce the streams below the limit.
