@@ -1,50 +1,66 @@
-//! Logins from the URL, the settings and .netrc.
+//! Logins of .netrc and of proxies.
 
 use std::fs;
 
-use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError, NetrcFile};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::source::http::{
+    Client, ClientConfig, ErrorKind, HttpError, NetrcFile, ProxyPolicy, Retry,
+};
 
-use crate::support::{Nginx, client, next, open, open_error, quick, read_all};
+use crate::support::{Script, open, open_error, quick, read_all};
 
 #[test]
-fn logins_of_url_settings_and_netrc_are_used() {
-    let Some(nginx) = Nginx::start() else { return };
-    nginx.file("data", b"12345");
-    let error = open_error(&client(), &nginx.url("/private/data"));
-    assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(error.to_string().contains(".netrc"), "{error}");
-
-    let with_login = nginx.url("/private/data").replace("http://", "http://ann:secret@");
-    let mut opened = open(&client(), &with_login).unwrap();
-    assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
-    assert!(!opened.target.url().as_str().contains("secret"));
-
-    let config = ClientConfig { credentials: Some(Credentials::from_login("ann:secret")), ..quick() };
-    open(&Client::new(config).unwrap(), &nginx.url("/private/data")).unwrap();
-
-    let netrc = nginx.dir.path().join("netrc");
+fn login_of_netrc_is_used_on_further_connections_and_after_redirects_and_not_shown() {
+    let server = Script::replying(|request| {
+        if request.starts_with("GET /moved ") {
+            "HTTP/1.1 302 Found\r\nLocation: /private\r\nContent-Length: 0\r\n\r\n"
+        } else if request.contains("\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n") {
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        } else {
+            "HTTP/1.1 401 Who\r\nWWW-Authenticate: Basic realm=\"a\"\r\nContent-Length: 0\r\n\r\n"
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let netrc = dir.path().join("netrc");
+    let client = Client::new(ClientConfig { netrc: Some(NetrcFile::at(&netrc)), ..quick() }).unwrap();
     fs::write(&netrc, "machine other login x password y\nmachine 127.0.0.1 login ann password \"secret\"\n")
         .unwrap();
-    let client = Client::new(ClientConfig { netrc: Some(NetrcFile::at(&netrc)), ..quick() }).unwrap();
-    for path in ["/private/data", "/hidden/"] {
-        let mut opened = open(&client, &nginx.url(path)).unwrap();
-        assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"12345");
-        // Further connections use the login.
-        let mut second = client.connect(&mut opened.target, &longhaul_engine::cancel::Cancel::new()).unwrap();
-        assert_eq!(next(&mut second, None).0, 200);
+    for path in ["/private", "/moved"] {
+        let mut opened = open(&client, &server.url(path)).unwrap();
+        let mut second = client.connect(&mut opened.target, &Cancel::new()).unwrap();
+        second.send_get(None).unwrap();
+        assert_eq!(second.read_head().unwrap().status(), 200, "{path}");
+        for connection in [&mut opened.connection, &mut second] {
+            assert_eq!(read_all(connection, 9).unwrap(), b"ok", "{path}");
+        }
     }
 
     fs::write(&netrc, "machine 127.0.0.1 login ann password wrong").unwrap();
-    let error = open_error(&client, &nginx.url("/private/data"));
+    let error = open_error(&client, &server.url("/private"));
     assert!(matches!(error, HttpError::Status { status: 401, .. }), "{error}");
     assert!(!error.to_string().contains("wrong"), "{error}");
 
-    // A file that cannot be read is named, without its passwords.
+    // A malformed file is named, without its passwords.
     fs::write(&netrc, "machine a password hunter2 login").unwrap();
-    let client = Client::new(ClientConfig { netrc: Some(NetrcFile::at(&netrc)), ..quick() }).unwrap();
-    let error = open_error(&client, &nginx.url("/private/data"));
-    assert_eq!(error.kind(), ErrorKind::LocalFile);
+    let error = open_error(&client, &server.url("/private"));
     let text = error.to_string();
-    let named = text.contains(netrc.to_str().unwrap()) && text.contains("line 1");
-    assert!(named && !text.contains("hunter2"), "{text}");
+    assert_eq!(error.kind(), ErrorKind::LocalFile, "{text}");
+    assert!(text.contains(netrc.to_str().unwrap()) && text.contains("line 1"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn proxy_that_requires_a_login_is_reported() {
+    let proxy = Script::answering(
+        "HTTP/1.1 407 Login needed\r\nProxy-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n",
+    );
+    let proxies = ProxyPolicy::from_vars(|name| (name == "all_proxy").then(|| proxy.address.to_string()));
+    let client = Client::new(ClientConfig { proxies, ..quick() }).unwrap();
+    let plain = open_error(&client, "http://far.invalid/");
+    assert!(matches!(plain, HttpError::Status { status: 407, .. }), "{plain}");
+    let tunnel = open_error(&client, "https://far.invalid/");
+    assert!(matches!(tunnel, HttpError::ProxyRefused { status: 407, .. }), "{tunnel}");
+    for error in [plain, tunnel] {
+        assert_eq!((error.kind(), error.retry()), (ErrorKind::Denied, Retry::Never), "{error}");
+    }
 }

@@ -1,14 +1,11 @@
-//! Tests of the HTTP source with real sockets: nginx where possible, scripted servers for misbehaviour.
+//! Tests of the HTTP source with scripted servers: what the tests of `longhaul get` cannot see or provoke.
 
 // A failed helper must end the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod authentication;
 mod bad_input;
-mod bodies;
 mod keeping;
-mod nginx;
-mod proxies;
-mod redirects;
+mod pipelining;
 mod support;
 mod tls;

@@ -1,21 +1,17 @@
-//! Scripted servers, an nginx run by the test, and certificates.
+//! Clients with short ticks, and scripted servers.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::http::RangeRequest;
-use longhaul_core::ranges::ByteRange;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
     Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts,
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
+use rustls::{ServerConfig, ServerConnection};
 use url::Url;
 
 pub(crate) fn client() -> Client {
@@ -32,10 +28,6 @@ pub(crate) fn quick() -> ClientConfig {
     ClientConfig { timeouts, ..ClientConfig::default() }
 }
 
-pub(crate) fn range(start: u64, end: u64) -> RangeRequest {
-    RangeRequest::of(ByteRange::new(start, end)).unwrap()
-}
-
 pub(crate) fn open(client: &Client, url: &str) -> Result<OpenedUrl, HttpError> {
     client.open(&url.parse::<Url>().unwrap(), None, &Cancel::new())
 }
@@ -45,18 +37,6 @@ pub(crate) fn open_error(client: &Client, url: &str) -> HttpError {
         Ok(opened) => panic!("opened, with {}", opened.head.status()),
         Err(error) => error,
     }
-}
-
-/// Fetches a URL and its whole body.
-pub(crate) fn body(client: &Client, url: &str) -> Vec<u8> {
-    read_all(&mut open(client, url).unwrap().connection, 1 << 16).unwrap()
-}
-
-/// Sends a further request; returns the status and the body of the answer.
-pub(crate) fn next(connection: &mut Connection, range: Option<&RangeRequest>) -> (u16, Vec<u8>) {
-    connection.send_get(range).unwrap();
-    let status = connection.read_head().unwrap().status();
-    (status, read_all(connection, 3).unwrap())
 }
 
 /// Reads the current body to its end, through a buffer of `size` bytes.
@@ -72,70 +52,84 @@ pub(crate) fn read_all(connection: &mut Connection, size: usize) -> Result<Vec<u
     }
 }
 
-/// A server whose connections are handled by `handle`, one after the other.
+/// A server whose connections are handled by a function, each on a separate thread.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     /// The heads of the requests, as read by `read_request`.
     pub(crate) requests: Receiver<String>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Script {
-    /// Handles one connection after the other; `handle` receives the connection's number.
-    pub(crate) fn new(handle: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
-        Self::at("127.0.0.1:0", handle)
-    }
-
-    pub(crate) fn at(address: &str, handle: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+    /// Handles connections; `handle` receives the connection's number.
+    pub(crate) fn new(handle: impl Fn(usize, &mut Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, requests) = channel();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (handle, counted) = (Arc::new(handle), Arc::clone(&connections));
         // Ends with the test's process; a test needs no orderly shutdown.
         std::thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
-                let mut peer = Peer::new(stream.unwrap(), sender.clone());
-                handle(number, &mut peer);
+            for stream in listener.incoming() {
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                let mut peer = Peer { stream: stream.unwrap(), requests: sender.clone() };
+                let handle = Arc::clone(&handle);
+                std::thread::spawn(move || handle(number, &mut peer));
             }
         });
-        Self { address, requests }
+        Self { address, requests, connections }
     }
 
-    /// Answers every request of a connection, until the client closes it, with what `answer` makes of the target.
-    pub(crate) fn replying(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
+    /// Answers every request of a connection, until the client closes it, with what `answer` makes of the request.
+    pub(crate) fn replying<A: AsRef<[u8]>>(answer: impl Fn(&str) -> A + Send + Sync + 'static) -> Self {
         Self::new(move |_, peer| {
             loop {
                 let request = peer.read_request();
                 if request.is_empty() {
                     return;
                 }
-                peer.send(answer(Peer::target(&request)).as_bytes());
+                peer.send(answer(&request).as_ref());
             }
         })
     }
 
     /// Answers every connection's first request with `answer`, and closes.
-    pub(crate) fn answering(answer: impl AsRef<[u8]> + Send + 'static) -> Self {
+    pub(crate) fn answering(answer: &'static str) -> Self {
         Self::new(move |_, peer| {
             peer.read_request();
-            peer.send(answer.as_ref());
+            peer.send(answer.as_bytes());
         })
+    }
+
+    /// Handles each connection with a new session of TLS.
+    pub(crate) fn encrypted(
+        config: Arc<ServerConfig>,
+        handle: impl Fn(&mut ServerConnection, &mut Peer) + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(move |_, peer| handle(&mut ServerConnection::new(Arc::clone(&config)).unwrap(), peer))
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn tls_url(&self, host: &str) -> String {
+        format!("https://{host}:{}/", self.address.port())
+    }
+
+    /// Returns the number of connections so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
     }
 }
 
 /// The server's end of a scripted connection.
 pub(crate) struct Peer {
     pub(crate) stream: TcpStream,
-    requests: std::sync::mpsc::Sender<String>,
+    requests: Sender<String>,
 }
 
 impl Peer {
-    pub(crate) fn new(stream: TcpStream, requests: std::sync::mpsc::Sender<String>) -> Self {
-        Self { stream, requests }
-    }
-
     /// Reads one request's head; empty if the client has closed.
     pub(crate) fn read_request(&mut self) -> String {
         let mut head = Vec::new();
@@ -152,124 +146,4 @@ impl Peer {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
-
-    /// Returns the target in the first line of a request's head.
-    pub(crate) fn target(request: &str) -> &str {
-        request.split(' ').nth(1).unwrap_or_default()
-    }
-}
-
-/// Bytes without repetition: each group of eight is a distinct number.
-pub(crate) fn content(len: usize) -> Vec<u8> {
-    (0u64..).flat_map(u64::to_be_bytes).take(len).collect()
-}
-
-/// A certificate authority of one test, and a server certificate for localhost.
-pub(crate) struct Certificates {
-    pub(crate) ca_pem: String,
-    pub(crate) server_pem: String,
-    pub(crate) key: KeyPair,
-}
-
-pub(crate) fn certificates() -> Certificates {
-    let mut ca = CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca_key = KeyPair::generate().unwrap();
-    let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
-    let issuer = Issuer::new(ca, ca_key);
-    let key = KeyPair::generate().unwrap();
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let server = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
-    Certificates { ca_pem, server_pem: server.pem(), key }
-}
-
-/// A real nginx as a child process, with its own directory and ports.
-pub(crate) struct Nginx {
-    child: Child,
-    pub(crate) dir: TempDir,
-    pub(crate) port: u16,
-    pub(crate) tls_port: u16,
-}
-
-impl Nginx {
-    /// Starts nginx; `None`, with a printed reason, if it is not installed.
-    pub(crate) fn start() -> Option<Self> {
-        let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"]
-            .into_iter()
-            .find(|p| Path::new(p).exists());
-        let Some(program) = program else {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "nginx is not installed");
-            println!("skipped: nginx is not installed");
-            return None;
-        };
-        let dir = TempDir::new().unwrap();
-        let (port, tls_port) = (free_port(), free_port());
-        let certificates = certificates();
-        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-        fs::create_dir(dir.path().join("files")).unwrap();
-        write("ca.pem", &certificates.ca_pem);
-        write("server.pem", &certificates.server_pem);
-        write("server.key", &certificates.key.serialize_pem());
-        write("users", "ann:{PLAIN}secret\n");
-        write("nginx.conf", &config(dir.path(), port, tls_port));
-        let child = Command::new(program)
-            .arg("-p")
-            .arg(dir.path())
-            .arg("-c")
-            .arg(dir.path().join("nginx.conf"))
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let nginx = Self { child, dir, port, tls_port };
-        let deadline = Instant::now() + Duration::from_secs(40);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "nginx does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(nginx)
-    }
-
-    pub(crate) fn file(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.dir.path().join("files").join(name), bytes).unwrap();
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn config(dir: &Path, port: u16, tls_port: u16) -> String {
-    let dir = dir.display();
-    format!(
-        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log;
-events {{ }}
-http {{
-  access_log off;
-  client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2; fastcgi_temp_path {dir}/t3;
-  uwsgi_temp_path {dir}/t4; scgi_temp_path {dir}/t5;
-  server {{
-    listen 127.0.0.1:{port};
-    listen 127.0.0.1:{tls_port} ssl;
-    ssl_certificate {dir}/server.pem; ssl_certificate_key {dir}/server.key;
-    root {dir}/files;
-    # Rewriting makes the length unknown, so nginx sends chunks.
-    location /chunked/ {{ alias {dir}/files/; sub_filter_types *; sub_filter 'no such text' ''; }}
-    location /private/ {{ alias {dir}/files/; auth_basic 'a, \"b\"'; auth_basic_user_file {dir}/users; }}
-    location /moved/ {{ rewrite ^/moved/(.*)$ /$1 redirect; }}
-    location /hidden/ {{ return 302 /private/data; }}
-  }}
-}}
-"
-    )
 }
