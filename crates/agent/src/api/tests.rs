@@ -269,13 +269,3 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
     let is_sample = |line: &str| line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<f64>().is_ok());
     assert!(metrics.lines().all(|line| line.starts_with("# ") || is_sample(line)), "{metrics}");
 }
-
-#[tokio::test]
-async fn full_disk_is_answered_507() {
-    let (code, extended_code) = (rusqlite::ErrorCode::DiskFull, rusqlite::ffi::SQLITE_FULL);
-    let full = rusqlite::ffi::Error { code, extended_code };
-    let source = rusqlite::Error::SqliteFailure(full, None);
-    let error = crate::database::DatabaseError::Use { operation: "add to", source };
-    let error = ApiError::from(crate::error::QueueError::from(error));
-    assert_eq!(axum::response::IntoResponse::into_response(error).status(), 507);
-}

@@ -44,19 +44,3 @@ fn file_that_shrinks_ends_the_encrypted_connection_too() {
     // 18: curl received less than was announced.
     assert_eq!(curl.wait().unwrap().code(), Some(18));
 }
-
-#[test]
-fn many_clients_at_once_share_the_server() {
-    let site = Site::start();
-    let content = noise(8 << 20);
-    site.write("f", &content);
-    std::thread::scope(|scope| {
-        for _ in 0..12 {
-            scope.spawn(|| {
-                let mut got = Vec::new();
-                site.begin("/f").read_to_end(&mut got).unwrap();
-                assert!(got[got.len() - content.len()..] == content);
-            });
-        }
-    });
-}

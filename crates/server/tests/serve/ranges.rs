@@ -1,4 +1,4 @@
-//! Single, suffix, open, multiple, overlapping and unsatisfiable ranges.
+//! Ranges on the wire; all forms of the field are tested with the pure logic.
 
 use crate::site::Site;
 
@@ -10,28 +10,15 @@ fn site() -> Site {
 }
 
 #[test]
-fn range_of_every_form_is_sent_or_refused() {
+fn range_is_sent_refused_or_ignored() {
     let site = site();
-    let many = format!("bytes={}", (0..70).map(|i| format!("{i}-{i},")).collect::<String>());
     for (target, range, status, body, content_range) in [
-        ("/f.txt", "bytes=0-0", 206, "0", Some("bytes 0-0/10")),
         ("/f.txt", "bytes=2-5", 206, "2345", Some("bytes 2-5/10")),
-        ("/f.txt", "bytes=7-", 206, "789", Some("bytes 7-9/10")),
         ("/f.txt", "bytes=-3", 206, "789", Some("bytes 7-9/10")),
-        ("/f.txt", "bytes=-99", 206, "0123456789", Some("bytes 0-9/10")),
-        ("/f.txt", "bytes=8-99", 206, "89", Some("bytes 8-9/10")),
         ("/f.txt", "bytes=0-4,3-6", 206, "0123456", Some("bytes 0-6/10")),
-        ("/f.txt", "bytes=3-4,99-", 206, "34", Some("bytes 3-4/10")),
-        // Outside the file, or too many.
         ("/f.txt", "bytes=10-", 416, "", Some("bytes */10")),
-        ("/f.txt", "bytes=-0", 416, "", Some("bytes */10")),
-        ("/f.txt", &many, 416, "", Some("bytes */10")),
         ("/empty", "bytes=0-", 416, "", Some("bytes */0")),
-        // No byte ranges.
-        ("/f.txt", "lines=0-1", 200, "0123456789", None),
         ("/f.txt", "bytes=5-4", 200, "0123456789", None),
-        ("/f.txt", "bytes=x", 200, "0123456789", None),
-        ("/f.txt", "bytes", 200, "0123456789", None),
         ("/empty", "bytes=-5", 200, "", None),
     ] {
         let answer = site.get(target, &[&format!("Range: {range}")]);

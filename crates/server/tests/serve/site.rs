@@ -3,7 +3,7 @@
 use std::fs::{File, FileTimes};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -199,9 +199,4 @@ pub(crate) fn noise(size: usize) -> Vec<u8> {
     }
     bytes.truncate(size);
     bytes
-}
-
-/// Compares files without printing them.
-pub(crate) fn same(a: &Path, b: &Path) -> bool {
-    std::fs::read(a).unwrap() == std::fs::read(b).unwrap()
 }

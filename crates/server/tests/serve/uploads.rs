@@ -376,36 +376,3 @@ fn long_verification_is_no_silence() {
         assert!(content(&site, "f") == file);
     }
 }
-
-#[test]
-fn curl_puts_files_plain_and_encrypted() {
-    let file = noise(20_000_001);
-    let (encrypted, cert) = encrypted(|_| {});
-    for (scheme, site) in [("http", writable()), ("https", encrypted)] {
-        let source = site.beside.path().join("source");
-        std::fs::write(&source, &file).unwrap();
-        let source = source.to_str().unwrap();
-        let url = |name: &str| format!("{scheme}://{}/{name}", site.address);
-        let common = ["--cacert", &cert, "-H", TOKEN, "-w", "%{http_code} ", "-o", "/dev/null"];
-        let run = |args: &[&str]| {
-            let (code, text) = curl(&[&common, args].concat())?;
-            Some((code, String::from_utf8_lossy(&text).into_owned()))
-        };
-        let (half, size) = (format!("@{source}"), format!("Upload-Length: {}", 2 * file.len()));
-        let second = format!("Upload-Offset: {}", file.len());
-        let part = ["-X", "PATCH", "--data-binary", &half, "-H", TYPE, "-H", &size, "-H"];
-        let twice = &url(&format!("twice?upload={ID}"));
-        for (args, status) in [
-            (vec!["-T", source, &url("whole")], "201 "),
-            (vec!["-T", source, &url("whole")], "204 "),
-            (vec!["-T", source, "-H", "Transfer-Encoding: chunked", &url("chunked")], "201 "),
-            ([&part[..], &["Upload-Offset: 0", "-H", "Upload-Complete: ?0", twice]].concat(), "204 "),
-            ([&part[..], &[&second, "-H", "Upload-Complete: ?1", twice]].concat(), "201 "),
-        ] {
-            let Some(outcome) = run(&args) else { return };
-            assert_eq!(outcome, (0, status.to_owned()), "{scheme}: {args:?}");
-        }
-        assert!(content(&site, "whole") == file && content(&site, "chunked") == file);
-        assert!(content(&site, "twice") == [file.as_slice(), &file].concat());
-    }
-}

@@ -76,30 +76,6 @@ mod tests {
 
     use super::*;
 
-    /// Every writer stores unaligned, out-of-order and last pieces at their offsets.
-    #[test]
-    fn all_writers_write_the_same_file() {
-        let size = 1_000_003usize;
-        let content: Vec<u8> = (0..size).map(|i| (i * 31 % 251) as u8).collect();
-        for choice in [WriterChoice::Auto, WriterChoice::Direct, WriterChoice::Mmap, WriterChoice::Buffered] {
-            let dir = tempfile::tempdir_in(".").unwrap();
-            let path = dir.path().join("file");
-            let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-            file.set_len(size as u64).unwrap();
-            let writer = open(choice, &file, Some(Bytes::new(size as u64))).unwrap();
-            let mut memory = longhaul_sys::memory::AlignedBuf::new(1 << 20).unwrap();
-            memory[..size].copy_from_slice(&content);
-            for (from, to) in [(700_000, size), (0, 4096), (4096, 5000), (5000, 700_000)] {
-                writer.write(from as u64, &memory[from..to]).unwrap();
-            }
-            drop(writer);
-            file.sync_all().unwrap();
-            let mut written = Vec::new();
-            File::open(&path).unwrap().read_to_end(&mut written).unwrap();
-            assert!(written == content, "{choice:?}");
-        }
-    }
-
     #[test]
     fn mapping_without_a_size_and_direct_io_without_support_are_refused() {
         let file = tempfile::tempfile_in(".").unwrap();

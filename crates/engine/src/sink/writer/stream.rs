@@ -107,14 +107,10 @@ mod tests {
 
     use super::*;
 
-    fn pipe() -> (File, File) {
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
-        (reader.into(), writer.into())
-    }
-
     #[test]
     fn bytes_are_written_in_order_only() {
-        let (mut reader, writer) = pipe();
+        let (mut reader, writer) =
+            rustix::pipe::pipe().map(|(reader, writer)| (File::from(reader), File::from(writer))).unwrap();
         let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();
         drop(writer);
         let content: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
@@ -127,22 +123,5 @@ mod tests {
         stream.write(200_000, &content[200_000..]).unwrap();
         drop(stream);
         assert!(read.join().unwrap().unwrap() == content);
-    }
-
-    #[test]
-    fn blocked_write_ends_with_the_transfer_and_a_closed_reader_is_an_error() {
-        let (reader, writer) = pipe();
-        let stop = Cancel::new();
-        let stream = StreamWriter::new(&writer, stop.clone()).unwrap();
-        let write = std::thread::spawn(move || stream.write(0, &vec![0; 2 * PIPE]));
-        while rustix::io::ioctl_fionread(&reader).unwrap() == 0 {
-            std::thread::yield_now();
-        }
-        stop.cancel();
-        assert!(write.join().unwrap().is_err());
-        let (reader, writer) = pipe();
-        drop(reader);
-        let stream = StreamWriter::new(&writer, Cancel::new()).unwrap();
-        assert_eq!(stream.write(0, b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }
