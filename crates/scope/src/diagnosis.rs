@@ -174,15 +174,6 @@ mod tests {
     }
 
     #[test]
-    fn record_without_limits_is_explained_from_its_samples() {
-        let diagnosis = of_record(&lossy(10.0)).unwrap();
-        assert_eq!(diagnosis.finding.limit, LimitedBy::Loss, "{diagnosis:?}");
-        assert!(diagnosis.timeline.windows(2).all(|pair| pair[0].to == pair[1].from), "{diagnosis:?}");
-        assert_eq!(diagnosis.time, Duration::from_secs(10));
-        assert_eq!(of_record(&Record { samples: Vec::new(), ..lossy(1.0) }), None);
-    }
-
-    #[test]
     fn diagnosis_of_transfer_is_kept_and_interrupted_transfer_has_timeline() {
         let mut record = lossy(4.0);
         let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };

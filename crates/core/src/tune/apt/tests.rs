@@ -91,19 +91,7 @@ fn one_stream_is_optimal() {
 }
 
 #[test]
-fn bracketing_ends_at_the_limit_of_streams_for_zero_goodput_too() {
-    let expected = "
-          4   7500.0   19.2  Bracketing
-          8  14400.0   38.4  Bracketing
-         12  28800.0   57.6  Bracketing
-         10  18000.0   48.0  Golden     8 12 12
-         11  19800.0   52.8  Golden     10 12 12
-         12  21600.0   57.6  Converged";
-    assert_trace(Parameters { most: 12, ..published() }, path, expected);
-    let expected = "
-          1   1875.0    4.8  Bracketing
-          1   1800.0    4.8  Converged";
-    assert_trace(Parameters { most: 1, ..published() }, path, expected);
+fn zero_goodput_ends_bracketing_at_the_limit_and_leaves_no_ratio() {
     let expected = "
           4   7500.0    0.0  Bracketing
           8     12.0    0.0  Bracketing

@@ -66,7 +66,7 @@ pub(super) struct SimulatedPath {
     pub(super) now: f64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Connection {
     opens: f64,
     window: f64,
@@ -81,6 +81,7 @@ struct Connection {
 }
 
 /// A session: a tuner, or a fixed number of connections.
+#[derive(Default)]
 pub(super) struct SimulatedSession {
     pub(super) tuner: Option<StreamTuner>,
     begins: f64,
@@ -246,17 +247,7 @@ impl SimulatedPath {
 
 impl Connection {
     fn new(opens: f64) -> Self {
-        let (window, threshold) = (10.0 * MSS, f64::INFINITY);
-        Self {
-            opens,
-            window,
-            threshold,
-            before_cut: 0.0,
-            cut: 0.0,
-            k: 0.0,
-            silent_until: 0.0,
-            carried: false,
-        }
+        Self { opens, window: 10.0 * MSS, threshold: f64::INFINITY, ..Self::default() }
     }
 
     fn lose(&mut self, now: f64) {
@@ -288,17 +279,7 @@ impl Connection {
 
 impl SimulatedSession {
     fn new(tuner: Option<StreamTuner>, begins: f64, left: f64) -> Self {
-        Self {
-            tuner,
-            begins,
-            connections: Vec::new(),
-            left,
-            received: 0.0,
-            trace: Vec::new(),
-            due: begins,
-            interval: (0.0, 0.0, 0.0, 0.0, false),
-            pressed: 0.0,
-        }
+        Self { tuner, begins, left, due: begins, ..Self::default() }
     }
 
     /// Creates a session with a fixed number of connections.
