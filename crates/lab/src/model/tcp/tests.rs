@@ -62,17 +62,6 @@ fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
     }
 }
 
-#[test]
-fn enough_connections_fill_the_path_and_more_add_nothing() {
-    let line = 100.0 * 1460.0 / 1500.0;
-    for (one_way, connections) in [(10, 6), (50, 20)] {
-        let seen = mbits(endless(&path(one_way), RENO, connections, 100), 100);
-        assert!((0.9 * line..=line).contains(&seen), "{connections} x {one_way} ms: {seen} Mbit/s");
-    }
-    let counts = endless(&path(10), RENO, 32, 100);
-    assert!(counts.retransmits > 0 && mbits(counts, 100) > 0.8 * line, "{counts:?}");
-}
-
 /// Reno: Mathis, Semke, Mahdavi, Ott: "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm", 1997.
 /// CUBIC: RFC 9438, 5.2, equation 6.
 #[test]

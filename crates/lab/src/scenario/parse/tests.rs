@@ -146,21 +146,6 @@ fn files_have_valid_names_and_never_share_one() {
 }
 
 #[test]
-fn selection_filters_runs_and_sets_repetitions() {
-    let scenario = parse(SWEPT, &[]).unwrap();
-    let peers = plan(&scenario, &["peer"], Some(1)).unwrap();
-    let expected = ["100ms (1)", "200ms (1)", "100ms (2)", "200ms (2)"];
-    assert_eq!(peers, expected.map(|rest| format!("peer path.rtt={rest}")), "once with each seed");
-    for (only, repeat, expected) in [
-        (&["curl"][..], None, "--only curl: there is no such run; there are: all, peer"),
-        (&[], Some(u32::MAX), "and 10000 are the most"),
-    ] {
-        let error = plan(&scenario, only, repeat).unwrap_err();
-        assert!(error.contains(expected), "{error}");
-    }
-}
-
-#[test]
 fn set_replaces_values() {
     let scenario = parse(SWEPT, &["zeta=1MB", "path.rtt=1ms,2ms", "path.rate=10Mbit"]).unwrap();
     assert_eq!(scenario.sweep[0].values, ["1MB"]);
@@ -224,6 +209,11 @@ fn errors_name_problem_of_sweep_and_plots() {
         ("[\"25MB\", \"50MB\"]", "\"25MB\"", "line 13"),
         ("[\"25MB\", \"50MB\"]", "[[1]]", "expected a string, a number, or true or false"),
         ("zeta = [", "Zeta = [", "[sweep] Zeta: a name starts with a small letter"),
+        ("alpha", "\"\"", "a name starts with a small letter"),
+        ("alpha", "a-b", "a name starts with a small letter"),
+        ("alpha", "run", "[sweep] run: results have a column of this name"),
+        ("[1, 0.5, true]", "[1, 2, 1]", "[sweep] alpha: '1' stands there twice"),
+        ("0.5", "\"a\\u0000b\"", "holds a control character"),
         ("alpha", "zeta", "duplicate key"),
         ("alpha", "path_rtt", "[sweep] two parameters are $path_rtt to a command"),
         ("alpha", "\"path.latency\"", "[sweep] path.latency: the path has no 'latency'"),
