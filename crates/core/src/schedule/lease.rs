@@ -27,6 +27,8 @@ pub struct WorkerStatus {
 pub(super) struct Leases {
     pub(super) status: WorkerStatus,
     ranges: VecDeque<ByteRange>,
+    /// Since when the worker has had leases without a break.
+    begun: Duration,
     /// When a byte last arrived, or was first waited for.
     last_data: Duration,
     /// How many workers in a row have stalled on the last lease.
@@ -35,14 +37,15 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(now: Duration) -> Self {
-        Self { status: WorkerStatus::default(), ranges: VecDeque::new(), last_data: now, stalls: 0 }
+        let (status, ranges) = (WorkerStatus::default(), VecDeque::new());
+        Self { status, ranges, begun: now, last_data: now, stalls: 0 }
     }
 
     /// Adds a range on which `stalls` workers in a row have stalled.
     pub(super) fn push(&mut self, range: ByteRange, stalls: u32, now: Duration) {
         if self.ranges.is_empty() {
             self.touch(now);
-            self.stalls = stalls;
+            (self.begun, self.stalls) = (now, stalls);
         }
         self.stalls = self.stalls.max(stalls);
         self.ranges.push_back(range);
@@ -133,8 +136,8 @@ impl Leases {
 
     pub(super) fn load(&self, now: Duration) -> Load {
         let (left, _) = self.outstanding();
-        let silent = now.saturating_sub(self.last_data);
-        Load { left, rate: self.status.rate, rtt: self.status.rtt, silent, stalls: self.stalls }
+        let (age, silent) = (now.saturating_sub(self.begun), now.saturating_sub(self.last_data));
+        Load { left, rate: self.status.rate, rtt: self.status.rtt, age, silent, stalls: self.stalls }
     }
 
     /// Returns whether the server answers the worker, and the worker has not stalled.
@@ -142,13 +145,15 @@ impl Leases {
         self.status.answered && (self.is_empty() || !self.load(now).is_stalled())
     }
 
-    /// Returns how long the worker will take at its rate; longest of all where it has stalled.
+    /// Returns how long the worker will take at its rate: longest of all where it has stalled, and no time where its rate is not
+    /// known yet.
     pub(super) fn time_left(&self, now: Duration) -> Duration {
         let load = self.load(now);
         match load.left {
             Bytes::ZERO => Duration::ZERO,
             _ if load.is_stalled() => Duration::MAX,
-            left => load.rate.time_for(left),
+            left if load.is_measured() => load.rate.time_for(left),
+            _ => Duration::ZERO,
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Load {
     pub(super) rate: Rate,
     /// The RTT of the worker's connection.
     pub(super) rtt: Rtt,
+    /// For how long the worker has had leases without a break.
+    pub(super) age: Duration,
     /// For how long no byte has arrived.
     pub(super) silent: Duration,
     /// How many workers in a row have stalled on it.
@@ -22,7 +24,8 @@ pub(super) struct Load {
 
 /// A shorter silence is no stall, and a shorter wait is not worth a second request.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// A worker without data for this number of round trips has stalled: past a retransmission timeout and its double.
+/// A worker without data for this number of round trips has stalled: past a retransmission timeout and its double. The rate of a
+/// worker that has had leases for a shorter time is that of a burst, of slow start or of the idle time before.
 const SILENT_RTTS: u32 = 8;
 /// Each further worker on a stalled range gets twice the time, up to about a minute; `--stall-timeout` bounds the rest.
 const MOST_DOUBLINGS: u32 = 6;
@@ -65,8 +68,16 @@ impl Load {
     /// Returns whether no data has arrived for longer than losses explain; twice as long after each earlier stall, so that a
     /// server that is merely slow to begin is waited for in the end.
     pub(super) fn is_stalled(&self) -> bool {
-        let patience = SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS));
-        self.silent >= patience.saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
+        self.silent >= self.patience().saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
+    }
+
+    /// Returns whether the rate is known, and is not that of a short time.
+    pub(super) fn is_measured(&self) -> bool {
+        self.rate > Rate::default() && self.age >= self.patience()
+    }
+
+    fn patience(&self) -> Duration {
+        SHORTEST.max(self.rtt.get().saturating_mul(SILENT_RTTS))
     }
 
     /// Returns how much of the tail an idle worker of `rate` should steal; `None` where stealing does not pay.
@@ -87,8 +98,7 @@ impl Load {
         if self.is_stalled() {
             return Some(self.left);
         }
-        if self.rate == Rate::default() {
-            // Not measured yet.
+        if !self.is_measured() {
             return None;
         }
         let alone = self.rate.time_for(self.left);
@@ -115,6 +125,7 @@ mod tests {
             left,
             rate: Rate::mbit(mbit),
             rtt: Rtt::new(Duration::from_millis(200)),
+            age: Duration::from_secs(60),
             silent: Duration::from_millis(silent),
             stalls: 0,
         }
@@ -128,6 +139,7 @@ mod tests {
         let later = Load { silent: again.silent + SHORTEST, ..again };
         assert_eq!((again.is_stalled(), later.is_stalled()), (false, true));
         let (all, hundred) = (Bytes::mib(9), Bytes::new(100_000_000));
+        let young = |ms| Load { age: Duration::from_millis(ms), ..load(hundred, 100, 0) };
         let crawling = Load { rate: Rate::bits_per_sec(8), ..load(Bytes::new(240), 0, 0) };
         for (load, own, pressed, stolen) in [
             (load(all, 100, 1599), Rate::default(), false, None),
@@ -136,6 +148,9 @@ mod tests {
             (load(Bytes::new(1), 0, 60_000), FAST, false, Some(Bytes::new(1))),
             (load(Bytes::gib(1), 0, 900), FAST, false, None),
             (load(hundred, 100, 0), FAST, false, Some(Bytes::new(90_000_000))),
+            // Its rate is of too short a time before 8 RTTs.
+            (young(1599), FAST, false, None),
+            (young(1600), FAST, false, Some(Bytes::new(90_000_000))),
             // Done before the second request is answered.
             (load(Bytes::mib(10), 100, 0), FAST, false, None),
             // A few bytes of one that crawls.

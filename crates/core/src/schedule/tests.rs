@@ -115,7 +115,8 @@ fn limited_transfer_steals_only_what_has_stalled() {
             scheduler.update(worker, |status| status.rate = Rate::bits_per_sec(mbit * 1_000_000));
         }
         scheduler.set_limited(limited);
-        scheduler.steal(1, Duration::from_millis(silent))
+        scheduler.touch(0, LATER);
+        scheduler.steal(1, LATER + Duration::from_millis(silent))
     };
     for (limited, silent, expected) in [
         (false, 0, Steal::Part),
@@ -125,6 +126,22 @@ fn limited_transfer_steals_only_what_has_stalled() {
     ] {
         assert_eq!(stolen(limited, silent), expected, "limited: {limited}, silent for {silent} ms");
     }
+}
+
+#[test]
+fn worker_without_a_known_rate_neither_loses_its_range_nor_hides_a_stalled_worker() {
+    let (whole, ms) = (ByteRange::new(0, 100_000_000), Duration::from_millis);
+    let mut scheduler = scheduler(vec![whole, ByteRange::new(200_000_000, 200_000_010)], 3);
+    for (worker, mbit) in [(0, 1), (1, 900)] {
+        scheduler.update(worker, |status| status.rate = Rate::mbit(mbit));
+    }
+    // The first worker is slow in the first 140 ms, which shows nothing.
+    scheduler.lease(0, START);
+    scheduler.touch(0, ms(140));
+    assert_eq!(scheduler.steal(1, ms(140)), Steal::Nothing);
+    scheduler.lease(2, ms(999));
+    assert_eq!(scheduler.steal(1, ms(1000)), Steal::Part);
+    assert_eq!(scheduler.steal(1, ms(1140)), Steal::All(0));
 }
 
 #[test]

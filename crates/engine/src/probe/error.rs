@@ -69,13 +69,21 @@ pub enum ProbeError {
     },
     /// The server accepts a request but does not send the body.
     #[error(
-        "no throughput was measured: {at} sent nothing of its file within {waited:?}; try again when the server is less busy"
+        "no throughput was measured: {at} sent too little of its file within {waited:?}; try again when the server is less busy"
     )]
     Stalled {
         /// The URL.
         at: String,
         /// The time waited.
         waited: Duration,
+    },
+    /// A measurement ended without a rate, and no other one has yielded one.
+    #[error("no rate was measured at {at}: {why}; try again when the server and the path are less busy")]
+    Unmeasured {
+        /// The target.
+        at: String,
+        /// The measurement, and the reason.
+        why: String,
     },
     /// A socket or a program of this host failed.
     #[error("cannot {what}: {source}")]
@@ -109,7 +117,7 @@ impl ProbeError {
             Self::Host(error) => error.class(),
             Self::Silent { .. } | Self::Port { .. } => FailureKind::Unavailable,
             Self::Http(error) => error.kind().into(),
-            Self::Stalled { .. } => FailureKind::Temporary,
+            Self::Stalled { .. } | Self::Unmeasured { .. } => FailureKind::Temporary,
             Self::Endpoint { .. } | Self::Ftp { .. } => FailureKind::Protocol,
             Self::Local { .. } => FailureKind::Host,
             Self::Iperf3 { source: Iperf3Error::Refused(_) | Iperf3Error::Endless(_), .. } => {

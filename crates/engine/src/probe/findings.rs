@@ -44,6 +44,8 @@ pub(super) struct Findings<'a> {
     pub(super) upload: Option<UploadFindings>,
     pub(super) server: ServerFindings,
     pub(super) missing: Vec<String>,
+    /// The first measurement of a rate that ended without one, and the reason.
+    without_rate: Option<String>,
     /// The highest payload rate within bursts of single TCP connections.
     pub(super) burst: Option<Rate>,
 }
@@ -70,6 +72,7 @@ impl<'a> Findings<'a> {
             upload: None,
             server: ServerFindings::default(),
             missing: Vec::new(),
+            without_rate: None,
             burst: None,
         }
     }
@@ -90,6 +93,19 @@ impl<'a> Findings<'a> {
     /// Records what could not be measured, and why.
     pub(super) fn miss(&mut self, why: impl Into<String>) {
         self.missing.push(why.into());
+    }
+
+    /// Records a measurement that was to find a rate and did not, and why.
+    pub(super) fn miss_rate(&mut self, why: String) {
+        self.without_rate.get_or_insert_with(|| why.clone());
+        self.miss(why);
+    }
+
+    /// Returns the failure of a probe that was to find a rate and has found none.
+    pub(super) fn unmeasured(&self) -> Option<ProbeError> {
+        let has_none = self.tcp.is_empty() && self.path.rate.is_none() && self.upload.is_none();
+        let why = self.without_rate.clone().filter(|_| has_none)?;
+        Some(ProbeError::Unmeasured { at: self.target.display(), why })
     }
 
     /// Returns the minimum RTT over all methods, which approximates the RTT without queues.
@@ -290,6 +306,9 @@ mod tests {
     use longhaul_core::probe::packet_train::LossShare;
     use longhaul_core::probe::report::CeilingSource;
 
+    use crate::failure::FailureKind;
+    use crate::probe::http;
+    use crate::probe::tcp_flows::FlowResult;
     use crate::source::http::ClientConfig;
 
     use super::*;
@@ -347,6 +366,24 @@ mod tests {
             let is_kept = (found.verdict.remembered, memory.exists());
             let (expected, kept) = ((!is_path_limited, !is_path_limited), (is_path_limited, is_path_limited));
             assert_eq!((is_bounded, is_kept), (expected, kept), "{rate}, {tcp:?}");
+        }
+    }
+
+    #[test]
+    fn probe_fails_if_none_of_its_measurements_finds_a_rate() {
+        for (measured, fails) in [(false, true), (true, false)] {
+            conclude(&options(), None, |findings| {
+                assert!(findings.unmeasured().is_none());
+                http::take(findings, &FlowResult::default(), 1);
+                findings.upload = measured.then(UploadFindings::default);
+                let failure = findings.unmeasured();
+                assert_eq!(failure.is_some(), fails);
+                if let Some(failure) = failure {
+                    let text = failure.to_string();
+                    assert!(text.contains("192.0.2.1") && text.contains("TCP with 1 connections"), "{text}");
+                    assert_eq!(failure.kind(), FailureKind::Temporary);
+                }
+            });
         }
     }
 

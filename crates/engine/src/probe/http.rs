@@ -179,7 +179,9 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
             findings.take_burst(flows.burst(), flows.out_of_order);
         }
     } else if flows.failure.is_none() {
-        findings.miss(format!("TCP with {streams} connections: no time was left; see --full"));
+        findings.miss_rate(format!(
+            "TCP with {streams} connections: too little arrived in the time that was left; see --full"
+        ));
     }
 }
 

@@ -147,7 +147,7 @@ fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
     let needed = findings.min_rtt().get() * ROUND_TRIPS + Duration::from_secs(u64::from(seconds));
     let has_time = findings.budget.time_left() > needed;
     if !has_time {
-        findings.miss(format!("{what}: no time was left; see --full"));
+        findings.miss_rate(format!("{what}: no time was left; see --full"));
     }
     has_time
 }

@@ -87,11 +87,12 @@ pub fn run(
         ProbeTarget::Http(_) | ProbeTarget::Ftp(_) => rtt::HANDSHAKES,
     };
     rtt::measure(&mut findings, address, handshakes)?;
-    let failure = match target {
-        ProbeTarget::Http(url) => http::measure(&mut findings, url, progress).err(),
-        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address, progress).err(),
-        ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress).err(),
+    let measured = match target {
+        ProbeTarget::Http(url) => http::measure(&mut findings, url, progress),
+        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address, progress),
+        ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress),
     };
+    let failure = measured.err().or_else(|| findings.unmeasured());
     Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })
 }
 

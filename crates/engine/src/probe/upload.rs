@@ -52,7 +52,7 @@ pub(super) fn measure(
     }
     let rtt = findings.min_rtt();
     if findings.budget.time_left() < rtt.get() * ROUND_TRIPS + Duration::from_millis(300) {
-        findings.miss("upload: no time was left; see --upload");
+        findings.miss_rate("upload: no time was left; see --upload".to_owned());
         return Ok(());
     }
     let url = endpoint_url(url, STREAM_PATH);
@@ -85,7 +85,8 @@ pub(super) fn measure(
     }
     upload.rate = choose_rate(&upload, burst, findings.mtu());
     if upload.tcp.is_empty() && failure.is_none() {
-        findings.miss("upload: nothing was acknowledged in the time that was left; see --upload");
+        findings
+            .miss_rate("upload: nothing was acknowledged in the time that was left; see --upload".to_owned());
     } else {
         findings.upload = Some(upload).filter(|upload| !upload.tcp.is_empty());
     }

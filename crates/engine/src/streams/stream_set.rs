@@ -92,7 +92,8 @@ impl<'a> StreamSet<'a> {
     /// Chooses which streams continue; returns the handles of streams to start.
     ///
     /// Reuses draining streams that are still connected before starting new ones. Of surplus
-    /// streams, cancels unconnected ones first, then drains the slowest.
+    /// streams, cancels unconnected ones first, then drains those that the server has not answered,
+    /// then the slowest.
     fn adjust(&self, count: usize) -> Vec<Arc<StreamHandle>> {
         self.progress().set_wanted(count);
         self.progress().set_multiplexed(self.source.multiplexes());
@@ -108,7 +109,7 @@ impl<'a> StreamSet<'a> {
         }
         if staying > count {
             streams.retain(|(_, stream)| !stream.is_draining());
-            streams.sort_by_key(|(status, _)| (status.connected, status.rate));
+            streams.sort_by_key(|(status, _)| (status.connected, status.answered, status.rate));
             for (status, stream) in &streams[..staying - count] {
                 stream.set_draining(true);
                 if !status.connected {
@@ -231,5 +232,53 @@ impl<'a> StreamSet<'a> {
         let answered =
             |s: &Arc<StreamHandle>| self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered);
         self.streams().iter().any(|other| other.id != stream && answered(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use longhaul_core::event::{JobId, JobObserver, JobTag};
+    use longhaul_core::schedule::{Blocks, RangeScheduler, WorkerStatus};
+    use longhaul_core::units::Bytes;
+
+    use super::*;
+    use crate::cancel::Cancel;
+    use crate::source::StreamWorker;
+    use crate::transfer::SharedSchedule;
+
+    struct UnusedPeer;
+
+    impl StreamPeer for UnusedPeer {
+        fn shown(&self) -> &str {
+            "http://h/f"
+        }
+
+        fn worker(&self) -> Box<dyn StreamWorker + '_> {
+            unreachable!("no stream is started")
+        }
+    }
+
+    #[test]
+    fn answered_stream_stays_even_if_no_bytes_arrived_in_the_last_round_trip() {
+        let (tag, start) = (JobTag::new(JobId::new(1), "http://h/f"), Instant::now());
+        let scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
+        let schedule = SharedSchedule::new(start, scheduler, None);
+        let observer = JobObserver::new(&tag, &());
+        let transfer = TransferState::new(start, observer, Cancel::new(), schedule, None, 1);
+        let options = StreamOptions { retries: 0, stall: Duration::from_secs(1), hold_window: false };
+        let set = StreamSet::new(&transfer, &UnusedPeer, 0, options, true);
+        let streams = set.adjust(3);
+        let status = |answered| WorkerStatus { connected: true, answered, ..WorkerStatus::default() };
+        for (stream, answered) in streams.iter().zip([true, false, false]) {
+            transfer.schedule.with(|schedule, now| {
+                schedule.join(stream.id, now);
+                schedule.update(stream.id, |known| *known = status(answered));
+            });
+        }
+        assert!(set.adjust(1).is_empty());
+        let draining: Vec<_> = streams.iter().map(|stream| stream.is_draining()).collect();
+        assert_eq!(draining, [false, true, true]);
     }
 }

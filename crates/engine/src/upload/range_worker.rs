@@ -101,8 +101,11 @@ impl StreamWorker for RangeWorker<'_> {
                 .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
             match used {
                 Ok(ConnectionEnd::Idle(connection)) => {
-                    // Kept for the request that completes the upload.
-                    self.peer.client.keep(*connection);
+                    // Kept for the request that completes the upload. While other streams run, an idle connection may
+                    // occupy the only place of a server of few connections.
+                    if stream.is_complete() {
+                        self.peer.client.keep(*connection);
+                    }
                     return Ok(());
                 }
                 Ok(ConnectionEnd::Closed) => stream.disconnected(),

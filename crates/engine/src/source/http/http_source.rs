@@ -118,6 +118,11 @@ impl<'e> HttpSource<'e> {
         lock(&self.ahead).as_mut()?.take()
     }
 
+    /// Closes the connections that no stream has taken.
+    pub(super) fn close_ahead(&self) {
+        *lock(&self.ahead) = None;
+    }
+
     pub(super) fn location(&self) -> Location {
         lock(&self.location).clone()
     }
@@ -250,6 +255,6 @@ impl Source for HttpSource<'_> {
 
     fn abandon(&self) {
         lock(&self.first).take();
-        lock(&self.ahead).take();
+        self.close_ahead();
     }
 }

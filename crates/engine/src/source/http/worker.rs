@@ -97,7 +97,8 @@ impl StreamWorker for HttpWorker<'_> {
             self.redirect = Redirect::Doubtful;
         }
         let Some(connection) = served? else { return Ok(()) };
-        if !stream.holds_window() && !self.trails {
+        // While other streams run, an idle connection may occupy the only place of a server of few connections.
+        if stream.is_complete() && !stream.holds_window() && !self.trails {
             described.client.keep(connection);
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! Stalled and very slow streams: others take over their ranges.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::{RATE, SIZE, count, each};
 use crate::support::{File, Peer, Server, at_once, content};
@@ -45,8 +44,6 @@ fn a_server_of_one_connection_at_a_time_does_not_hold_the_end() {
         let (served, turn) = (file.clone(), Mutex::new(()));
         Server::new(move |peer| {
             let _turn = turn.lock().unwrap();
-            // As servers do: an idle connection is closed, and another one is served.
-            peer.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
             peer.serve_at(40_000_000, &served);
         })
     };

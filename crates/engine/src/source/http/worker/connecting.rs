@@ -27,9 +27,14 @@ impl Exchange<'_, '_, '_> {
         }
         let client = &self.described.client;
         let fresh = std::mem::take(&mut self.worker.distrusts_kept);
-        // Only for the first connection of a stream: connections opened ahead are too old later.
-        let takes_ahead = !fresh && !self.stream.has_connected();
-        let ahead = if takes_ahead { self.worker.source.take_ahead() } else { None };
+        // Only for the first connection of a stream: connections opened ahead are too old later, and unused ones may occupy a
+        // server of few connections.
+        let ahead = if fresh || self.stream.has_connected() {
+            self.worker.source.close_ahead();
+            None
+        } else {
+            self.worker.source.take_ahead()
+        };
         let connection = match self.worker.location.connect(client, ahead, fresh, &cancel) {
             Err(error) if self.worker.location.may_have_expired(&error) => {
                 self.worker.redirect = Redirect::Expired;
