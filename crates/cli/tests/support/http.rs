@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
+
 /// Returns a response with `body`; `head` is a status, and fields on further lines.
 pub(crate) fn response(head: &str, body: &str) -> String {
     format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -100,6 +102,14 @@ impl Server {
     /// Serves `file` correctly.
     pub(crate) fn of(file: File) -> Self {
         Self::new(move |peer| peer.serve(&file))
+    }
+
+    /// Closes the first `times` connections after `len` bytes of a body.
+    pub(crate) fn closing(file: &File, len: usize, times: usize) -> Self {
+        let file = file.clone();
+        Self::new(
+            move |peer| if peer.number < times { peer.break_off(&file, len) } else { peer.serve(&file) },
+        )
     }
 
     /// Serves `file` at `rate` bytes per second on each connection.
@@ -317,4 +327,20 @@ impl Peer {
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
         let _ = self.stream.shutdown(Shutdown::Read);
     }
+}
+
+/// Creates a listener with a full queue, of which the kernel drops every SYN; returns it, the connections in the queue, and the address.
+pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let queue = std::iter::from_fn(connect).collect();
+    (listener, queue, address)
+}
+
+/// Returns the address of a closed port.
+pub(crate) fn closed_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -63,30 +63,34 @@ pub(crate) fn last_object(ended: &Ended) -> Value {
     objects(ended).pop().unwrap_or_else(|| panic!("no object: {ended:?}"))
 }
 
-/// Returns whether no lab can be built; that is a failure under CI.
-pub(crate) fn no_lab() -> bool {
+/// Reports that no lab can be built here; that is a failure under CI.
+pub(crate) fn needs_lab() -> Option<()> {
     static REFUSAL: LazyLock<Option<String>> = LazyLock::new(|| {
         let ended = ran(exec(&[], "true"));
         assert!(matches!(ended.status.code(), Some(0 | 77)), "{ended:?}");
         (!ended.status.success()).then_some(ended.stderr)
     });
-    REFUSAL.as_deref().inspect(|why| skip(why)).is_some()
+    match REFUSAL.as_deref() {
+        Some(why) => skip(why),
+        None => return Some(()),
+    }
+    None
 }
 
-/// Returns whether one of the programs is missing, or no lab can be built by root; that is a failure under CI.
-pub(crate) fn no_lab_with(programs: &[&str]) -> bool {
+/// Reports that one of the programs is missing, or that no lab can be built by root; that is a failure under CI.
+pub(crate) fn needs_lab_with(programs: &[&str]) -> Option<()> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: stock servers need root");
-        return true;
+        return None;
     }
     for program in programs {
         let line = format!("PATH=$PATH:/usr/sbin command -v {program}");
         if !Command::new("sh").args(["-c", &line]).output().unwrap().status.success() {
             skip(&format!("{program} is missing"));
-            return true;
+            return None;
         }
     }
-    no_lab()
+    needs_lab()
 }
 
 /// Returns the processes whose command line contains `word`.

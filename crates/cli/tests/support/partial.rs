@@ -1,6 +1,7 @@
 //! The files of an interrupted transfer.
 
 use std::fs;
+use std::path::Path;
 
 use super::{File, Get, Server, get};
 
@@ -35,7 +36,12 @@ impl PartialFiles {
 
 /// Returns whether the journal in the directory of `run` lists committed bytes.
 pub(crate) fn has_committed(run: &Get) -> bool {
-    let journal = fs::read(run.path("f.longhaul-journal")).ok();
+    has_committed_in(run.dir())
+}
+
+/// Returns whether the journal of an unfinished `f` in `directory` lists committed bytes.
+pub(crate) fn has_committed_in(directory: &Path) -> bool {
+    let journal = fs::read(directory.join("f.longhaul-journal")).ok();
     let journal = journal.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
@@ -47,8 +53,7 @@ pub(crate) fn partial(file: &File) -> (Get, Server) {
 
 /// Like [`partial`], with additional arguments.
 pub(crate) fn partial_with(args: &[&str], file: &File) -> (Get, Server) {
-    let served = file.clone();
-    let server = Server::new(move |peer| peer.break_off(&served, served.bytes.len() / 3));
+    let server = Server::closing(file, file.bytes.len() / 3, usize::MAX);
     let run = get().args(args).args(["--retries", "0", "-o", "f", &server.url("/f")]);
     run.fails_resumably(75, &["closed the connection early"]);
     (run, server)

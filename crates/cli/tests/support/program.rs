@@ -129,6 +129,14 @@ impl Get {
         ended
     }
 
+    /// Like [`Ended::fails`]; also fails if the run leaves `f`.
+    #[track_caller]
+    pub(crate) fn fails_unnamed(&self, code: i32, words: &[&str]) -> Ended {
+        let ended = self.run().fails(code, words);
+        assert!(!self.path("f").exists(), "{ended:?}");
+        ended
+    }
+
     /// Like [`Ended::fails`]; also fails unless the run leaves the partial files of `f`.
     #[track_caller]
     pub(crate) fn fails_resumably(&self, code: i32, words: &[&str]) -> Ended {

@@ -147,10 +147,10 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Reports that a test needs root for a server that changes its user.
-pub(crate) fn needs_root(server: &str) -> Option<()> {
+/// Reports that a test needs root, and for what.
+pub(crate) fn needs_root(what: &str) -> Option<()> {
     if !is_root() {
-        skip(&format!("{server} needs root"));
+        skip(&format!("{what} needs root"));
     }
     is_root().then_some(())
 }

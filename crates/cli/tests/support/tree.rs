@@ -64,10 +64,5 @@ pub(crate) fn age(root: &Path, seconds: u64) {
 #[track_caller]
 pub(crate) fn assert_equal(one: &Path, other: &Path) {
     let diff = Command::new("diff").arg("-r").arg(one).arg(other).output().unwrap();
-    assert!(
-        diff.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&diff.stdout),
-        String::from_utf8_lossy(&diff.stderr)
-    );
+    assert!(diff.status.success(), "{}", super::text(&diff));
 }

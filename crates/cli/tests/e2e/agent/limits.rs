@@ -51,8 +51,7 @@ fn total_limit_holds_for_all_transfers_together_and_can_be_lifted() {
 fn schedule_that_allows_nothing_stops_what_runs_and_a_later_one_lets_it_go_on() {
     let home = Home::new();
     let file = File::new(content(4_000_000, 11));
-    let slow = file.clone();
-    let server = Server::new(move |peer| peer.serve_at(1_000_000, &slow));
+    let server = Server::slow(1_000_000, &file);
     let id = home.add(&server.url("/f"), &[]);
     home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
     let all_day = |concurrent: u32| json!({ "schedule": [{ "days": "daily", "from": "00:00", "to": "24:00", "concurrent": concurrent }] });

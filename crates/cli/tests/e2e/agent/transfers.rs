@@ -1,4 +1,4 @@
-//! Transfers of the queue: fetching, sending, pausing, failing.
+//! Transfers of the queue: fetching, sending, pausing, failing, and links that expire.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,8 @@ fn file_that_is_added_is_fetched_and_has_a_report() {
     let done = home.done(id);
     same(home.files().join("a b.bin"), &bytes);
     assert_eq!((&done["bytes"], &done["name"]), (&3_000_000.into(), &"a b.bin".into()));
-    assert!(
-        done["goodput_bps"].as_u64() > Some(0) && done["ended"].is_i64() && done["error"].is_null(),
-        "{done}"
-    );
+    assert!(done["goodput_bps"].as_u64() > Some(0) && done["ended"].is_i64(), "{done}");
+    assert!(done["error"].is_null(), "{done}");
     assert!(!home.queue_ok(&["list", "--json"]).contains("hidden"));
     let (status, report) = home.http("GET", &format!("/api/v1/transfers/{id}/report"), &[], None);
     assert_eq!((status, report.contains("<!doctype html>")), (200, true), "{report:.200}");
@@ -29,8 +27,7 @@ fn file_that_is_added_is_fetched_and_has_a_report() {
 #[test]
 fn paused_transfer_keeps_its_part_and_continues() {
     let (home, file) = (Home::new(), File::new(content(6_000_000, 2)));
-    let slow = file.clone();
-    let server = Server::new(move |peer| peer.serve_at(SLOW, &slow));
+    let server = Server::slow(SLOW, &file);
     let id = home.add(&server.url("/f"), &["--streams", "1"]);
     home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
     home.queue_ok(&["pause", &id.to_string()]);
@@ -49,8 +46,7 @@ fn paused_transfer_keeps_its_part_and_continues() {
 #[test]
 fn cancelled_transfer_ends_and_can_be_retried() {
     let (home, file) = (Home::new(), File::new(content(3_000_000, 3)));
-    let slow = file.clone();
-    let server = Server::new(move |peer| peer.serve_at(SLOW, &slow));
+    let server = Server::slow(SLOW, &file);
     let number = home.add(&server.url("/f"), &[]);
     let id = number.to_string();
     home.queue_ok(&["cancel", &id]);
@@ -145,4 +141,49 @@ fn server_that_is_down_is_tried_again_later() {
     let _server = Server::on(std::net::TcpListener::bind(address).unwrap(), move |peer| peer.serve(&served));
     home.done(id);
     same(home.files().join("f"), &file.bytes);
+}
+
+#[test]
+fn expired_link_waits_for_a_fresh_one_and_continues() {
+    let (home, bytes) = (Home::new(), content(4_000_000, 7));
+    let file = File::new(bytes.clone());
+    let server = Server::slow(1_000_000, &file);
+    let id = home.add(&server.url("/f?sig=old"), &["--streams", "1"]);
+    home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
+    home.queue_ok(&["pause", &id.to_string()]);
+    home.wait_for_state(id, "paused");
+    server.change(move |peer| {
+        peer.serve_with(|request| match request.target.contains("sig=fresh") {
+            true => file.answer(&request),
+            false => ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned(), &[]),
+        });
+    });
+    home.queue_ok(&["resume", &id.to_string()]);
+    let waiting = home.wait_for_state(id, "waiting-link");
+    assert!(waiting["error"]["message"].as_str().unwrap().contains("403"), "{waiting}");
+    // The fresh link has another name.
+    home.queue_ok(&["refresh", &id.to_string(), &server.url("/other?sig=fresh")]);
+    let done = home.done(id);
+    same(home.files().join("f"), &bytes);
+    assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 1, "{done}");
+    let requests = server.requests();
+    let mut fresh = requests.iter().filter(|request| request.target.contains("sig=fresh")).peekable();
+    assert!(fresh.peek().is_some() && fresh.all(|request| request.field("range").is_some()), "{requests:?}");
+}
+
+#[test]
+fn link_that_never_worked_fails_and_can_be_replaced() {
+    let home = Home::new();
+    let missing =
+        Server::answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let files = format!("{}/", home.files().display());
+    let output = home.queue(&["add", &missing.url("/f"), "-o", &files, "--watch"]);
+    assert_eq!(output.status.code(), Some(66), "{}", text(&output));
+    let id = home.list()[0]["id"].as_i64().unwrap();
+    assert_eq!(home.transfer(id)["state"], "failed");
+    let bytes = content(10_000, 8);
+    let server = Server::of(File::new(bytes.clone()));
+    home.queue_ok(&["refresh", &id.to_string(), &server.url("/f")]);
+    home.done(id);
+    same(home.files().join("f"), &bytes);
 }

@@ -4,15 +4,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::doctor::command::{assert_unread, finding, json, skip, text, unread};
+use crate::doctor::command::{assert_unread, finding, json, text, unread};
+use crate::support::needs_root;
 
 /// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the directory not writable. Returns `None` if the
 /// test does not run as root, which is required to change the user ID.
 fn unprivileged(args: &[&str]) -> Option<Output> {
-    if !rustix::process::geteuid().is_root() {
-        skip("only root can become another user");
-        return None;
-    }
+    needs_root("becoming another user")?;
     // The program's own directory may be private.
     let dir = tempfile::tempdir().unwrap();
     fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();

@@ -1,7 +1,6 @@
 //! The end of a file of unknown size over TLS requires close_notify, as a FIN can be forged. vsftpd 3.0.3 and proftpd
 //! 1.3.8 send it (tested 2026-11-24), but always report the size.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,11 +8,9 @@ use std::sync::Arc;
 use std::thread::{sleep, spawn};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::support::{certificates, content, get, same};
+use crate::support::{content, get, server_config};
 
 const SIZE: usize = (1 << 20) + 55;
 /// The time after which a late server answers: usually after the client has received what was sent before.
@@ -49,24 +46,16 @@ fn an_end_without_close_notify_is_no_end_of_a_file() {
         let run = get().args(["--retries", "0", "-o", "f", &url]);
         let run = run.args(["--cacert", dir.path().join("ca.pem").to_str().unwrap()]);
         if data_tls == DataTls::Closes {
-            run.run().ok();
-            same(run.path("f"), &bytes);
+            run.fetches(&bytes);
         } else {
-            run.run().fails(75, &["without closing TLS"]);
-            assert!(!run.path("f").exists());
+            run.fails_unnamed(75, &["without closing TLS"]);
         }
     }
 }
 
 /// Serves a file of unknown size over FTPS, by a certificate of the authority `ca.pem` in `dir`.
 pub(crate) fn serve(dir: &Path, bytes: Vec<u8>, data_tls: DataTls) -> SocketAddr {
-    let files = certificates(dir);
-    let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_slice(&fs::read(&files.key).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let settings =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let settings = Arc::new(settings.with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let settings = server_config(dir);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     spawn(move || {

@@ -1,37 +1,28 @@
 //! `--connect-timeout` holds for all that precedes the use of a connection: greeting, security exchange, TLS handshakes. Those of data
 //! connections may take `--stall-timeout`, too.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::thread::{scope, sleep, spawn};
+use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use crate::gridftp_security::close_notify::{DataTls, REFUSAL, serve};
-use crate::support::{Ended, content, get, same};
+use crate::support::{Ended, FtpCommand, Scripted, Session, content, get};
 
-/// Accepts connections, and sends each of these replies after `delay`: the first as a greeting, the others after a line of the client.
-/// Then it is silent.
+/// Sends a greeting and a reply to AUTH, each after `delay`, where there are as many `replies`. Then it is silent.
 fn silent_after(delay: Duration, replies: &'static [&str]) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            spawn(move || {
-                let mut input = BufReader::new(stream.try_clone().unwrap());
-                for reply in replies {
-                    sleep(delay);
-                    // A client that closes ends the session.
-                    let sent = stream.write_all(reply.as_bytes());
-                    if sent.is_err() || input.read_until(b'\n', &mut Vec::new()).is_err() {
-                        return;
-                    }
-                }
-                let _ = input.read_to_end(&mut Vec::new());
-            });
+    let play = move |session: &mut Session, command: &FtpCommand| {
+        let position = usize::from(!command.verb.is_empty());
+        match replies.get(position).filter(|_| position == 0 || command.verb == "AUTH") {
+            Some(reply) => {
+                sleep(delay);
+                session.reply(reply);
+            }
+            None => session.until_closed(),
         }
-    });
-    address
+        true
+    };
+    Scripted::new(Vec::new(), play).address
 }
 
 /// Fetches without retries; fails unless the run does, with an error that contains `words`.
@@ -47,7 +38,7 @@ fn times_out(options: &[&str], url: &str, words: &[&str]) -> Ended {
 fn connect_timeout_holds_for_greeting_and_handshake_together() {
     const PROMPT: Duration = Duration::ZERO;
     const SLOW: Duration = Duration::from_millis(700);
-    let begins: &[&str] = &["220 ready\r\n", "234 begin TLS\r\n"];
+    let begins: &[&str] = &["220 ready", "234 begin TLS"];
     let check = |delay, replies, scheme: &str, step: &str| {
         let address = silent_after(delay, replies);
         let words = [step, &address.to_string(), "within 1s", "--connect-timeout"];
@@ -107,6 +98,5 @@ fn end_that_is_reported_before_the_handshake_of_the_data_connection_counts() {
     let dir = tempfile::tempdir().unwrap();
     let (url, _, options) = ftps(dir.path(), DataTls::IsLate);
     let run = get().args(["--retries", "0", "-o", "f", &url]).args(options);
-    run.run().ok();
-    same(run.path("f"), &content(1000, 1));
+    run.fetches(&content(1000, 1));
 }

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Get, Globus, GsiSite, content, get, longhaul, openssl, same, with_credentials};
+use crate::support::{Get, Globus, GsiSite, content, get, longhaul, openssl, with_credentials};
 
 const SIZE: usize = (3 << 20) + 77;
 
@@ -22,8 +22,7 @@ fn proxy_and_user_certificate_fetch_a_file() {
     for run in
         [get_with(site.env(), &[], &site.url("f")), get_with(proxy, &["--streams", "3"], &site.url("f"))]
     {
-        run.run().ok();
-        same(run.path("f"), &bytes);
+        run.fetches(&bytes);
     }
     site.globus.logged(1, |transfer| transfer.streams == 3 && transfer.code == 226);
 }
@@ -39,8 +38,7 @@ fn files_of_the_home_directory_are_found() {
     fs::copy(&site.user.certificate, home.join("usercert.pem")).unwrap();
     fs::copy(&site.user.key, home.join("userkey.pem")).unwrap();
     site.authority.trust_in(&home.join("certificates"), "/O=Longhaul Test/*");
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.fetches(&bytes);
 }
 
 #[test]
@@ -74,8 +72,7 @@ fn unknown_user_is_refused_by_the_server() {
     let bob = site.authority.issue("Bob User", "");
     let env = GsiSite::env_of(&site.trusted, &bob.certificate, &bob.key);
     let run = get_with(env, &["--retries", "1"], &site.url("f"));
-    run.run().fails(77, &["530"]);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(77, &["530"]);
 }
 
 #[test]
@@ -88,8 +85,7 @@ fn unencrypted_protocols_are_refused() {
         ("put", &["f", "ftp://localhost:1/f"], ["ftp://localhost:1/f", "ftps://"]),
         ("put", &["f", "http://localhost:1/f"], ["http://localhost:1/f", "ftps://"]),
     ] {
-        let run = longhaul(command).args(["--encrypt"]).args(operands);
-        fs::write(run.path("f"), "x").unwrap();
+        let run = longhaul(command).args(["--encrypt"]).args(operands).file("f", "x");
         run.run().fails(64, &words);
     }
 }

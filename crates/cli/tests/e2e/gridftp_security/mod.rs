@@ -5,4 +5,3 @@ mod connect_timeout;
 mod credentials;
 mod ftps;
 mod server_certificate;
-mod unseen;

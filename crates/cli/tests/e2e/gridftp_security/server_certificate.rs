@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::gridftp_security::credentials::get_with;
-use crate::support::{Authority, GsiSite, content, openssl, same};
+use crate::support::{Authority, GsiSite, content, openssl};
 
 const SIZE: usize = (1 << 20) + 5;
 
@@ -15,8 +15,7 @@ const SIZE: usize = (1 << 20) + 5;
 fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
     let env = GsiSite::env_of(trusted, &site.user.certificate, &site.user.key);
     let run = get_with(env, &[], &site.url("f"));
-    run.run().fails(76, words);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(76, words);
     assert!(!site.globus.log().contains("Ann User"), "{}", site.globus.log());
 }
 
@@ -37,8 +36,7 @@ fn common_name_counts_where_there_is_no_other() {
     let bytes = content(SIZE, 1);
     site.globus.file("f", &bytes);
     let run = get_with(site.env(), &[], &site.url("f"));
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.fetches(&bytes);
 }
 
 /// Returns the policy file of the only authority in `trusted`.
@@ -100,8 +98,7 @@ fn revoked_certificate_is_refused() {
     let publish = || openssl(dir, "ca -config ca.cnf -gencrl -out", &[list.to_str().unwrap()]);
     publish();
     let run = get_with(site.env(), &[], &site.url("f"));
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.fetches(&bytes);
 
     openssl(dir, "ca -config ca.cnf -revoke localhost.pem", &[]);
     publish();

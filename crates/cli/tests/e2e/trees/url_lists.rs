@@ -13,9 +13,7 @@ fn site() -> Server {
 
 /// A run with this list.
 fn with_list(list: &str, args: &[&str]) -> Get {
-    let run = get().args(["-i", "list"]).args(args);
-    fs::write(run.path("list"), list).unwrap();
-    run
+    get().args(["-i", "list"]).args(args).file("list", list)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{SERVE, transfer_home};
-use crate::support::lab::{exec_in, longhaul_in, no_lab_with, objects, ran};
+use crate::support::lab::{exec_in, longhaul_in, needs_lab_with, objects, ran};
 
 /// A receive buffer of 256 KiB.
 const SMALL_WINDOW: &str = "sysctl -qw net.ipv4.tcp_rmem='4096 131072 262144';";
@@ -11,9 +11,7 @@ const SMALL_WINDOW: &str = "sysctl -qw net.ipv4.tcp_rmem='4096 131072 262144';";
 /// Downloads over a path that is captured on both hosts: either capture names the limit.
 #[test]
 fn captures_of_either_side_name_the_limit() {
-    if no_lab_with(&["curl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["curl"]) else { return };
     for (path, before, size, limit) in [
         ("--rate 200Mbit --rtt 50ms", SMALL_WINDOW, 12_000_000, "receive-window"),
         ("--rate 20Mbit --rtt 20ms --queue 200KB", "", 10_000_000, "path"),
@@ -27,11 +25,7 @@ fn captures_of_either_side_name_the_limit() {
             let mut command = longhaul_in(home.path());
             command.args(["explain", capture, "--json"]);
             let flow = objects(&ran(command).ok()).remove(0);
-            assert_eq!(
-                (&flow["at_sender"], &flow["limited_by"]),
-                (&at_sender.into(), &limit.into()),
-                "{flow}"
-            );
+            assert!(flow["at_sender"] == at_sender && flow["limited_by"] == limit, "{flow}");
             assert!(flow["bytes"].as_u64().unwrap() >= size, "{flow}");
             let shares: &Value = &flow["shares"];
             assert!(shares[limit].as_f64().unwrap() > 0.5, "{flow}");
@@ -41,9 +35,7 @@ fn captures_of_either_side_name_the_limit() {
 
 #[test]
 fn running_curl_with_a_small_window_is_limited_by_it() {
-    if no_lab_with(&["curl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["curl"]) else { return };
     let home = transfer_home(1 << 30);
     let client = format!(
         "{SMALL_WINDOW} curl -sS -o /dev/null http://$LAB_SERVER:8080/file & \

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{SERVE, transfer_home};
 use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
-use crate::support::lab::{exec_in, longhaul_in, no_lab, objects, ran};
+use crate::support::lab::{exec_in, longhaul_in, needs_lab, objects, ran};
 
 /// A path with its fault, the server's command and the client's transfer.
 struct PlantedFault {
@@ -63,9 +63,7 @@ impl PlantedFault {
 
 #[test]
 fn planted_fault_is_named() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let long = "--rate 200Mbit --rtt 50ms";
     let lossy = "--rate 200Mbit --rtt 50ms --loss 0.1% --congestion cubic";
     let narrow = "--rate 20Mbit --rtt 20ms --queue 200KB";

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::lab::{exec_in, no_lab, objects, ran};
+use crate::support::lab::{exec_in, needs_lab, objects, ran};
 
 /// In seconds.
 const RTT: f64 = 0.3;
@@ -11,9 +11,7 @@ const SIZE: usize = 64 << 20;
 
 #[test]
 fn further_streams_are_connected_when_the_first_answer_comes() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("file"), vec![7; SIZE]).unwrap();
     let metalink = format!(

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::lab::{exec_in, nginx, no_lab_with, objects, ran};
+use crate::support::lab::{exec_in, needs_lab_with, nginx, objects, ran};
 
 /// The first connection leases a third; enough is left for the others.
 const SIZE: usize = 48 << 20;
@@ -16,9 +16,7 @@ const TWO_ARE_SLOW: &str = "map $connection $most { ~[23]$ 400k; default 0; } li
 /// Fetches the file with four streams from an nginx with `directives` and `server` directives, otherwise with Debian's settings; returns
 /// the events, and the ranges requested on each connection.
 fn fetch(directives: &str, server: &str) -> Option<(Vec<Value>, String)> {
-    if no_lab_with(&["nginx"]) {
-        return None;
-    }
+    needs_lab_with(&["nginx"])?;
     let home = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
     fs::write(home.path().join("file"), &content).unwrap();

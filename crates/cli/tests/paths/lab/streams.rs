@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::lab::{exec_in, no_lab, objects, ran};
+use crate::support::lab::{exec_in, needs_lab, objects, ran};
 use crate::support::{MEMORY, content};
 
 /// Serves a home's `files`, writable, to a client with a path of 1 Gbit/s and 100 ms; returns the events of its command.
@@ -48,9 +48,7 @@ fn put(hosts: &str, known: Option<&Value>) -> Vec<Value> {
 
 #[test]
 fn stock_hosts_send_over_several_streams_and_tuned_ones_over_one() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let get = |hosts: &str| {
         let get = "longhaul get --no-memory --json -o copy http://$LAB_SERVER:8080/file";
         transfer(&home("files/file", &vec![7; 128 << 20]), hosts, get)
@@ -66,9 +64,7 @@ fn stock_hosts_send_over_several_streams_and_tuned_ones_over_one() {
 
 #[test]
 fn put_starts_with_the_number_of_streams_that_the_last_one_found() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let first = |upload: bool| {
         let known = json!({ "version": 1, "paths": [{

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::{on_path, within};
-use crate::support::lab::no_lab_with;
+use crate::support::lab::needs_lab_with;
 use crate::support::{Iperf3, misses, probe, report};
 
 /// Probes an iperf3 server on an emulated path, after a command on its host.
 fn probe_iperf3(path: &str, before: &str, judge: impl Fn(&Value)) {
-    if !no_lab_with(&["iperf3"]) {
+    if needs_lab_with(&["iperf3"]).is_some() {
         let client = "exec longhaul probe iperf3://$LAB_SERVER:8080 --json --no-memory";
         on_path(path, &format!("{before}; exec iperf3 -s -p 8080 > /dev/null"), 5, client, judge);
     }

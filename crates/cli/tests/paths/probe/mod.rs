@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
-use crate::support::lab::{exec_in, no_lab, ran};
+use crate::support::lab::{exec_in, needs_lab, ran};
 
 /// Serves a file.
 const SERVE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080";
@@ -21,9 +21,7 @@ const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-m
 /// Runs a command on the client of a path beside one on the server, which listens on port 8080, in a directory with the file `f`
 /// of `size` bytes, and judges the client's output. Repeats a run that is wrong where this machine did not hold the path.
 fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&Value)) {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let attempt = || {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("f"), vec![7; size]).unwrap();

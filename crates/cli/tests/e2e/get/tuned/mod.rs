@@ -3,7 +3,6 @@
 mod answers;
 mod memory;
 mod refusals;
-mod stalls;
 
 use serde_json::json;
 
