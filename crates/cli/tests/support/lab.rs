@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::program::Ended;
-use super::skip::skip;
+use super::server_process::skip;
 
 /// Creates a command of the program in its own home: the user's path memory is unaffected. Its shell commands find the program by its name.
 pub(crate) fn longhaul_in(home: &Path) -> Command {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{partial_files, same, skip::skip};
+use super::{partial_files, same, skip};
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::program::Get;
 use super::server_process::needs_root;
-use super::skip::skip;
+use super::server_process::skip;
 
 /// ETH_P_ALL: packets of every protocol (linux/if_ether.h), in network byte order for packet(7).
 const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;

@@ -2,6 +2,5 @@
 
 mod databases;
 mod kills;
-mod limits;
 mod loopback;
 mod transfers;

@@ -6,4 +6,3 @@ mod devices;
 mod fix;
 mod permanent;
 mod report;
-mod unprivileged;

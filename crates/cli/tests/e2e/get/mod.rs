@@ -3,13 +3,11 @@
 
 mod answers;
 mod bodies;
-mod checksum_file;
 mod config_file;
 mod connecting;
 mod connection_options;
 mod environment;
 mod expired;
-mod if_newer;
 mod interface;
 pub(crate) mod mirrors;
 mod named_files;

@@ -4,7 +4,6 @@ mod fuse;
 mod hung_disk;
 mod initial_window;
 mod long_path;
-mod moved_directory;
 mod open_files;
 mod stalls;
 mod tls;

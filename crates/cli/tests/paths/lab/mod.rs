@@ -1,7 +1,5 @@
 //! Transfers and scenarios on emulated paths.
 mod apt;
-mod connecting_ahead;
-mod last_packet;
 mod scenarios;
 mod streams;
 

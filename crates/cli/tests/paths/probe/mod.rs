@@ -1,6 +1,5 @@
 //! Probes find what a path and a server hold.
 mod emulated;
-mod iperf3;
 mod loopback;
 
 use std::fs;

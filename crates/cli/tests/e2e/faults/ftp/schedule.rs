@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::faults::dice::{LONGEST, one_of, stop};
+use crate::faults::generate::{LONGEST, one_of, stop};
 use crate::faults::fault::Stop;
 use crate::faults::schedule::Build;
 
