@@ -18,7 +18,6 @@ fn longhaul(home: &TempDir) -> Command {
     command
 }
 
-/// Stops the agent that a host has started.
 fn stop_agent(home: &TempDir) {
     let stopped = longhaul(home).args(["agent", "stop"]).output().unwrap();
     assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));

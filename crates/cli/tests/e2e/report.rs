@@ -30,7 +30,6 @@ fn report(directory: &Path, args: &[&str]) -> Ended {
     limited(directory, "true", args)
 }
 
-/// Runs the command in a shell with a limit.
 fn limited(directory: &Path, limit: &str, args: &[&str]) -> Ended {
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("{limit}; exec \"$0\" report \"$@\""), env!("CARGO_BIN_EXE_longhaul")]);

@@ -23,7 +23,6 @@ pub(crate) fn content(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the SHA-256 digest in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -94,7 +93,6 @@ pub(crate) fn age(root: &Path, seconds: u64) {
     }
 }
 
-/// Fails unless two trees have equal names and contents.
 #[track_caller]
 pub(crate) fn assert_equal(one: &Path, other: &Path) {
     let diff = Command::new("diff").arg("-r").arg(one).arg(other).output().unwrap();

@@ -41,7 +41,6 @@ pub(crate) struct Server {
     play: Arc<Mutex<Handler>>,
 }
 
-/// A connection handler.
 type Handler = Arc<dyn Fn(&mut Peer) + Send + Sync>;
 
 impl Server {
@@ -94,7 +93,6 @@ impl Server {
         Self::new(move |peer| peer.answer(&answer))
     }
 
-    /// Redirects every request to `to`.
     pub(crate) fn redirecting(to: &str) -> Self {
         Self::answering(response(&format!("302 Found\r\nLocation: {to}"), ""))
     }
@@ -126,7 +124,6 @@ impl Server {
         (server, gate)
     }
 
-    /// Never answers a request.
     pub(crate) fn silent() -> Self {
         Self::new(Peer::stay_silent)
     }
@@ -140,7 +137,6 @@ impl Server {
         *self.play.lock().unwrap() = Arc::new(play);
     }
 
-    /// Returns the requests so far.
     pub(crate) fn requests(&self) -> Vec<HttpRequest> {
         self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -150,7 +146,6 @@ impl Server {
 #[derive(Debug, Clone)]
 pub(crate) struct HttpRequest {
     pub(crate) head: String,
-    /// The request target.
     pub(crate) target: String,
 }
 
@@ -169,7 +164,6 @@ impl HttpRequest {
     }
 }
 
-/// A served file.
 #[derive(Clone)]
 pub(crate) struct File {
     pub(crate) bytes: Arc<Vec<u8>>,
@@ -275,12 +269,10 @@ impl Peer {
         })
     }
 
-    /// Answers requests for `file` until the client closes.
     pub(crate) fn serve(&mut self, file: &File) {
         self.serve_at(usize::MAX, file);
     }
 
-    /// Answers requests for `file` at `rate` bytes per second until the client closes.
     pub(crate) fn serve_at(&mut self, rate: usize, file: &File) {
         self.serve_by(rate, |request| file.answer(&request));
     }
@@ -322,7 +314,6 @@ impl Peer {
         while matches!(self.stream.read(&mut [0; 4096]), Ok(1..)) {}
     }
 
-    /// Closes with a reset.
     pub(crate) fn reset(&mut self) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
         let _ = self.stream.shutdown(Shutdown::Read);
@@ -340,7 +331,6 @@ pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
     (listener, queue, address)
 }
 
-/// Returns the address of a closed port.
 pub(crate) fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

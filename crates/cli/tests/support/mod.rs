@@ -58,7 +58,6 @@ pub(crate) fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn
     std::thread::scope(|threads| cases.into_iter().for_each(|case| drop(threads.spawn(move || test(case)))));
 }
 
-/// Returns the names below a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

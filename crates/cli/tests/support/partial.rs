@@ -13,7 +13,6 @@ pub(crate) struct PartialFiles {
 }
 
 impl PartialFiles {
-    /// Reads the files of a run.
     pub(crate) fn of(run: &Get) -> Self {
         let read = |name| fs::read(run.path(name)).unwrap();
         Self { part: read("f.longhaul-part"), journal: read("f.longhaul-journal") }
@@ -28,7 +27,6 @@ impl PartialFiles {
         assert!(now.journal == self.journal, "{}", String::from_utf8_lossy(&now.journal));
     }
 
-    /// Creates a run in a directory with the files.
     pub(crate) fn run(&self) -> Get {
         get().file("f.longhaul-part", &self.part).file("f.longhaul-journal", &self.journal)
     }

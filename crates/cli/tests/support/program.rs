@@ -76,7 +76,6 @@ impl Get {
         self
     }
 
-    /// Returns the path of `name` in the working directory.
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -204,7 +203,6 @@ impl Output {
         Self { text, reader }
     }
 
-    /// Returns the text so far.
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
     }
@@ -227,7 +225,6 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Returns the names of the program's threads.
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         // A thread may end during the listing.
@@ -259,7 +256,6 @@ impl Running {
         self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the program has opened `path`.
     pub(crate) fn until_open(&mut self, path: &Path) {
         let files = format!("/proc/{}/fd", self.child.id());
         // A file may be closed during the listing.
@@ -269,7 +265,6 @@ impl Running {
         self.until("it opened the file", || opened().any(|open| open == path));
     }
 
-    /// Waits until the program has printed `text`.
     pub(crate) fn until_printed(&mut self, text: &str) {
         let deadline = Instant::now() + AGE;
         while !self.stdout.text().contains(text) && !self.stderr.text().contains(text) {
@@ -278,7 +273,6 @@ impl Running {
         }
     }
 
-    /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         while !self.has_ended() {
             if self.started.elapsed() > AGE {
@@ -303,7 +297,6 @@ impl Drop for Running {
     }
 }
 
-/// The end of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,

@@ -70,7 +70,6 @@ fn site_dir() -> (TempDir, Certificates) {
     (dir, certificates)
 }
 
-/// nginx.
 pub(crate) struct Nginx;
 
 impl Nginx {
@@ -115,7 +114,6 @@ http {{
     }
 }
 
-/// Apache.
 pub(crate) struct Apache;
 
 impl Apache {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::{File, HttpRequest, Server, content};
 
-/// Load counters of a server.
 #[derive(Default)]
 pub(crate) struct LoadCounters {
     connections: AtomicUsize,
@@ -27,7 +26,6 @@ impl LoadCounters {
         self.at_once.load(Ordering::SeqCst)
     }
 
-    /// Serves later requests at `rate`.
     pub(crate) fn set_rate(&self, rate: usize) {
         self.rate.store(rate, Ordering::SeqCst);
     }
@@ -81,17 +79,12 @@ pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounte
 /// The response to a target.
 #[derive(Clone)]
 pub(crate) enum ListedTarget {
-    /// A JSON listing.
     Json(String),
     /// A JSON listing with a field of the head.
     JsonWith(String, String),
-    /// A page of HTML.
     Html(String),
-    /// A file.
     File(Vec<u8>),
-    /// A redirect.
     Moved(&'static str),
-    /// A refusal.
     Refused(u16),
 }
 

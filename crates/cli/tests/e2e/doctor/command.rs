@@ -59,12 +59,10 @@ fn named<'a>(report: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     report[list].as_array().unwrap().iter().find(|item| item["name"] == name)
 }
 
-/// Returns the finding of a name.
 pub(crate) fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
     named(report, "findings", name).unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// Returns the change of a setting.
 pub(crate) fn change<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
     named(report, "changes", name)
 }

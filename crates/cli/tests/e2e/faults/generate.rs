@@ -137,7 +137,6 @@ fn early(rng: &mut impl Rng) -> u32 {
     one_of(rng, &[0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5])
 }
 
-/// Sorts faults by request, one each.
 fn in_order(mut faults: Vec<(u32, Fault)>) -> Vec<(u32, Fault)> {
     faults.sort_by_key(|(number, _)| *number);
     faults.dedup_by_key(|(number, _)| *number);

@@ -175,7 +175,6 @@ impl<'a> ScheduleRun<'a> {
         Ok(ended)
     }
 
-    /// Runs the client through `step`.
     fn run_monitored(&self, step: &Step, is_judged: bool) -> Result<Ended, String> {
         let progress = self.server.progress();
         let activity = || {

@@ -12,8 +12,8 @@ use crate::faults::answer::{Answer, ServedFile};
 use crate::faults::content::PAGE;
 use crate::faults::fault::{Fault, Framing, Page};
 use crate::faults::peer::Listener;
-use crate::faults::peer::{Peer, read_request};
 use crate::faults::peer::Progress;
+use crate::faults::peer::{Peer, read_request};
 use crate::faults::schedule::{Build, BuildChoice, Labels, Redirect, Step};
 use crate::support::http::HttpRequest;
 

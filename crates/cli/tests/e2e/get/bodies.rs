@@ -2,7 +2,6 @@
 
 use crate::support::{File, Get, Server, content, get};
 
-/// A fetch to `f`.
 fn to_f(server: &Server, args: &[&str]) -> Get {
     get().args(args).args(["-o", "f", &server.url("/f")])
 }

@@ -9,7 +9,6 @@ use sha2::{Digest, Sha512};
 
 use crate::support::{File, Get, Server, content, get, same, sha256};
 
-/// Creates a run beside a pipe without a writer.
 fn with_pipe() -> Get {
     let run = get();
     mknodat(CWD, run.path("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

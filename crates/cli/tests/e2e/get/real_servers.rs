@@ -54,7 +54,6 @@ const LARGE_SIZE: Bytes = Bytes::mib(256);
 /// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew caused 10,000.
 const MOST_FAULTS: u64 = 3000;
 
-/// Returns whether the kernel provides huge pages on request.
 fn has_huge_pages() -> bool {
     let setting = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     setting.contains("[madvise]") || setting.contains("[always]")

@@ -100,7 +100,6 @@ fn closed_stdout_is_an_error_before_a_request() {
     assert!(server.requests().is_empty());
 }
 
-/// Returns whether a pipe holds as much as it can.
 fn is_full(reader: &PipeReader) -> bool {
     let held = rustix::io::ioctl_fionread(reader).unwrap();
     held >= rustix::pipe::fcntl_getpipe_size(reader).unwrap() as u64

@@ -8,7 +8,6 @@ use rustix::process::Signal;
 
 use crate::support::{File, Running, Server, content, get, response, same, skip};
 
-/// Returns the read and the write end of a full pipe.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (read, write) = rustix::pipe::pipe().unwrap();
     fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();

@@ -106,7 +106,6 @@ fn metalink(content: &str) -> String {
     )
 }
 
-/// Creates a metalink with the digests of the pieces of `bytes`.
 fn pieces(bytes: &[u8]) -> String {
     let hash = |piece| format!("<hash>{}</hash>", blake3::hash(piece).to_hex());
     let digests: String = bytes.chunks(PIECE).map(hash).collect();
@@ -118,7 +117,6 @@ fn with_metalink(bytes: &[u8]) -> File {
     File { fields: link.to_owned(), ..File::new(bytes.to_vec()) }
 }
 
-/// Returns the number of requested bytes of the file.
 fn requested(server: &Server) -> usize {
     let of_file = |request: &&crate::support::HttpRequest| !request.target.ends_with("?metalink");
     let length = |range: Option<(usize, usize)>| range.map_or(SIZE, |(start, end)| end - start);

@@ -74,7 +74,6 @@ fn server_without_digests_fails_before_the_transfer() {
     run.run().fails(65, &["states no digest"]);
 }
 
-/// Returns the user names sent to `server`.
 fn users(server: &Scripted) -> Vec<String> {
     let commands = server.commands();
     commands.iter().filter_map(|(_, command)| command.strip_prefix("USER ")).map(str::to_owned).collect()

@@ -8,7 +8,6 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::support::{FtpSite, partial_files};
 
-/// Creates a `longhaul put` in an empty directory with the file `f`.
 fn put(bytes: &[u8]) -> crate::support::Get {
     crate::support::put().file("f", bytes)
 }

@@ -71,7 +71,6 @@ pub(crate) fn serve(dir: &Path, bytes: Vec<u8>, data_tls: DataTls) -> SocketAddr
     address
 }
 
-/// Serves one control connection.
 fn session(
     mut clear: TcpStream,
     settings: &Arc<ServerConfig>,

@@ -60,7 +60,6 @@ fn repeated(text: &str) -> Vec<u8> {
     text.bytes().cycle().take(2 << 20).collect()
 }
 
-/// Creates a `put` of a file with these bytes.
 fn put(bytes: &[u8]) -> Get {
     let put = longhaul("put").args(["f"]);
     fs::write(put.path("f"), bytes).unwrap();

@@ -8,7 +8,6 @@ use crate::support::{Ended, File, Get, HttpRequest, Server, content, get, partia
 
 const PIECE: usize = 1 << 20;
 
-/// Returns the SHA-256 digest used by these tests.
 fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }

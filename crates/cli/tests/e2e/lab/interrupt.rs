@@ -16,7 +16,6 @@ fn sleeping(mark: &str, count: usize) {
     wait_until(mark, || processes_with(&format!("sleep\0{mark}")).len() == count);
 }
 
-/// Sends an interrupt, and waits for the end.
 fn interrupted(child: Child, signal: Signal) -> Ended {
     send(&child, signal);
     ended(child)
@@ -92,7 +91,6 @@ fn interrupt_ends_every_phase() {
     sleeping("98770", 0);
 }
 
-/// The machine's settings are restored even if the process is killed.
 #[test]
 fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
     let Some(()) = needs_lab() else { return };

@@ -150,7 +150,6 @@ fn server_that_is_not_apache_is_not_tried() {
     }
 }
 
-/// Checks that the server holds only the complete file.
 #[track_caller]
 fn only_holds(files: &Files, bytes: &[u8]) {
     let files = files.lock().unwrap();
@@ -175,7 +174,6 @@ fn is_range(method: &str, request: &HttpRequest) -> bool {
     method == "PUT" && request.field("content-range").is_some_and(|range| !range.starts_with("bytes 1-1/"))
 }
 
-/// Returns the number of requests that replace the file as a whole.
 fn whole_puts(server: &Server) -> usize {
     requests_of(server, "PUT").iter().filter(|request| request.target == "/f").count()
 }

@@ -31,7 +31,6 @@ const UNKNOWN: &str = "405 No\r\nContent-Length: 0";
 /// The answer for a file that is stored.
 const MADE: &str = "201 Made\r\nContent-Length: 0";
 
-/// A put of `f` with these bytes.
 fn put_of(bytes: &[u8], args: &[&str]) -> Put {
     put().args(args).file("f", bytes)
 }

@@ -114,7 +114,6 @@ fn get(address: SocketAddr, path: &str) -> String {
     reply
 }
 
-/// Waits until `happened`.
 #[track_caller]
 fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
@@ -323,7 +322,6 @@ fn nothing() -> std::process::ChildStderr {
     child.stderr.take().unwrap()
 }
 
-/// Reads a record's lines.
 fn lines(path: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

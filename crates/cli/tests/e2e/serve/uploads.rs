@@ -243,7 +243,6 @@ fn a_disk_that_is_full_or_fills_up() {
 
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
-/// Encodes a file as one chunk.
 fn one_chunk(file: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", file.len()).as_bytes(), file, b"\r\n0\r\n\r\n"].concat()
 }

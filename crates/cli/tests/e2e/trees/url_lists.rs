@@ -11,7 +11,6 @@ fn site() -> Server {
     ListedTarget::serve(files.map(|(target, text)| (target, ListedTarget::File(text.into()))))
 }
 
-/// A run with this list.
 fn with_list(list: &str, args: &[&str]) -> Get {
     get().args(["-i", "list"]).args(args).file("list", list)
 }

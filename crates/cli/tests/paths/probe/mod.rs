@@ -11,9 +11,7 @@ use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
 use crate::support::lab::{exec_in, needs_lab, ran};
 
-/// Serves a file.
 const SERVE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080";
-/// Serves a file and the measurement endpoint.
 const MEASURE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080 --measure";
 const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-memory";
 
@@ -37,7 +35,6 @@ fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&
     ended.iter().for_each(judge);
 }
 
-/// Whether a value lies within bounds.
 fn within(value: &Value, bounds: std::ops::Range<f64>) -> bool {
     value.as_f64().is_some_and(|value| bounds.contains(&value))
 }

@@ -91,7 +91,6 @@ impl FtpScript {
         true
     }
 
-    /// Executes one transfer with its fault.
     fn transfer(&self, session: &mut Session, command: &FtpCommand) {
         let (fault, build, connections) = {
             let mut run = self.run();

@@ -32,7 +32,6 @@ fn each(tuners: &[&str], serve: impl Fn() -> Server, test: impl Fn(&str, &Get, &
     });
 }
 
-/// Returns the number of events.
 fn count(ended: &Ended, event: &str) -> usize {
     ended.events(event).len()
 }

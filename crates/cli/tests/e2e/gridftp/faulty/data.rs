@@ -8,7 +8,6 @@ use crate::support::{Data, Scripted, Session, Transfer, content, end, get, has_c
 
 type Fault = fn(&mut Session, &Transfer, &mut Vec<Data>);
 
-/// Sends all blocks, and announces `announced` ends.
 fn send_announcing(session: &mut Session, transfer: &Transfer, data: &mut [Data], announced: u64) {
     transfer.send_blocks(&session.file(), data, |_| true);
     end(data, announced);
