@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -68,10 +68,10 @@ impl Batch<'_> {
         task: impl Fn(&CommandSession, JobId, J) -> FileResult + Sync,
     ) -> ExitCode {
         let Self { engine, session, cancel, admission } = self;
-        let (first_failure, interrupted, count) =
-            (OnceLock::new(), AtomicBool::new(false), AtomicU64::new(0));
-        let all_started = engine.run_each(files, admission, cancel, |file| {
-            let job = JobId::new(count.fetch_add(1, Ordering::Relaxed) + 1);
+        let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
+        // Numbered in the order of the files: their tasks begin on several threads, in any order.
+        let numbered = (1..).map(JobId::new).zip(files);
+        let all_started = engine.run_each(numbered, admission, cancel, |(job, file)| {
             // A failure of one file, even a panic, must not stop the others.
             let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
             let result = run.map_or(Err(exit::SOFTWARE), identity);

@@ -182,13 +182,3 @@ impl TransferArgs {
         CommandSession::begin(&reporting, side, what, files)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn incompatible_options_are_refused() {
-        assert!(limit("1bit").is_err() && limit("10M").is_err());
-    }
-}

@@ -1,4 +1,5 @@
-//! One click in real browsers: `browser/` is built, checked, and driven in headless Firefox and Chromium against nginx.
+//! One click and the agent's dashboard in real browsers: `browser/` is built, checked, and driven in headless Firefox and Chromium against
+//! nginx; `dashboard/test/run.mjs` drives both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,5 +46,14 @@ fn extension_is_clean_and_takes_downloads_over_in_firefox_and_chromium() {
     }
     for script in ["check", "unit", "build", "lint", "package", "e2e"] {
         npm(&folder, script);
+    }
+}
+
+#[test]
+fn dashboard_works_in_firefox_and_chromium() {
+    let folder = folder("dashboard");
+    match missing(&folder, &["node", "npm", "firefox-esr", "chromium"]) {
+        Some(why) => skip(&why),
+        None => npm(&folder, "e2e"),
     }
 }

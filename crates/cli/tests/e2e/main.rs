@@ -8,7 +8,6 @@ mod support;
 mod agent;
 mod aria2;
 mod browser;
-mod dashboard;
 mod doctor;
 mod explain;
 mod faults;

@@ -20,7 +20,6 @@ static STRIPPED: LazyLock<PathBuf> = LazyLock::new(|| {
     stripped
 });
 
-/// Runs a command to its end; returns its stdout.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

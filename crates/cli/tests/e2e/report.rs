@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::names;
+use crate::support::lab::ran;
 use crate::support::running::Running;
+use crate::support::{Ended, names};
 
 const HEAD: &str = r#"{"record":"longhaul","version":1,"side":"get","what":"http://server/big <file>","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.01,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
 const END: &str = r#"{"at":2.0,"event":"end","outcome":{"event":"done","goodput_bps":8000000,"limited_by":"disk"},"telemetry":{"samples":200,"dropped":0,"cpu":0.001}}"#;
@@ -25,25 +26,21 @@ fn record(whole: bool) -> String {
     format!("{HEAD}\n{}\n{end}", samples.join("\n"))
 }
 
-fn report(directory: &Path, args: &[&str]) -> Output {
+fn report(directory: &Path, args: &[&str]) -> Ended {
     limited(directory, "true", args)
 }
 
-/// Runs the command in a shell with a limit.
-fn limited(directory: &Path, limit: &str, args: &[&str]) -> Output {
+fn limited(directory: &Path, limit: &str, args: &[&str]) -> Ended {
     let mut shell = Command::new("bash");
     shell.args(["-c", &format!("{limit}; exec \"$0\" report \"$@\""), env!("CARGO_BIN_EXE_longhaul")]);
-    shell.args(args).current_dir(directory).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim().to_owned()
+    shell.args(args).current_dir(directory);
+    ran(shell)
 }
 
 /// Asserts success; returns what is printed, and the warnings.
-fn succeeds(output: &Output) -> (String, String) {
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
+fn succeeds(ended: Ended) -> (String, String) {
+    let ended = ended.ok();
+    (ended.stdout, ended.stderr)
 }
 
 fn directory() -> tempfile::TempDir {
@@ -59,18 +56,15 @@ fn read(directory: &tempfile::TempDir, name: &str) -> String {
 /// Checks that the command fails with `code` and `words`, prints no file name, and leaves the record unchanged.
 fn fails(directory: &Path, args: &str, code: i32, words: &[&str]) {
     let args: Vec<_> = args.split(' ').filter(|arg| !arg.is_empty()).collect();
-    let Output { status, stdout, stderr } = report(directory, &args);
-    let message = text(&stderr);
-    assert_eq!(status.code(), Some(code), "{args:?}: {message}");
-    assert!(words.iter().all(|word| message.contains(word)), "{args:?}: {message}");
-    assert_eq!((message.lines().count(), text(&stdout).as_str()), (1, ""), "{args:?}: {message}");
+    let ended = report(directory, &args).fails(code, words);
+    assert_eq!((ended.stderr.lines().count(), &*ended.stdout), (1, ""), "{args:?}: {ended:?}");
     assert_eq!(fs::read_to_string(directory.join("a.jsonl")).unwrap(), record(true));
 }
 
 #[test]
 fn a_page_beside_the_record_is_the_default() {
     let directory = directory();
-    let printed = succeeds(&report(directory.path(), &["a.jsonl"]));
+    let printed = succeeds(report(directory.path(), &["a.jsonl"]));
     assert_eq!(printed, ("a.html".to_owned(), String::new()));
     let page = read(&directory, "a.html");
     for word in ["http://server/big &lt;file&gt;", "limited by disk", "Throughput", "Socket buffer in use"] {
@@ -81,14 +75,14 @@ fn a_page_beside_the_record_is_the_default() {
 #[test]
 fn json_prints_numbers_without_drawing() {
     let directory = directory();
-    let (printed, warnings) = succeeds(&report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]));
+    let (printed, warnings) = succeeds(report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]));
     assert_eq!(warnings, "");
     let lines: Vec<serde_json::Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!([&lines[0]["record"], &lines[1]["record"]], ["a", "a (2)"]);
     assert_eq!((&lines[0]["goodput_bps"], &lines[0]["duplicate_acks"]), (&8e6.into(), &0.0.into()));
     assert_eq!(names(directory.path()), ["a.jsonl"]);
-    let (printed, _) = succeeds(&report(directory.path(), &["a.jsonl", "--json", "-o", "a.svg"]));
+    let (printed, _) = succeeds(report(directory.path(), &["a.jsonl", "--json", "-o", "a.svg"]));
     assert_eq!(printed.lines().count(), 1);
     assert_eq!(names(directory.path()), ["a.jsonl", "a.svg"]);
 }
@@ -102,7 +96,7 @@ fn several_records_and_outputs_at_once_under_unique_names() {
     fs::write(directory.path().join("out.svg"), "what stood there before").unwrap();
     let args =
         ["a.jsonl", "other/a.jsonl", "a.jsonl", "-o", "out.svg", "-o", "out.png", "--name", "first <one>"];
-    assert_eq!(succeeds(&report(directory.path(), &args)).0, "out.svg\nout.png");
+    assert_eq!(succeeds(report(directory.path(), &args)).0, "out.svg\nout.png");
     let svg = read(&directory, "out.svg");
     assert!(svg.starts_with("<svg"));
     for name in [">first &lt;one&gt;<", ">a<", ">a (2)<"] {
@@ -116,7 +110,7 @@ fn several_records_and_outputs_at_once_under_unique_names() {
 fn chosen_charts_alone_are_drawn() {
     let directory = directory();
     let chosen = ["a.jsonl", "--chart", "throughput", "--chart", "Socket buffer", "-o", "a.svg"];
-    succeeds(&report(directory.path(), &chosen));
+    succeeds(report(directory.path(), &chosen));
     let svg = read(&directory, "a.svg");
     assert!(svg.contains(">Throughput<") && svg.contains(">Socket buffer in use<"));
     assert!(!svg.contains(">Application buffer in use<"));
@@ -127,7 +121,7 @@ fn chosen_charts_alone_are_drawn() {
 fn a_record_that_was_cut_off_is_drawn_with_a_warning() {
     let directory = directory();
     fs::write(directory.path().join("cut.jsonl"), record(false)).unwrap();
-    let (printed, warning) = succeeds(&report(directory.path(), &["cut.jsonl", "a.jsonl"]));
+    let (printed, warning) = succeeds(report(directory.path(), &["cut.jsonl", "a.jsonl"]));
     assert_eq!(printed, "cut.html");
     assert!(warning.contains("WARNING: cut.jsonl is damaged: cut off in line 202"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
@@ -179,8 +173,7 @@ fn failed_write_keeps_the_earlier_file() {
     let directory = directory();
     fs::write(directory.path().join("a.svg"), "what stood there before").unwrap();
     let args = ["a.jsonl", "-o", "a.svg"];
-    let Output { status, stderr, .. } = limited(directory.path(), "ulimit -f 4; trap '' XFSZ", &args);
-    assert_eq!(status.code(), Some(73), "{}", text(&stderr));
+    limited(directory.path(), "ulimit -f 4; trap '' XFSZ", &args).fails(73, &[]);
     assert_eq!(read(&directory, "a.svg"), "what stood there before");
     assert_eq!(names(directory.path()), ["a.jsonl", "a.svg"], "and nothing beside it");
 }
@@ -195,7 +188,7 @@ fn a_hostile_record_takes_no_more_memory_than_it_is_long() {
     lines.push(last.replace(",]", "]"));
     fs::write(directory.path().join("wide.jsonl"), lines.join("\n") + "\n").unwrap();
     // The text has 16 MB.
-    let (_, warning) = succeeds(&limited(directory.path(), "ulimit -v 300000", &["wide.jsonl"]));
+    let (_, warning) = succeeds(limited(directory.path(), "ulimit -v 300000", &["wide.jsonl"]));
     assert!(warning.contains("without an end"), "{warning}");
 }
 
@@ -209,7 +202,7 @@ fn a_time_far_off_is_damage_and_no_endless_chart() {
     ] {
         let far = record(true).replacen(r#"{"at":1.99,"#, &format!(r#"{{"at":{time},"#), 1);
         fs::write(directory.path().join("b.jsonl"), far).unwrap();
-        let (_, warning) = succeeds(&limited(directory.path(), "ulimit -v 300000", args));
+        let (_, warning) = succeeds(limited(directory.path(), "ulimit -v 300000", args));
         assert!(warning.contains(warned) && warning.is_empty() == warned.is_empty(), "{time}: {warning}");
     }
 }
@@ -221,7 +214,7 @@ fn records_of_one_time_share_its_axis() {
     fs::write(directory.path().join("far.jsonl"), server.replace("1795219200.0", "1795219199.0")).unwrap();
     let other = record(true).replace("1795219200.0", "1795300000.0");
     fs::write(directory.path().join("other.jsonl"), other).unwrap();
-    succeeds(&report(directory.path(), &["a.jsonl", "far.jsonl", "other.jsonl"]));
+    succeeds(report(directory.path(), &["a.jsonl", "far.jsonl", "other.jsonl"]));
     let page = read(&directory, "a.html");
     for note in ["clocks: a, far; time counts from", "another time: other; time counts"] {
         assert!(page.contains(note), "{note}");
@@ -251,7 +244,7 @@ fn both_ends_of_a_transfer_are_averaged_over_a_millisecond_and_a_second() {
     let directory = tempfile::tempdir().unwrap();
     recorded_at_both_ends(directory.path());
     let records = ["get.jsonl", "serve.jsonl", "--json", "-o", "both.html"];
-    let (printed, warnings) = succeeds(&report(directory.path(), &records));
+    let (printed, warnings) = succeeds(report(directory.path(), &records));
     assert_eq!(warnings, "");
     for line in printed.lines() {
         let values: serde_json::Value = serde_json::from_str(line).unwrap();

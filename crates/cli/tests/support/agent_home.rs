@@ -28,7 +28,6 @@ impl Home {
         Self::with(&[])
     }
 
-    /// Creates a home whose agent has these options.
     pub(crate) fn with(options: &[&str]) -> Self {
         Self::of(Path::new(BIN), options)
     }
@@ -42,7 +41,6 @@ impl Home {
         home
     }
 
-    /// Creates a home without an agent.
     pub(crate) fn without_agent() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("files")).unwrap();
@@ -72,7 +70,6 @@ impl Home {
         command
     }
 
-    /// Starts an agent in the background.
     pub(crate) fn agent(&self, args: &[&str]) {
         let output = self.command().arg("agent").args(args).output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
@@ -99,7 +96,6 @@ impl Home {
         self.queue_ok(args).split(' ').next().unwrap().parse().unwrap()
     }
 
-    /// Returns a transfer.
     pub(crate) fn transfer(&self, id: i64) -> Value {
         let all = self.list();
         all.into_iter().find(|transfer| transfer["id"] == id).unwrap()
@@ -123,7 +119,6 @@ impl Home {
         }
     }
 
-    /// Waits until a transfer is done.
     pub(crate) fn done(&self, id: i64) -> Value {
         self.wait_for_state(id, "done")
     }
@@ -132,7 +127,6 @@ impl Home {
         self.wait_for(id, |transfer| transfer["state"] == state)
     }
 
-    /// Returns the agent's process id.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.state("agent.lock")).ok()?;
         let pid = Pid::from_raw(text.trim().parse().ok()?)?;
@@ -159,7 +153,6 @@ impl Home {
         assert_eq!(status, 200, "{body}");
     }
 
-    /// Returns the dashboard's address and token.
     pub(crate) fn dashboard(&self) -> (String, String) {
         let url = self.queue_ok(&["open", "--print"]);
         let rest = url.trim().strip_prefix("http://").unwrap().to_owned();

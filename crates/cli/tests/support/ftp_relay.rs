@@ -41,7 +41,6 @@ impl FtpRelay {
         Self { port, controls }
     }
 
-    /// Closes all open control connections.
     pub(crate) fn cut_control(&self) {
         for control in self.controls.lock().unwrap().drain(..) {
             let _ = control.shutdown(Shutdown::Both);

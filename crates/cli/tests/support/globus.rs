@@ -60,7 +60,6 @@ impl Globus {
         Some(Self(FtpSite::new(server, dir, port, format!("{}/", files.display()))))
     }
 
-    /// Returns all logged transfers.
     pub(crate) fn transfers(&self) -> Vec<LoggedTransfer> {
         let log = fs::read_to_string(self.dir().join("transfers.log")).unwrap_or_default();
         log.lines().filter_map(logged).collect()

@@ -19,7 +19,6 @@ pub(crate) struct Authority {
     subject: String,
 }
 
-/// A certificate and its key.
 pub(crate) struct Identity {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,

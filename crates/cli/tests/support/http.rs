@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
+
 /// Returns a response with `body`; `head` is a status, and fields on further lines.
 pub(crate) fn response(head: &str, body: &str) -> String {
     format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -39,7 +41,6 @@ pub(crate) struct Server {
     play: Arc<Mutex<Handler>>,
 }
 
-/// A connection handler.
 type Handler = Arc<dyn Fn(&mut Peer) + Send + Sync>;
 
 impl Server {
@@ -92,7 +93,6 @@ impl Server {
         Self::new(move |peer| peer.answer(&answer))
     }
 
-    /// Redirects every request to `to`.
     pub(crate) fn redirecting(to: &str) -> Self {
         Self::answering(response(&format!("302 Found\r\nLocation: {to}"), ""))
     }
@@ -100,6 +100,14 @@ impl Server {
     /// Serves `file` correctly.
     pub(crate) fn of(file: File) -> Self {
         Self::new(move |peer| peer.serve(&file))
+    }
+
+    /// Closes the first `times` connections after `len` bytes of a body.
+    pub(crate) fn closing(file: &File, len: usize, times: usize) -> Self {
+        let file = file.clone();
+        Self::new(
+            move |peer| if peer.number < times { peer.break_off(&file, len) } else { peer.serve(&file) },
+        )
     }
 
     /// Serves `file` at `rate` bytes per second on each connection.
@@ -116,7 +124,6 @@ impl Server {
         (server, gate)
     }
 
-    /// Never answers a request.
     pub(crate) fn silent() -> Self {
         Self::new(Peer::stay_silent)
     }
@@ -130,7 +137,6 @@ impl Server {
         *self.play.lock().unwrap() = Arc::new(play);
     }
 
-    /// Returns the requests so far.
     pub(crate) fn requests(&self) -> Vec<HttpRequest> {
         self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -140,7 +146,6 @@ impl Server {
 #[derive(Debug, Clone)]
 pub(crate) struct HttpRequest {
     pub(crate) head: String,
-    /// The request target.
     pub(crate) target: String,
 }
 
@@ -159,7 +164,6 @@ impl HttpRequest {
     }
 }
 
-/// A served file.
 #[derive(Clone)]
 pub(crate) struct File {
     pub(crate) bytes: Arc<Vec<u8>>,
@@ -265,12 +269,10 @@ impl Peer {
         })
     }
 
-    /// Answers requests for `file` until the client closes.
     pub(crate) fn serve(&mut self, file: &File) {
         self.serve_at(usize::MAX, file);
     }
 
-    /// Answers requests for `file` at `rate` bytes per second until the client closes.
     pub(crate) fn serve_at(&mut self, rate: usize, file: &File) {
         self.serve_by(rate, |request| file.answer(&request));
     }
@@ -312,9 +314,23 @@ impl Peer {
         while matches!(self.stream.read(&mut [0; 4096]), Ok(1..)) {}
     }
 
-    /// Closes with a reset.
     pub(crate) fn reset(&mut self) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
         let _ = self.stream.shutdown(Shutdown::Read);
     }
+}
+
+/// Creates a listener with a full queue, of which the kernel drops every SYN; returns it, the connections in the queue, and the address.
+pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let queue = std::iter::from_fn(connect).collect();
+    (listener, queue, address)
+}
+
+pub(crate) fn closed_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::program::Ended;
-use super::skip::skip;
+use super::server_process::skip;
 
 /// Creates a command of the program in its own home: the user's path memory is unaffected. Its shell commands find the program by its name.
 pub(crate) fn longhaul_in(home: &Path) -> Command {
@@ -25,24 +25,20 @@ pub(crate) fn longhaul_in(home: &Path) -> Command {
     command
 }
 
-/// Creates a `lab exec` of a shell command in `home`.
 pub(crate) fn exec_in(home: &Path, options: &[&str], shell: &str) -> Command {
     let mut command = longhaul_in(home);
     command.args(["lab", "exec"]).args(options).args(["--", "sh", "-c", shell]);
     command
 }
 
-/// Creates a `lab exec` of a shell command.
 pub(crate) fn exec(options: &[&str], shell: &str) -> Command {
     exec_in(env!("CARGO_TARGET_TMPDIR").as_ref(), options, shell)
 }
 
-/// Runs a command to its end.
 pub(crate) fn ran(mut command: Command) -> Ended {
     ended(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// Waits for the end of a command.
 pub(crate) fn ended(child: Child) -> Ended {
     let started = Instant::now();
     let output = child.wait_with_output().unwrap();
@@ -63,33 +59,36 @@ pub(crate) fn last_object(ended: &Ended) -> Value {
     objects(ended).pop().unwrap_or_else(|| panic!("no object: {ended:?}"))
 }
 
-/// Returns whether no lab can be built; that is a failure under CI.
-pub(crate) fn no_lab() -> bool {
+/// Reports that no lab can be built here; that is a failure under CI.
+pub(crate) fn needs_lab() -> Option<()> {
     static REFUSAL: LazyLock<Option<String>> = LazyLock::new(|| {
         let ended = ran(exec(&[], "true"));
         assert!(matches!(ended.status.code(), Some(0 | 77)), "{ended:?}");
         (!ended.status.success()).then_some(ended.stderr)
     });
-    REFUSAL.as_deref().inspect(|why| skip(why)).is_some()
+    match REFUSAL.as_deref() {
+        Some(why) => skip(why),
+        None => return Some(()),
+    }
+    None
 }
 
-/// Returns whether one of the programs is missing, or no lab can be built by root; that is a failure under CI.
-pub(crate) fn no_lab_with(programs: &[&str]) -> bool {
+/// Reports that one of the programs is missing, or that no lab can be built by root; that is a failure under CI.
+pub(crate) fn needs_lab_with(programs: &[&str]) -> Option<()> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: stock servers need root");
-        return true;
+        return None;
     }
     for program in programs {
         let line = format!("PATH=$PATH:/usr/sbin command -v {program}");
         if !Command::new("sh").args(["-c", &line]).output().unwrap().status.success() {
             skip(&format!("{program} is missing"));
-            return true;
+            return None;
         }
     }
-    no_lab()
+    needs_lab()
 }
 
-/// Returns the processes whose command line contains `word`.
 pub(crate) fn processes_with(word: &str) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         fs::read(path.join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(word))
@@ -135,7 +134,6 @@ PATH=$PATH:/usr/sbin exec nginx -p $PWD -c $PWD/nginx.conf"
     )
 }
 
-/// The repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -199,7 +197,6 @@ impl Scenario {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// Returns the results of the executions.
     pub(crate) fn results(&self) -> Vec<Value> {
         let json: Value = serde_json::from_str(&self.read("results.json")).unwrap();
         json["runs"].as_array().unwrap().clone()
@@ -231,7 +228,6 @@ impl Scenario {
     }
 }
 
-/// Returns a value of an execution.
 #[track_caller]
 pub(crate) fn value(run: &Value, name: &str) -> f64 {
     run["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"))

@@ -4,19 +4,16 @@
 
 mod agent_home;
 mod content;
-mod damaging;
 mod ftp_relay;
+mod ftp_servers;
 mod globus;
 mod gsi;
 pub(crate) mod held_path;
 pub(crate) mod http;
-mod iperf3;
 pub(crate) mod lab;
-mod listed;
 mod memory;
 mod partial;
 mod probe;
-mod proftpd;
 mod program;
 mod real;
 mod relay;
@@ -25,43 +22,34 @@ pub(crate) mod scripted;
 pub(crate) mod scripted_data;
 mod server_process;
 mod site;
-mod skip;
 mod sniffer;
 mod terminal;
 pub(crate) mod tls;
-mod tree;
-mod vsftpd;
 mod writable;
 
 use std::fs;
 use std::path::Path;
 
 pub(crate) use agent_home::{Home, serve, text};
-pub(crate) use content::{content, partial_files, same, sha256};
-pub(crate) use damaging::{Record, damaging};
+pub(crate) use content::{age, assert_equal, content, make_tree, many_files, partial_files, same, sha256};
 pub(crate) use ftp_relay::{DataAction, FtpRelay};
+pub(crate) use ftp_servers::{Proftpd, Vsftpd};
 pub(crate) use globus::{Globus, LoggedTransfer};
 pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
-pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, response};
-pub(crate) use iperf3::Iperf3;
-pub(crate) use listed::{ListedTarget, listing};
+pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, closed_port, response};
 pub(crate) use memory::{MEMORY, remember};
-pub(crate) use partial::{PartialFiles, has_committed, partial, partial_with};
-pub(crate) use probe::{misses, probe, report};
-pub(crate) use proftpd::Proftpd;
+pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
+pub(crate) use probe::{Iperf3, misses, probe, report};
 pub(crate) use program::{Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, put};
 pub(crate) use real::{Apache, Nginx, Serve, Site};
-pub(crate) use relay::{RelayAction, relay, relay_as, relay_pieces};
+pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
-pub(crate) use server_process::{FtpSite, ServerProcess, site_dir, write_old};
-pub(crate) use site::{of_size, site, slow_site};
-pub(crate) use skip::skip;
+pub(crate) use server_process::{FtpSite, ServerProcess, needs_root, site_dir, skip, write_old};
+pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
 pub(crate) use sniffer::{in_own_network, packets_with};
 pub(crate) use terminal::{program, terminal};
-pub(crate) use tls::certificates;
-pub(crate) use tree::{age, assert_equal, make_tree, many_files};
-pub(crate) use vsftpd::Vsftpd;
+pub(crate) use tls::{certificates, server_config};
 pub(crate) use writable::Writable;
 
 /// Runs `test` for each case, all at the same time.
@@ -70,7 +58,6 @@ pub(crate) fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn
     std::thread::scope(|threads| cases.into_iter().for_each(|case| drop(threads.spawn(move || test(case)))));
 }
 
-/// Returns the names below a directory, sorted.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -1,6 +1,7 @@
 //! The files of an interrupted transfer.
 
 use std::fs;
+use std::path::Path;
 
 use super::{File, Get, Server, get};
 
@@ -12,7 +13,6 @@ pub(crate) struct PartialFiles {
 }
 
 impl PartialFiles {
-    /// Reads the files of a run.
     pub(crate) fn of(run: &Get) -> Self {
         let read = |name| fs::read(run.path(name)).unwrap();
         Self { part: read("f.longhaul-part"), journal: read("f.longhaul-journal") }
@@ -27,7 +27,6 @@ impl PartialFiles {
         assert!(now.journal == self.journal, "{}", String::from_utf8_lossy(&now.journal));
     }
 
-    /// Creates a run in a directory with the files.
     pub(crate) fn run(&self) -> Get {
         get().file("f.longhaul-part", &self.part).file("f.longhaul-journal", &self.journal)
     }
@@ -35,7 +34,12 @@ impl PartialFiles {
 
 /// Returns whether the journal in the directory of `run` lists committed bytes.
 pub(crate) fn has_committed(run: &Get) -> bool {
-    let journal = fs::read(run.path("f.longhaul-journal")).ok();
+    has_committed_in(run.dir())
+}
+
+/// Returns whether the journal of an unfinished `f` in `directory` lists committed bytes.
+pub(crate) fn has_committed_in(directory: &Path) -> bool {
+    let journal = fs::read(directory.join("f.longhaul-journal")).ok();
     let journal = journal.and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok());
     journal.is_some_and(|journal| journal["committed"].as_array().is_some_and(|ranges| !ranges.is_empty()))
 }
@@ -47,8 +51,7 @@ pub(crate) fn partial(file: &File) -> (Get, Server) {
 
 /// Like [`partial`], with additional arguments.
 pub(crate) fn partial_with(args: &[&str], file: &File) -> (Get, Server) {
-    let served = file.clone();
-    let server = Server::new(move |peer| peer.break_off(&served, served.bytes.len() / 3));
+    let server = Server::closing(file, file.bytes.len() / 3, usize::MAX);
     let run = get().args(args).args(["--retries", "0", "-o", "f", &server.url("/f")]);
     run.fails_resumably(75, &["closed the connection early"]);
     (run, server)

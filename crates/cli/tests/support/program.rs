@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{partial_files, same, skip::skip};
+use super::{partial_files, same, skip};
 
 const BIN: &str = env!("CARGO_BIN_EXE_longhaul");
 
@@ -76,7 +76,6 @@ impl Get {
         self
     }
 
-    /// Returns the path of `name` in the working directory.
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -126,6 +125,14 @@ impl Get {
     pub(crate) fn fails_without_files(&self, code: i32, words: &[&str]) -> Ended {
         let ended = self.run().fails(code, words);
         assert!(!self.path("f").exists() && partial_files(self.dir()).is_empty(), "{ended:?}");
+        ended
+    }
+
+    /// Like [`Ended::fails`]; also fails if the run leaves `f`.
+    #[track_caller]
+    pub(crate) fn fails_unnamed(&self, code: i32, words: &[&str]) -> Ended {
+        let ended = self.run().fails(code, words);
+        assert!(!self.path("f").exists(), "{ended:?}");
         ended
     }
 
@@ -196,7 +203,6 @@ impl Output {
         Self { text, reader }
     }
 
-    /// Returns the text so far.
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
     }
@@ -219,7 +225,6 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Returns the names of the program's threads.
     pub(crate) fn threads(&self) -> Vec<String> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         // A thread may end during the listing.
@@ -251,7 +256,6 @@ impl Running {
         self.child.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the program has opened `path`.
     pub(crate) fn until_open(&mut self, path: &Path) {
         let files = format!("/proc/{}/fd", self.child.id());
         // A file may be closed during the listing.
@@ -261,7 +265,6 @@ impl Running {
         self.until("it opened the file", || opened().any(|open| open == path));
     }
 
-    /// Waits until the program has printed `text`.
     pub(crate) fn until_printed(&mut self, text: &str) {
         let deadline = Instant::now() + AGE;
         while !self.stdout.text().contains(text) && !self.stderr.text().contains(text) {
@@ -270,7 +273,6 @@ impl Running {
         }
     }
 
-    /// Waits for the end.
     pub(crate) fn end(mut self) -> Ended {
         while !self.has_ended() {
             if self.started.elapsed() > AGE {
@@ -295,7 +297,6 @@ impl Drop for Running {
     }
 }
 
-/// The end of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::running::Running;
+use super::agent_home::serve;
 use super::server_process::{ServerProcess, free_port, installed, write_old};
 use super::tls::{Certificates, certificates};
 
@@ -70,7 +70,6 @@ fn site_dir() -> (TempDir, Certificates) {
     (dir, certificates)
 }
 
-/// nginx.
 pub(crate) struct Nginx;
 
 impl Nginx {
@@ -115,7 +114,6 @@ http {{
     }
 }
 
-/// Apache.
 pub(crate) struct Apache;
 
 impl Apache {
@@ -192,20 +190,13 @@ pub(crate) struct Serve;
 impl Serve {
     pub(crate) fn start() -> Site {
         let (dir, certificates) = site_dir();
-        let serve = || {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-            command.arg("serve").arg(dir.path().join("files")).args(["--listen", "127.0.0.1:0"]);
-            command.stdin(Stdio::null());
-            command
-        };
-        let mut encrypted = serve();
-        encrypted.arg("--tls-cert").arg(&certificates.server).arg("--tls-key").arg(&certificates.key);
-        let servers = [serve(), encrypted].map(|mut command| {
-            let (mut server, address) = Running::server(&mut command);
+        let [cert, key] = [&certificates.server, &certificates.key].map(|path| path.to_str().unwrap());
+        let servers = [&[][..], &["--tls-cert", cert, "--tls-key", key]].map(|options| {
+            let (mut server, url) = serve(&dir.path().join("files"), options);
             // Drains the log: a full pipe would block the server.
             let mut log = server.0.stderr.take().unwrap();
             std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-            (server, address.rsplit(':').next().unwrap().parse().unwrap())
+            (server, url.rsplit(':').next().unwrap().parse().unwrap())
         });
         let [port, tls_port] = [servers[0].1, servers[1].1];
         Site { _server: Box::new(servers), dir, port, tls_port }

@@ -77,7 +77,6 @@ impl Scripted {
         Self { address, shared }
     }
 
-    /// Replaces the handler of commands.
     pub(crate) fn change(&self, play: impl Fn(&mut Session, &FtpCommand) -> bool + Send + Sync + 'static) {
         *self.shared.play.lock().unwrap() = Arc::new(play);
     }
@@ -92,23 +91,19 @@ impl Scripted {
         self.shared.asks.lock().unwrap().clone()
     }
 
-    /// Returns the number of commands with `verb`.
     pub(crate) fn count(&self, verb: &str) -> usize {
         self.commands().iter().filter(|(_, command)| command.split(' ').next() == Some(verb)).count()
     }
 
-    /// Returns the served file.
     pub(crate) fn file(&self) -> Arc<Vec<u8>> {
         self.shared.file.lock().unwrap().clone()
     }
 
-    /// Returns the last stored file.
     pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
     }
 }
 
-/// One control connection.
 pub(crate) struct Session {
     control: TcpStream,
     input: BufReader<TcpStream>,
@@ -177,12 +172,10 @@ impl Session {
         self.control.write_all(bytes).is_ok()
     }
 
-    /// Closes the control connection.
     pub(crate) fn close(&mut self) {
         let _ = self.control.shutdown(Shutdown::Both);
     }
 
-    /// Returns the file.
     pub(crate) fn file(&self) -> Arc<Vec<u8>> {
         self.shared.file.lock().unwrap().clone()
     }
@@ -344,7 +337,6 @@ impl Session {
         read
     }
 
-    /// Returns the bytes stored so far.
     pub(crate) fn stored(&self) -> Vec<u8> {
         self.shared.stored.lock().unwrap().clone()
     }

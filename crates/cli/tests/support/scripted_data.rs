@@ -46,7 +46,6 @@ impl Transfer {
         })
     }
 
-    /// Returns the number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         (self.range.end - self.range.start).div_ceil(BLOCK)
     }
@@ -67,7 +66,6 @@ pub(crate) fn end(data: &mut [Data], announced: u64) -> bool {
     all
 }
 
-/// One data connection.
 pub(crate) struct Data(pub(crate) TcpStream);
 
 impl Data {
@@ -88,12 +86,10 @@ impl Data {
         self.header(0, payload.len() as u64, range.start - base) && self.raw(payload)
     }
 
-    /// Resets the connection.
     pub(crate) fn reset(self) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO));
     }
 
-    /// Sends bytes verbatim.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
     }

@@ -12,16 +12,15 @@ use longhaul_sys::netns::enter_new_network;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::program::Get;
-use super::skip::skip;
+use super::server_process::needs_root;
+use super::server_process::skip;
 
 /// ETH_P_ALL: packets of every protocol (linux/if_ether.h), in network byte order for packet(7).
 const ALL_PROTOCOLS: i32 = 0x0003_u16.to_be() as i32;
 
 /// Runs `test` on a thread whose network, and that of the programs it starts, is a loopback device without other packets.
 pub(crate) fn in_own_network(test: impl FnOnce() + Send) {
-    if !rustix::process::geteuid().is_root() {
-        return skip("seeing packets needs root");
-    }
+    let Some(()) = needs_root("seeing packets") else { return };
     let inside = || {
         enter_new_network().unwrap();
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());

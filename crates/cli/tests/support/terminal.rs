@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::{
     program::{Ended, Get, Running},
-    skip::skip,
+    skip,
 };
 
 /// Runs a shell command in a terminal of 100 columns, in the directory of `run`; types the keys once the prompt is shown.

@@ -1,8 +1,12 @@
 //! A certificate authority for one test.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A server's certificate for localhost, and its key; the authority's certificate is in `ca.pem` beside them.
 pub(crate) struct Certificates {
@@ -31,4 +35,15 @@ pub(crate) fn certificates(dir: &Path) -> Certificates {
         server: write("server.pem", &server.pem()),
         key: write("server.key", &key.serialize_pem()),
     }
+}
+
+/// Creates the TLS configuration of a server with [`certificates`] in `dir`.
+pub(crate) fn server_config(dir: &Path) -> Arc<ServerConfig> {
+    let files = certificates(dir);
+    let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }

@@ -31,7 +31,6 @@ impl Writable {
         Self::with(&["--tokens", "tokens"], "http")
     }
 
-    /// Starts a server with HTTPS.
     pub(crate) fn encrypted() -> Self {
         Self::with(&["--tls-cert", "server.pem", "--tls-key", "server.key"], "https")
     }
@@ -78,12 +77,10 @@ impl Writable {
         self.dir.path().join("files").join(name)
     }
 
-    /// Returns the names of the stored files.
     pub(crate) fn names(&self) -> Vec<String> {
         names(&self.path(""))
     }
 
-    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.server.0.kill().unwrap();
         self.server.0.wait().unwrap();

@@ -91,17 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn other_extensions_are_refused() {
+    fn extension_is_recognised_by_its_arguments() {
         let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         assert!(is_our_extension(&arguments(&["chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/"])));
         assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));
-        for other in [
-            &[][..],
-            &["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"],
-            &["/m.json", "x@y"],
-            &[FIREFOX_ID],
-        ] {
-            assert!(!is_our_extension(&arguments(other)), "{other:?}");
-        }
+        assert!(!is_our_extension(&arguments(&[FIREFOX_ID])));
     }
 }

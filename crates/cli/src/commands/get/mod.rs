@@ -362,16 +362,3 @@ fn client(args: &GetArgs, several: bool, cancel: &Cancel) -> anyhow::Result<Clie
         ..client
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn incompatible_options_are_refused() {
-        assert!(segment("5000").is_err() && segment("2KiB").is_err() && segment("128MiB").is_err());
-        assert!(recv_buffer("5M").is_err() && segment("1M").is_err());
-        assert!(recv_buffer("0").is_err() && recv_buffer("1025MiB").is_err());
-        assert_eq!(recv_buffer("1GiB"), Ok(AutoOr::Value(Bytes::gib(1))));
-    }
-}

@@ -1,12 +1,13 @@
-//! The agent's lock and database at its start.
+//! The agent's lock and database at its start, and its wake-ups when idle.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Home, names, skip, text};
+use crate::support::{File, Home, Server, content, names, needs_root, text};
 
 #[test]
 fn second_agent_and_address_that_others_can_reach_are_refused() {
@@ -93,9 +94,7 @@ fn unit_is_installed_and_removed() {
 
 #[test]
 fn full_disk_refuses_additions_and_the_agent_goes_on() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can mount a small file system");
-    }
+    let Some(()) = needs_root("mounting a file system") else { return };
     let home = Home::without_agent();
     let state = home.path("state");
     let script = format!(
@@ -127,4 +126,43 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     assert_eq!(home.list().len(), before + 1);
     agent.kill().unwrap();
     agent.wait().unwrap();
+}
+
+/// The window in which the wake-ups are counted: a timer of a second would cause several.
+const WINDOW: Duration = Duration::from_secs(3);
+/// Longer than tokio keeps idle threads (10 s).
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn idle_agent_sleeps() {
+    let home = Home::new();
+    let server = Server::of(File::new(content(3_000_000, 14)));
+    home.done(home.add(&server.url("/f"), &[]));
+    let pid = home.pid().unwrap().as_raw_nonzero().get();
+    let began = Instant::now();
+    let mut before = activity(pid);
+    loop {
+        std::thread::sleep(WINDOW);
+        let now = activity(pid);
+        // What the transfer has left ends within some windows; polling never ends.
+        if now.0 == before.0 && now.1 <= before.1 + 1 && now.2 <= before.2 + 1 {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{before:?}, then {now:?}");
+        before = now;
+    }
+}
+
+/// Returns the threads of a process, the voluntary context switches of all of them, and its CPU time in ticks of 10 ms.
+fn activity(pid: i32) -> (usize, u64, u64) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
+    // A thread may end during the listing.
+    let statuses: Vec<_> = tasks.filter_map(|task| fs::read_to_string(task.join("status")).ok()).collect();
+    let counts = statuses.iter().flat_map(|status| status.lines());
+    let counts = counts.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let switches = counts.map(|count| count.trim().parse::<u64>().unwrap()).sum();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // utime and stime, fields 14 and 15 of proc_pid_stat(5); the name before field 3 ends with a parenthesis.
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+    (statuses.len(), switches, fields.map(|field| field.parse::<u64>().unwrap()).sum())
 }

@@ -1,4 +1,4 @@
-//! The dashboard's address: token, Host and Origin checks, and server-sent events.
+//! The dashboard's address: token, Host and Origin checks, server-sent events, and downloads that a browser offers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{File, Home, Server, content};
+use crate::support::{File, Home, Server, content, same};
 
 #[test]
 fn requests_without_the_token_from_elsewhere_or_for_another_host_are_refused() {
@@ -32,8 +32,7 @@ fn requests_without_the_token_from_elsewhere_or_for_another_host_are_refused() {
 #[test]
 fn changes_progress_and_samples_are_sent_as_events() {
     let home = Home::new();
-    let file = File::new(content(3_000_000, 13));
-    let server = Server::new(move |peer| peer.serve_at(2_000_000, &file));
+    let server = Server::slow(2_000_000, &File::new(content(3_000_000, 13)));
     let id = home.add(&server.url("/f"), &["--paused"]);
     let (address, token) = home.dashboard();
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -71,4 +70,85 @@ fn changes_progress_and_samples_are_sent_as_events() {
     let progress = seen.iter().filter(|name| *name == "progress").count() as f64;
     let seconds = began.elapsed().as_secs_f64();
     assert!(progress < 20.0 * seconds, "{progress} in {seconds} s");
+}
+
+fn offer(home: &Home, server: &Server, size: u64) -> (u16, Value) {
+    home.set(&json!({ "directory": home.files() }));
+    let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": size });
+    let (status, answer) = home.http("POST", "/api/v1/transfers/offer", &[], Some(&body));
+    (status, serde_json::from_str(&answer).unwrap())
+}
+
+/// A file whose server says that it sends ranges.
+fn with_ranges(bytes: &[u8]) -> File {
+    File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.to_vec()) }
+}
+
+fn nothing_is_kept(home: &Home) {
+    assert!(home.list().is_empty());
+    assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0);
+}
+
+#[test]
+fn same_file_is_taken_over() {
+    let (home, bytes) = (Home::new(), content(3_000_000, 1));
+    let (status, taken) = offer(&home, &Server::of(with_ranges(&bytes)), 3_000_000);
+    assert_eq!(status, 200, "{taken}");
+    home.done(taken["id"].as_i64().unwrap());
+    same(home.files().join("f.bin"), &bytes);
+}
+
+#[test]
+fn file_of_another_size_is_refused_and_nothing_is_kept() {
+    // A small file may complete before it is compared.
+    for size in [100, 3_000_000] {
+        let home = Home::new();
+        let (status, refused) = offer(&home, &Server::of(File::new(content(size, 2))), 80_000_000);
+        assert_eq!((status, &refused["error"]["code"]), (409, &"refused".into()), "{refused}");
+        // The transfer has the size from the start, as have its prepared streams.
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.contains("80000000 bytes that are expected"), "{message}");
+        nothing_is_kept(&home);
+    }
+}
+
+#[test]
+fn page_in_place_of_the_file_or_a_refusal_refuses_the_offer_and_nothing_is_kept() {
+    let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<title>Log in</title>";
+    for answer in [page, "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"] {
+        let home = Home::new();
+        let (status, refused) = offer(&home, &Server::answering(answer), 80_000_000);
+        assert_eq!(status, 409, "{answer}: {refused}");
+        nothing_is_kept(&home);
+    }
+}
+
+#[test]
+fn connection_made_before_the_offer_carries_it() {
+    let (home, bytes) = (Home::new(), content(3_000_000, 3));
+    let file = with_ranges(&bytes);
+    let (accepted, accepts) = std::sync::mpsc::channel();
+    // The server refuses a second connection.
+    let server = Server::first(1, move |peer| {
+        accepted.send(()).unwrap();
+        peer.serve(&file);
+    });
+    let expected = json!({ "url": server.url("/") });
+    let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&expected));
+    assert_eq!(status, 202, "{answer}");
+    accepts.recv_timeout(std::time::Duration::from_secs(40)).unwrap();
+    assert!(server.requests().is_empty(), "nothing is asked for before the offer");
+    let (status, taken) = offer(&home, &server, 3_000_000);
+    assert_eq!(status, 200, "{taken}");
+    home.done(taken["id"].as_i64().unwrap());
+    same(home.files().join("f.bin"), &bytes);
+}
+
+#[test]
+fn connection_to_what_is_no_url_is_refused() {
+    let home = Home::new();
+    for body in [json!({ "url": "no url" }), json!({ "url": "file:///etc/passwd" }), json!({})] {
+        let (status, answer) = home.http("POST", "/api/v1/connections", &[], Some(&body));
+        assert_eq!(status, 400, "{body}: {answer}");
+    }
 }

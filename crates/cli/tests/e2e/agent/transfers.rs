@@ -1,7 +1,11 @@
-//! Transfers of the queue: fetching, sending, pausing, failing.
+//! Transfers of the queue: fetching, sending, pausing, failing, expired links, limits of concurrency and rate.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
 
 use crate::support::{File, Home, Server, content, partial_files, same, serve, text};
 
@@ -16,10 +20,8 @@ fn file_that_is_added_is_fetched_and_has_a_report() {
     let done = home.done(id);
     same(home.files().join("a b.bin"), &bytes);
     assert_eq!((&done["bytes"], &done["name"]), (&3_000_000.into(), &"a b.bin".into()));
-    assert!(
-        done["goodput_bps"].as_u64() > Some(0) && done["ended"].is_i64() && done["error"].is_null(),
-        "{done}"
-    );
+    assert!(done["goodput_bps"].as_u64() > Some(0) && done["ended"].is_i64(), "{done}");
+    assert!(done["error"].is_null(), "{done}");
     assert!(!home.queue_ok(&["list", "--json"]).contains("hidden"));
     let (status, report) = home.http("GET", &format!("/api/v1/transfers/{id}/report"), &[], None);
     assert_eq!((status, report.contains("<!doctype html>")), (200, true), "{report:.200}");
@@ -29,8 +31,7 @@ fn file_that_is_added_is_fetched_and_has_a_report() {
 #[test]
 fn paused_transfer_keeps_its_part_and_continues() {
     let (home, file) = (Home::new(), File::new(content(6_000_000, 2)));
-    let slow = file.clone();
-    let server = Server::new(move |peer| peer.serve_at(SLOW, &slow));
+    let server = Server::slow(SLOW, &file);
     let id = home.add(&server.url("/f"), &["--streams", "1"]);
     home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
     home.queue_ok(&["pause", &id.to_string()]);
@@ -49,8 +50,7 @@ fn paused_transfer_keeps_its_part_and_continues() {
 #[test]
 fn cancelled_transfer_ends_and_can_be_retried() {
     let (home, file) = (Home::new(), File::new(content(3_000_000, 3)));
-    let slow = file.clone();
-    let server = Server::new(move |peer| peer.serve_at(SLOW, &slow));
+    let server = Server::slow(SLOW, &file);
     let number = home.add(&server.url("/f"), &[]);
     let id = number.to_string();
     home.queue_ok(&["cancel", &id]);
@@ -145,4 +145,135 @@ fn server_that_is_down_is_tried_again_later() {
     let _server = Server::on(std::net::TcpListener::bind(address).unwrap(), move |peer| peer.serve(&served));
     home.done(id);
     same(home.files().join("f"), &file.bytes);
+}
+
+#[test]
+fn expired_link_waits_for_a_fresh_one_and_continues() {
+    let (home, bytes) = (Home::new(), content(4_000_000, 7));
+    let file = File::new(bytes.clone());
+    let server = Server::slow(1_000_000, &file);
+    let id = home.add(&server.url("/f?sig=old"), &["--streams", "1"]);
+    home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
+    home.queue_ok(&["pause", &id.to_string()]);
+    home.wait_for_state(id, "paused");
+    server.change(move |peer| {
+        peer.serve_with(|request| match request.target.contains("sig=fresh") {
+            true => file.answer(&request),
+            false => ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n".to_owned(), &[]),
+        });
+    });
+    home.queue_ok(&["resume", &id.to_string()]);
+    let waiting = home.wait_for_state(id, "waiting-link");
+    assert!(waiting["error"]["message"].as_str().unwrap().contains("403"), "{waiting}");
+    // The fresh link has another name.
+    home.queue_ok(&["refresh", &id.to_string(), &server.url("/other?sig=fresh")]);
+    let done = home.done(id);
+    same(home.files().join("f"), &bytes);
+    assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 1, "{done}");
+    let requests = server.requests();
+    let mut fresh = requests.iter().filter(|request| request.target.contains("sig=fresh")).peekable();
+    assert!(fresh.peek().is_some() && fresh.all(|request| request.field("range").is_some()), "{requests:?}");
+}
+
+#[test]
+fn link_that_never_worked_fails_and_can_be_replaced() {
+    let home = Home::new();
+    let missing =
+        Server::answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let files = format!("{}/", home.files().display());
+    let output = home.queue(&["add", &missing.url("/f"), "-o", &files, "--watch"]);
+    assert_eq!(output.status.code(), Some(66), "{}", text(&output));
+    let id = home.list()[0]["id"].as_i64().unwrap();
+    assert_eq!(home.transfer(id)["state"], "failed");
+    let bytes = content(10_000, 8);
+    let server = Server::of(File::new(bytes.clone()));
+    home.queue_ok(&["refresh", &id.to_string(), &server.url("/f")]);
+    home.done(id);
+    same(home.files().join("f"), &bytes);
+}
+
+#[test]
+fn concurrency_is_limited_and_priority_decides() {
+    let home = Home::new();
+    home.set(&json!({ "concurrent": 1 }));
+    let file = File::new(content(100_000, 9));
+    let gate = Arc::new(Mutex::new(()));
+    let (entry, held) = (Arc::clone(&gate), gate.lock().unwrap());
+    let server = Server::new(move |peer| {
+        drop(entry.lock());
+        peer.serve(&file);
+    });
+    let first = home.add(&server.url("/first"), &[]);
+    home.wait_for_state(first, "running");
+    let later = home.add(&server.url("/later"), &[]);
+    home.add(&server.url("/urgent"), &["--priority", "5"]);
+    drop(held);
+    home.done(later);
+    let mut targets: Vec<_> = server.requests().into_iter().map(|request| request.target).collect();
+    targets.dedup();
+    assert_eq!(targets, ["/first", "/urgent", "/later"]);
+}
+
+#[test]
+fn total_limit_holds_for_all_transfers_together_and_can_be_lifted() {
+    let home = Home::new();
+    // At 8 Mbit/s 2 MB take 2 s.
+    home.set(&json!({ "limit_bps": 8_000_000 }));
+    let server = Server::of(File::new(content(1_000_000, 10)));
+    let began = Instant::now();
+    let ids = [home.add(&server.url("/a"), &[]), home.add(&server.url("/b"), &[])];
+    ids.iter().for_each(|id| drop(home.done(*id)));
+    assert!(began.elapsed() > Duration::from_millis(1500), "{:?}", began.elapsed());
+    // At this limit the file takes 400 s.
+    home.set(&json!({ "limit_bps": 20_000 }));
+    let id = home.add(&server.url("/c"), &[]);
+    home.wait_for_state(id, "running");
+    home.set(&json!({ "limit_bps": null }));
+    home.done(id);
+}
+
+#[test]
+fn schedule_that_allows_nothing_stops_what_runs_and_a_later_one_lets_it_go_on() {
+    let home = Home::new();
+    let file = File::new(content(4_000_000, 11));
+    let server = Server::slow(1_000_000, &file);
+    let id = home.add(&server.url("/f"), &[]);
+    home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
+    let all_day = |concurrent: u32| json!({ "schedule": [{ "days": "daily", "from": "00:00", "to": "24:00", "concurrent": concurrent }] });
+    home.set(&all_day(0));
+    home.wait_for_state(id, "queued");
+    server.mend(file);
+    home.set(&all_day(1));
+    home.done(id);
+}
+
+#[test]
+fn transfer_for_later_waits_for_its_time() {
+    let home = Home::new();
+    let server = Server::of(File::new(content(10_000, 12)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let far = home.add(&server.url("/far"), &["--at", &(now + 1_000_000).to_string()]);
+    let soon = home.add(&server.url("/soon"), &["--at", &(now + 2).to_string()]);
+    assert_eq!(home.transfer(far)["state"], "scheduled");
+    home.done(soon);
+    assert!(UNIX_EPOCH.elapsed().unwrap().as_secs() >= now + 2);
+    assert_eq!(home.transfer(far)["state"], "scheduled");
+    home.queue_ok(&["resume", &far.to_string()]);
+    home.done(far);
+}
+
+#[test]
+fn order_priority_and_limit_are_changed_by_commands() {
+    let home = Home::new();
+    let ids = ["a", "b", "c"].map(|name| home.add(&format!("http://127.0.0.1:9/{name}"), &["--paused"]));
+    let [a, b, c] = ids.map(|id| id.to_string());
+    let names = || home.list().iter().map(|transfer| transfer["name"].as_str().unwrap()).collect::<String>();
+    home.queue_ok(&["move", &c, "--before", &a]);
+    assert_eq!(names(), "cab");
+    home.queue_ok(&["move", &c]);
+    assert_eq!(names(), "abc");
+    home.queue_ok(&["set", &b, "--priority", "3", "--limit", "8Mbit"]);
+    assert_eq!((&*names(), &home.transfer(ids[1])["limit_bps"]), ("bac", &8_000_000.into()));
+    home.queue_ok(&["set", &b, "--limit", "none"]);
+    assert!(home.transfer(ids[1])["limit_bps"].is_null());
 }

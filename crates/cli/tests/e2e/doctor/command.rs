@@ -1,11 +1,12 @@
 //! `longhaul doctor`, on this host or on one of a lab.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use longhaul_sys::netns;
 use serde_json::Value;
 
+use crate::support::lab::longhaul_in;
 pub(crate) use crate::support::skip;
 
 /// The path that the tests ask about: 250 MB in flight.
@@ -13,10 +14,8 @@ pub(crate) const LONG_FAT: [&str; 4] = ["--rate", "10Gbit", "--rtt", "200ms"];
 
 /// Prepares a command of the program, with state of its own.
 pub(crate) fn longhaul(home: &Path) -> Command {
-    let program = env!("CARGO_BIN_EXE_longhaul");
-    let mut command = Command::new(program);
-    command.env("LONGHAUL", program).env("HOME", home).env_remove("XDG_STATE_HOME").current_dir(home);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = longhaul_in(home);
+    command.env("LONGHAUL", env!("CARGO_BIN_EXE_longhaul"));
     command
 }
 
@@ -60,12 +59,10 @@ fn named<'a>(report: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     report[list].as_array().unwrap().iter().find(|item| item["name"] == name)
 }
 
-/// Returns the finding of a name.
 pub(crate) fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
     named(report, "findings", name).unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// Returns the change of a setting.
 pub(crate) fn change<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
     named(report, "changes", name)
 }
@@ -78,10 +75,8 @@ pub(crate) fn unread<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 /// Asserts that the reading of a name is missing, for a reason that contains `why`, and that what it would show is said.
 pub(crate) fn assert_unread(report: &Value, name: &str, why: &str) {
     let missing = unread(report, name).unwrap_or_else(|| panic!("{name} was read: {report}"));
-    assert!(
-        missing["reason"].as_str().unwrap().contains(why) && missing["would_show"].is_string(),
-        "{missing}"
-    );
+    let reason = missing["reason"].as_str().unwrap();
+    assert!(reason.contains(why) && missing["would_show"].is_string(), "{missing}");
 }
 
 /// Runs `job` in network and mount namespaces of its own, as root, with `home` as its home; not at all, with the reason printed, where

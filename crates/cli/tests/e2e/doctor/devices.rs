@@ -41,10 +41,7 @@ fn offload_is_switched_on_and_off_again() {
         let fixed = || {
             let report = fix(home);
             let tso = change(&report, &format!("v0 {TSO}")).unwrap();
-            assert_eq!(
-                (&tso["old"], &tso["new"], &tso["written"]),
-                (&"off".into(), &"on".into(), &true.into())
-            );
+            assert!(tso["old"] == "off" && tso["new"] == "on" && tso["written"] == true, "{tso}");
             assert!(is_on());
             report
         };

@@ -30,7 +30,6 @@ fn read(home: &Path, name: &str) -> String {
     std::fs::read_to_string(home.join(name)).unwrap()
 }
 
-/// Returns the saved settings.
 fn saved(home: &Path) -> Value {
     serde_json::from_str::<Value>(&read(home, STATE)).unwrap()["settings"].clone()
 }

@@ -1,8 +1,15 @@
-//! What is found, and how it is printed.
+//! What is found, in bounded time, with and without privileges, and how it is printed.
 
-use std::net::TcpListener;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::doctor::command::{assert_unread, doctor, finding, in_lab, in_lab_with, json, text};
+use crate::doctor::command::{
+    LONG_FAT, about_path, assert_unread, doctor, finding, in_lab, in_lab_with, json, longhaul, text, unread,
+};
+use crate::support::{black_hole, closed_port, names, needs_root};
 
 #[test]
 fn host_with_small_buffers_is_told_the_exact_fix() {
@@ -50,8 +57,7 @@ fn server_of_the_url_determines_route_device_and_rtt() {
 #[test]
 fn server_that_refuses_leaves_the_assumed_rtt_and_says_so() {
     let home = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}/");
+    let url = format!("http://{}/", closed_port());
     let report = json(&doctor(home.path(), &["--no-disk-test", "--json", &url]));
     assert_eq!((&report["target"]["rtt_origin"], &report["device"]), (&"assumed".into(), &"lo".into()));
     assert_unread(&report, "RTT", "refused");
@@ -86,4 +92,163 @@ fn arguments_that_cannot_work_are_refused() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
         assert!(error.contains(expected), "{args:?}: {error}");
     }
+}
+
+/// Resolver and kernel themselves wait for 10 s or more; the command for a second.
+const MOST: Duration = Duration::from_secs(8);
+
+#[test]
+fn report_begins_with_the_rates() {
+    let home = tempfile::tempdir().unwrap();
+    let output = about_path(home.path(), &[]);
+    assert!([Some(0), Some(1)].contains(&output.status.code()), "{:?}", output.status);
+    let text = text(&output.stdout);
+    let lines: Vec<_> = text.lines().take(4).collect();
+    let path = "For 10.0 Gbit/s (given) at an RTT of 200 ms (given): 238.4 MiB in flight.";
+    assert!(lines[0].starts_with(path), "{text}");
+    assert!(lines[1].starts_with("One stream receives about "), "{text}");
+    assert!(lines[2].starts_with("One stream sends about ") && lines[2].contains(" / 200 ms)"), "{text}");
+    assert!(lines[3].contains(" to consider, ") && lines[3].ends_with(" not read"), "{text}");
+    assert!(names(home.path()).is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn host_that_does_not_resolve_is_a_problem_and_the_rest_is_checked() {
+    let home = tempfile::tempdir().unwrap();
+    let output = doctor(home.path(), &["--no-disk-test", "http://nowhere.invalid/"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = text(&output.stdout);
+    let problem = text.lines().find(|line| line.starts_with("PROBLEM")).unwrap();
+    assert!(problem.contains("server address") && problem.contains("nowhere.invalid"), "{text}");
+    assert!(text.contains("fix: getent hosts nowhere.invalid"), "{text}");
+    assert!(text.contains("tcp_rmem") && text.contains("One stream sends"), "{text}");
+}
+
+/// The lab has no host of this address: packets to it are lost.
+#[test]
+fn name_service_that_does_not_answer_is_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let shell = "exec unshare --mount --propagation private sh -ec '
+        echo nameserver 198.18.0.53 > $HOME/resolv.conf
+        mount --bind $HOME/resolv.conf /etc/resolv.conf
+        before=$(date +%s%3N)
+        $LONGHAUL doctor --no-disk-test --json http://some.example/ || [ $? = 1 ]
+        echo $(($(date +%s%3N) - before)) > $HOME/took'";
+    let Some(output) = in_lab(home.path(), shell) else { return };
+    let report = json(&output);
+    let address = finding(&report, "server address");
+    assert_eq!(address["severity"], "problem");
+    let took = std::fs::read_to_string(home.path().join("took")).unwrap();
+    assert!(Duration::from_millis(took.trim().parse().unwrap()) < MOST, "{took} ms: {address}");
+}
+
+#[test]
+fn host_that_drops_everything_leaves_the_assumed_rtt() {
+    let (_listener, _queue, address) = black_hole();
+    let home = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let report = json(&doctor(home.path(), &["--no-disk-test", "--json", &format!("http://{address}/")]));
+    assert!(start.elapsed() < MOST, "{:?}", start.elapsed());
+    assert_eq!(report["target"]["rtt_origin"], "assumed");
+    assert_unread(&report, "RTT", "timed out");
+    finding(&report, "tcp_rmem");
+}
+
+#[test]
+fn disk_is_measured_and_nothing_is_left() {
+    let home = tempfile::tempdir().unwrap();
+    let report = json(&doctor(home.path(), &[&LONG_FAT[..], &["--json"]].concat()));
+    // A disk that others keep busy may write nothing in the time, and that is said.
+    if unread(&report, "disk write rate").is_some() {
+        assert_unread(&report, "disk write rate", " within ");
+    } else {
+        assert!(finding(&report, "disk write rate")["quantity"]["measured"].as_u64().unwrap() > 0);
+        assert!(finding(&report, "disk stall")["measured"].as_str().unwrap().ends_with(" ms"));
+    }
+    assert!(names(home.path()).is_empty());
+}
+
+#[test]
+fn killed_measurement_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = longhaul(home.path()).arg("doctor").args(LONG_FAT).spawn().unwrap();
+    // The file has no name; it is open while the measurement runs.
+    let fds = format!("/proc/{}/fd", child.id());
+    let is_measuring = || {
+        let open = fs::read_dir(&fds).into_iter().flatten().flatten();
+        let mut links = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+        links.any(|link| link.starts_with(home.path()) && link.to_string_lossy().ends_with("(deleted)"))
+    };
+    let start = Instant::now();
+    while !is_measuring() {
+        let hangs = start.elapsed() > Duration::from_secs(60);
+        assert!(!hangs && child.try_wait().unwrap().is_none(), "never measured");
+        thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(names(home.path()).is_empty());
+}
+
+#[test]
+fn directory_that_cannot_be_written_is_a_missing_reading() {
+    let home = tempfile::tempdir().unwrap();
+    let report = json(&doctor(home.path(), &[&LONG_FAT[..], &["--json", "--disk", "/proc"]].concat()));
+    assert_unread(&report, "disk write rate", "cannot write in /proc");
+    assert!(unread(&report, "Direct I/O").is_some());
+    finding(&report, "tcp_rmem");
+}
+
+/// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the directory not writable. Returns `None` if the
+/// test does not run as root, which is required to change the user ID.
+fn unprivileged(args: &[&str]) -> Option<Output> {
+    needs_root("becoming another user")?;
+    // The program's own directory may be private.
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();
+    fs::write(dir.path().join("hidden"), "4096 131072 6291456").unwrap();
+    for (name, mode) in [("", 0o755), ("hidden", 0o600)] {
+        fs::set_permissions(dir.path().join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let script = "mount --bind hidden /proc/sys/net/ipv4/tcp_rmem
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups ./longhaul doctor --rate 10Gbit --rtt 200ms \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]).args(args);
+    command.env("HOME", dir.path()).env_remove("XDG_STATE_HOME").current_dir(dir.path());
+    Some(command.stdin(Stdio::null()).output().unwrap())
+}
+
+#[test]
+fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted() {
+    let Some(output) = unprivileged(&["--json"]) else { return };
+    let report = json(&output);
+    let is_problem = report["worst"] == "problem";
+    assert_eq!(output.status.code(), Some(i32::from(is_problem)), "{}", text(&output.stderr));
+    for name in ["tcp_wmem", "SACK", "congestion control", "open files", "memory"] {
+        assert!(finding(&report, name)["measured"].is_string(), "{name}");
+    }
+    for (name, shows) in [
+        ("tcp_rmem", "how large the kernel lets a receive window grow"),
+        ("disk write rate", "whether the disk writes as fast as the path delivers"),
+    ] {
+        assert_unread(&report, name, "Permission denied");
+        let unread = unread(&report, name).unwrap();
+        assert!(unread["would_show"].as_str().unwrap().contains(shows), "{unread}");
+    }
+    let shown = text(&unprivileged(&["--no-disk-test"]).unwrap().stdout);
+    let mut lines = shown.lines().skip_while(|line| !line.starts_with("not read tcp_rmem"));
+    assert!(lines.next().unwrap().contains("Permission denied"), "{shown}");
+    assert!(lines.next().unwrap().trim().starts_with("would show "), "{shown}");
+}
+
+#[test]
+fn fix_without_privilege_changes_nothing_and_says_what_it_needs() {
+    let Some(output) = unprivileged(&["--no-disk-test", "--fix", "--yes"]) else { return };
+    let shown = text(&output.stdout);
+    // A host that is tuned already has nothing to change.
+    if !shown.contains("No setting is to be changed") {
+        assert_eq!(output.status.code(), Some(77), "{shown}");
+        assert!(shown.contains("skipped: ") && shown.contains("needs root"), "{shown}");
+    }
+    assert!(!shown.contains("were written"), "{shown}");
 }

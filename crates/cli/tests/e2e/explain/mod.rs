@@ -1,14 +1,18 @@
-//! `longhaul explain` as a process.
-mod emulated;
-mod processes;
-mod records;
+//! `longhaul explain` as a process: of records, of running processes, of a transfer over an emulated path.
 
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::Ended;
-use crate::support::lab::{longhaul_in, objects, ran};
+use crate::support::lab::{exec_in, last_object, longhaul_in, needs_lab, objects, ran, wait_until};
+use crate::support::running::Running;
+use crate::support::{Ended, needs_root};
 
 fn explain(home: &Path, args: &[&str]) -> Ended {
     let mut command = longhaul_in(home);
@@ -30,4 +34,168 @@ fn fails(home: &Path, args: &[&str], code: i32, words: &[&str]) {
     let ended = explain(home, args);
     assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(code), ""), "{args:?}: {ended:?}");
     assert!(words.iter().all(|word| ended.stderr.contains(word)), "{args:?}: {ended:?}");
+}
+
+/// The user's limit is a fifth of the path's rate, and the queue holds the whole file.
+#[test]
+fn transfer_below_the_rate_loses_nothing_and_names_its_limit() {
+    const SIZE: u64 = 4_000_000;
+    let Some(()) = needs_lab() else { return };
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("served")).unwrap();
+    fs::write(home.path().join("served/file"), vec![7; SIZE as usize]).unwrap();
+    let path = ["--rate", "100Mbit", "--rtt", "20ms", "--queue", "8MB", "--json", "--server-port", "8080"];
+    let serve = "exec longhaul serve served --listen $LAB_SERVER:8080";
+    let get = "longhaul get --json --no-memory --limit 20Mbit --record r.jsonl --record-interval 50ms -o got http://$LAB_SERVER:8080/file";
+    let ended = ran(exec_in(home.path(), &[&path[..], &["--server", serve]].concat(), get)).ok();
+    let done = objects(&ended).into_iter().find(|event| event["event"] == "done").unwrap();
+    for (name, expected) in [("bytes", SIZE.into()), ("streams", 1.into()), ("limited_by", "limit".into())] {
+        let expected: serde_json::Value = expected;
+        assert_eq!(done[name], expected, "{name}: {done}");
+    }
+    assert!(done["advice"][0].as_str().unwrap().starts_with("limited by "), "{done}");
+    let carried = last_object(&ended);
+    for direction in ["client_to_server", "server_to_client"] {
+        assert_eq!(carried[direction]["dropped_queue"], 0, "{carried}");
+    }
+    // Headers, and no payload a second time.
+    let bytes = carried["server_to_client"]["bytes"].as_u64().unwrap();
+    assert!((SIZE..SIZE * 11 / 10).contains(&bytes), "{carried}");
+    assert_eq!(explained(home.path(), &["r.jsonl"])[0]["limited_by"], "limit");
+}
+
+#[test]
+fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sender = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        // Writes until the reader closes.
+        while socket.write_all(&[7; 65_536]).is_ok() {}
+    });
+    // Another program as reader: bash, at 100 kB/s.
+    let script =
+        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while head -c 10000 <&3 >/dev/null; do sleep 0.1; done");
+    let child = Running(Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap());
+    let flow = &explained(home.path(), &["--pid", &child.0.id().to_string(), "--for", "2s"])[0];
+    drop(child);
+    sender.join().unwrap();
+    assert_eq!((&flow["sends"], &flow["limited_by"]), (&false.into(), &"application".into()), "{flow}");
+}
+
+#[test]
+fn missing_and_idle_processes_are_reported() {
+    let home = tempfile::tempdir().unwrap();
+    fails(home.path(), &["--pid", "4194305"], 66, &["there is no process 4194305"]);
+    fails(home.path(), &["--pid", "0"], 64, &["--pid"]);
+    fails(home.path(), &["--pid", "1", "--for", "0s"], 64, &["--for"]);
+    let idle = Running(Command::new("sleep").arg("60").spawn().unwrap());
+    let pid = idle.0.id().to_string();
+    fails(home.path(), &["--pid", &pid, "--for", "100ms"], 66, &["has moved data", "--for"]);
+}
+
+/// Runs a program as an unprivileged user.
+const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+/// Explains a process as an unprivileged user; checks that the error contains `words`.
+fn refused_to_unprivileged(process: u32, words: &[&str]) {
+    // A directory that every user may read.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("longhaul");
+    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    let mut command = Command::new(UNPRIVILEGED[0]);
+    command.args(&UNPRIVILEGED[1..]).arg(&program).args(["explain", "--for", "1s"]);
+    command.args(["--pid", &process.to_string()]).env("HOME", dir.path()).current_dir(dir.path());
+    ran(command).fails(77, &[words, &["TCP_INFO", "would show what limits each"]].concat());
+}
+
+#[test]
+fn process_of_another_user_or_network_is_refused_with_the_missing_evidence() {
+    let Some(()) = needs_root("becoming another user") else { return };
+    let own = std::process::id();
+    refused_to_unprivileged(own, &[&format!("process {own}"), "belongs to another user", "as root"]);
+
+    // Root may read the network of a process, its own user may not.
+    let mut command = Command::new("unshare");
+    command.arg("--net").args(UNPRIVILEGED).args(["sleep", "120"]);
+    let process = Running(command.stdin(Stdio::null()).spawn().unwrap());
+    let pid = process.0.id();
+    let comm = Path::new("/proc").join(pid.to_string()).join("comm");
+    wait_until("it has entered its namespace", || fs::read(&comm).is_ok_and(|name| name == b"sleep\n"));
+    refused_to_unprivileged(pid, &[&format!("network namespace of process {pid}"), "run this as root"]);
+    let home = tempfile::tempdir().unwrap();
+    fails(home.path(), &["--pid", &pid.to_string(), "--for", "100ms"], 66, &["has moved data"]);
+}
+
+const HEADER: &str = r#"{"record":"longhaul","version":2,"side":"get","what":"http://server/big","program":"longhaul 0.1.0","started":1795219200.0,"interval":0.1,"host":{"name":"near","kernel":"6.1.0","cores":2}}"#;
+
+/// Ten seconds of a lossy download, with samples only or also with the transfer's own diagnosis.
+fn record(found: bool) -> String {
+    let mut lines = format!("{HEADER}\n");
+    for tenth in 0..100 {
+        let (at, moved, lost) = (f64::from(tenth) / 10.0, tenth * 1_000_000, tenth / 3);
+        writeln!(
+            lines,
+            r#"{{"at":{at},"job":1,"event":"sample","moved":{moved},"sockets":{{"open":1,"unread":0,"rwin":9000000,"rtt":0.05,"data_rtt":0.05,"min_rtt":0.05,"retransmits":0,"out_of_order":{lost},"acked":0}},"streams":[]}}"#
+        )
+        .unwrap();
+        if found && tenth == 20 {
+            lines += "{\"at\":2.0,\"job\":1,\"event\":\"limited\",\"by\":\"slow-start\",\"ago\":2.0}\n";
+        }
+        if found && tenth == 50 {
+            lines += "{\"at\":5.0,\"job\":1,\"event\":\"limited\",\"by\":\"disk\",\"ago\":1.0}\n";
+        }
+    }
+    if found {
+        lines += r#"{"at":9.9,"job":1,"event":"done","bytes":99000000,"seconds":9.9,"goodput_bps":80000000,"limited_by":"disk","shares":{"disk":0.6,"slow-start":0.4},"advice":["limited by the disk for 60 % of the time"]}"#;
+        lines += "\n";
+    }
+    lines + "{\"at\":10.0,\"event\":\"end\",\"telemetry\":{\"samples\":100,\"dropped\":0,\"cpu\":0.001}}\n"
+}
+
+#[test]
+fn record_of_samples_is_explained_from_them() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("r.jsonl"), record(false)).unwrap();
+    let explained = explained(home.path(), &["r.jsonl"]);
+    assert_eq!((explained.len(), &explained[0]["limited_by"]), (1, &"loss".into()), "{explained:?}");
+    let shares = explained[0]["shares"].as_object().unwrap();
+    let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 0.001 && shares["loss"].as_f64().unwrap() > 0.8, "{shares:?}");
+    let last = explained[0]["timeline"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["limited_by"], &last["to"]), (&"loss".into(), &9.9.into()));
+    let words = explain(home.path(), &["r.jsonl"]).ok().stdout;
+    for word in ["http://server/big", "limited by packet loss for ", "arrived out of order", "BBR"] {
+        assert!(words.contains(word), "{words}");
+    }
+}
+
+#[test]
+fn recorded_diagnosis_is_printed() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("r.jsonl"), record(true)).unwrap();
+    let explained = &explained(home.path(), &["r.jsonl"])[0];
+    assert_eq!((&explained["limited_by"], &explained["shares"]["disk"]), (&"disk".into(), &0.6.into()));
+    let spans = explained["timeline"].as_array().unwrap();
+    let ends: Vec<_> = spans.iter().map(|span| (span["from"].as_f64(), span["to"].as_f64())).collect();
+    assert_eq!(ends, [(Some(0.0), Some(4.0)), (Some(4.0), Some(9.9))], "{spans:?}");
+}
+
+#[test]
+fn unexplainable_files_are_reported_with_a_reason() {
+    let home = tempfile::tempdir().unwrap();
+    fails(home.path(), &["none.jsonl"], 66, &["none.jsonl"]);
+    fs::write(home.path().join("note.txt"), "no record").unwrap();
+    fails(home.path(), &["note.txt"], 65, &["note.txt is no record of longhaul"]);
+    fs::write(home.path().join("text.pcap"), "no capture").unwrap();
+    fails(home.path(), &["text.pcap"], 65, &["text.pcap is no capture", "tcpdump"]);
+    fails(home.path(), &["missing.pcap"], 66, &["missing.pcap"]);
+    fs::write(home.path().join("empty.jsonl"), format!("{HEADER}\n")).unwrap();
+    let output = explain(home.path(), &["empty.jsonl"]);
+    assert_eq!(output.status.code(), Some(65));
+    assert!(output.stdout.contains("nothing was measured"), "{output:?}");
+    fails(home.path(), &[], 64, &["required"]);
+    fails(home.path(), &["note.txt", "--pid", "1"], 64, &["cannot be used with"]);
 }

@@ -56,7 +56,6 @@ impl Answer {
         }
     }
 
-    /// Replaces the length of the body by chunked coding.
     fn in_chunks(mut self) -> Self {
         let length = format!("Content-Length: {}\r\n", self.body.len());
         self.head = self.head.replace(&length, "Transfer-Encoding: chunked\r\n");

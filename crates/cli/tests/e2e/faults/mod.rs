@@ -9,15 +9,12 @@
 mod answer;
 mod client;
 mod content;
-mod dice;
 mod disk;
 mod fault;
 mod ftp;
 mod generate;
 mod invariant;
-mod listener;
 mod peer;
-mod progress;
 mod put;
 mod relay;
 mod run;

@@ -1,15 +1,17 @@
-//! The server's end of a connection, plain or encrypted.
+//! The server's end of connections, plain or encrypted, and what a scripted server has done.
 
+use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::faults::answer::Answer;
 use crate::faults::fault::Fault;
-use crate::faults::progress::Progress;
 use crate::support::http::HttpRequest;
 
 pub(crate) enum Peer {
@@ -120,4 +122,77 @@ pub(crate) fn read_request(peer: &mut Peer) -> Option<HttpRequest> {
     let head = String::from_utf8_lossy(&head).into_owned();
     let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
     Some(HttpRequest { head, target })
+}
+
+pub(crate) struct Listener {
+    pub(crate) address: SocketAddr,
+    closed: Arc<AtomicBool>,
+}
+
+impl Listener {
+    /// Listens on loopback. `accept` gets each connection, and whether the port has been closed since.
+    pub(crate) fn start(accept: impl Fn(TcpStream, &AtomicBool) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let ended = Arc::clone(&closed);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                accept(stream, &ended);
+            }
+        });
+        Self { address, closed }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+pub(crate) struct Progress {
+    served: AtomicU64,
+    activity: AtomicU64,
+    log: Mutex<String>,
+    began: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        let (served, activity) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { served, activity, log: Mutex::default(), began: Instant::now() }
+    }
+
+    pub(crate) fn begin(&self) {
+        self.served.store(0, Ordering::SeqCst);
+    }
+
+    /// Counts bytes of content; none for another activity.
+    pub(crate) fn count(&self, bytes: u64) {
+        self.served.fetch_add(bytes, Ordering::SeqCst);
+        self.activity.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::SeqCst)
+    }
+
+    /// Counts all activity; a client without activity hangs.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note(&self, line: &str) {
+        let at = self.began.elapsed().as_secs_f64();
+        let _ = writeln!(self.log.lock().unwrap_or_else(PoisonError::into_inner), "{at:8.3} {line}");
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }

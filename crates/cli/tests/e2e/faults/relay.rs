@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::faults::fault::{RelayFault, RelayFaultKind};
-use crate::faults::listener::Listener;
+use crate::faults::peer::Listener;
 
 /// Connections that a server refuses while it is down in a step. Further ones wait for its restart, which takes as long as the machine
 /// needs for it.

@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
-
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::Mutex;
 
 use crate::faults::client::{self, Ended, RunMonitor, patience};
 use crate::faults::content::OLDER;
@@ -17,7 +13,7 @@ use crate::faults::invariant::{Partial, judge};
 use crate::faults::relay::Relay;
 use crate::faults::schedule::{GetSchedule, Labels, Mirror, Step};
 use crate::faults::server::Server;
-use crate::support::{certificates, names};
+use crate::support::{names, server_config};
 
 /// A run, with the state before and after it.
 pub(crate) struct Run {
@@ -70,7 +66,7 @@ struct ScheduleRun<'a> {
 
 impl<'a> ScheduleRun<'a> {
     fn new(schedule: &'a GetSchedule, dir: &Path, disk: Option<Disk>) -> Self {
-        let tls = schedule.tls.then(|| tls_config(dir));
+        let tls = schedule.tls.then(|| server_config(dir));
         let server = Server::start(schedule.builds.clone(), schedule.labels, tls);
         let relayed = schedule.steps.iter().any(|step| !step.relayed.is_empty());
         let relay = relayed.then(|| Relay::start(server.address()));
@@ -179,7 +175,6 @@ impl<'a> ScheduleRun<'a> {
         Ok(ended)
     }
 
-    /// Runs the client through `step`.
     fn run_monitored(&self, step: &Step, is_judged: bool) -> Result<Ended, String> {
         let progress = self.server.progress();
         let activity = || {
@@ -221,16 +216,6 @@ impl<'a> ScheduleRun<'a> {
         command.arg(format!("{scheme}://localhost:{port}/f"));
         command
     }
-}
-
-fn tls_config(dir: &Path) -> Arc<ServerConfig> {
-    let files = certificates(dir);
-    let chain = CertificateDer::pem_file_iter(&files.server).unwrap().map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
 /// Returns the names of files that a transfer leaves for the next run.

@@ -63,7 +63,6 @@ pub(crate) enum BuildChoice {
     Change(u32, usize), // From this request on another build, permanently
 }
 
-/// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) traits: Traits,
@@ -90,7 +89,6 @@ impl Step {
             && *self == Self { picks: self.picks, traits, no_resume: self.no_resume, ..Self::sound(0) }
     }
 
-    /// Returns whether a step has no faults.
     pub(crate) fn is_sound(&self) -> bool {
         matches!(self.picks, BuildChoice::Always(build) if *self == Self { no_resume: self.no_resume, ..Self::sound(build) })
     }

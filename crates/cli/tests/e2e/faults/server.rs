@@ -11,9 +11,9 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::faults::answer::{Answer, ServedFile};
 use crate::faults::content::PAGE;
 use crate::faults::fault::{Fault, Framing, Page};
-use crate::faults::listener::Listener;
+use crate::faults::peer::Listener;
+use crate::faults::peer::Progress;
 use crate::faults::peer::{Peer, read_request};
-use crate::faults::progress::Progress;
 use crate::faults::schedule::{Build, BuildChoice, Labels, Redirect, Step};
 use crate::support::http::HttpRequest;
 

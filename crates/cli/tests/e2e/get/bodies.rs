@@ -2,7 +2,6 @@
 
 use crate::support::{File, Get, Server, content, get};
 
-/// A fetch to `f`.
 fn to_f(server: &Server, args: &[&str]) -> Get {
     get().args(args).args(["-o", "f", &server.url("/f")])
 }
@@ -24,16 +23,11 @@ fn small_files() {
     }
 }
 
-/// Closes the first `times` connections after `cut` bytes of a body.
-fn closing(file: File, cut: usize, times: usize) -> Server {
-    Server::new(move |peer| if peer.number < times { peer.break_off(&file, cut) } else { peer.serve(&file) })
-}
-
 #[test]
 fn single_early_close_is_resumed() {
     let file = File::new(content(3_000_000, 2));
     for (etag, streams) in [(Some("\"v1\""), "1"), (Some("\"v1\""), "4"), (None, "1")] {
-        let server = closing(File { etag, ..file.clone() }, 1_000_001, 1);
+        let server = Server::closing(&File { etag, ..file.clone() }, 1_000_001, 1);
         let ended = to_f(&server, &["--streams", streams, "--json"]).fetches(&file.bytes);
         assert!(!ended.events("retrying").is_empty(), "{ended:?}");
         let asks = server.requests();
@@ -44,7 +38,7 @@ fn single_early_close_is_resumed() {
 #[test]
 fn repeated_early_close_is_a_resumable_error() {
     let file = File::new(content(3_000_000, 3));
-    let server = closing(file.clone(), 100, usize::MAX);
+    let server = Server::closing(&file, 100, usize::MAX);
     let run = to_f(&server, &["--retries", "2"]);
     run.fails_resumably(75, &[&server.url("/f"), "closed the connection early, after 100 of"]);
     server.mend(file.clone());
@@ -54,11 +48,10 @@ fn repeated_early_close_is_a_resumable_error() {
 #[test]
 fn closed_early_without_ranges_starts_over() {
     let file = File { ranges: false, ..File::new(content(3_000_000, 4)) };
-    to_f(&closing(file.clone(), 1_000_001, 1), &[]).fetches(&file.bytes);
-    let server = closing(file, 100_001, usize::MAX);
+    to_f(&Server::closing(&file, 1_000_001, 1), &[]).fetches(&file.bytes);
+    let server = Server::closing(&file, 100_001, usize::MAX);
     let run = to_f(&server, &["--retries", "2"]);
-    run.run().fails(75, &[&server.url("/f"), "closed the connection early"]);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(75, &[&server.url("/f"), "closed the connection early"]);
 }
 
 #[test]
@@ -80,8 +73,7 @@ fn a_length_that_is_too_short_or_too_long() {
         }
     });
     let run = to_f(&long, &[]);
-    run.run().fails(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
 }
 
 #[test]

@@ -85,7 +85,9 @@ fn each_line_of_json_names_its_job() {
     let ended = get().args(["--json"]).args(&urls).run().ok();
     let shown = [server.url("/a?..."), server.url("/b"), server.url("/c")];
     let job = |line: &Value| line["job"].as_u64().unwrap() as usize;
-    assert!(ended.json().iter().all(|line| line["at"].is_f64() && line["url"] == shown[job(line) - 1]));
+    for line in ended.json() {
+        assert!(line["at"].is_f64() && line["url"] == shown[job(&line) - 1], "{line}");
+    }
     // Small files are transferred concurrently; they complete in any order.
     assert_eq!(ended.events("done").iter().map(job).collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");
@@ -195,11 +197,16 @@ fn invalid_options_are_usage_errors() {
         (&["--app-buffer=-1"], "--app-buffer"),
         (&["--app-buffer", "99999999999TiB"], "--app-buffer"),
         (&["--recv-buffer", "0"], "--recv-buffer"),
-        (&["--recv-buffer", "2GiB"], "1 GiB"),
+        (&["--recv-buffer", "1025MiB"], "1 GiB"),
         (&["--limit", "0"], "--limit"),
+        (&["--limit", "1bit"], "--limit"),
+        (&["--limit", "10M"], "write 10Mbit or 10MiB"),
         (&["--limit", "-5Mbit"], "'-5Mbit' is not a rate"),
         (&["--recv-buffer", "5M"], "write 5MB or 5MiB"),
         (&["--segment", "1M"], "write 1MB or 1MiB"),
+        (&["--segment", "5000"], "power of two"),
+        (&["--segment", "2KiB"], "4 KiB"),
+        (&["--segment", "128MiB"], "64 MiB"),
         (&["--writer", "tape"], "--writer"),
         (&["--header", "no colon"], "Name: value"),
         (&["--header", "A: b\r\nC: d"], "--header"),

@@ -1,6 +1,7 @@
 //! Several sources of one file: `--mirror`, and duplicates that a server lists (RFC 6249).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,11 +10,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::support::{Ended, File, Get, Server, at_once, content, get, response, sha256};
+use crate::support::{
+    Ended, File, Get, Nginx, Serve, Server, at_once, closed_port, content, get, response, sha256,
+};
 
 const SIZE: usize = 4 << 20;
 /// Larger than the first lease of 16 MiB before a mirror is verified: both sources have work.
-const SHARED: usize = 40 << 20;
+pub(crate) const SHARED: usize = 40 << 20;
 /// Bytes that each of two servers sends.
 const SHARE: usize = SHARED / 4;
 /// Maximum bytes fetched from a mirror for comparison.
@@ -21,7 +24,7 @@ const SAMPLE: usize = 64 << 10;
 
 /// Two servers of one file. Neither sends more than 1 MiB of a response before the other was verified, or more than its share before the
 /// other has sent as much. The first serves what `first` returns for the second.
-fn sharing(first: impl FnOnce(&Server) -> File, second: &File) -> [Server; 2] {
+pub(crate) fn sharing(first: impl FnOnce(&Server) -> File, second: &File) -> [Server; 2] {
     let sent: Arc<[AtomicUsize; 2]> = Arc::default();
     let serve = |own: usize, file: File| {
         let sent = sent.clone();
@@ -53,9 +56,8 @@ fn refusing(status: &'static str) -> Server {
 }
 
 /// Returns a URL with a closed port.
-fn nowhere() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}/f", listener.local_addr().unwrap())
+pub(crate) fn nowhere() -> String {
+    format!("http://{}/f", closed_port())
 }
 
 /// Creates a fetch of `url` to `f`. A mirror is compared with bytes that are written: small segments are written early.
@@ -75,7 +77,7 @@ fn warns(ended: &Ended, url: &str, word: &str) {
 }
 
 /// Returns the number of bytes requested of a file of [`SHARED`].
-fn asked(server: &Server) -> usize {
+pub(crate) fn asked(server: &Server) -> usize {
     let size = |range: Option<(usize, usize)>| range.map_or(SHARED, |(start, end)| end - start);
     server.requests().iter().map(|request| size(request.range(SHARED))).sum()
 }
@@ -182,8 +184,62 @@ fn a_mirror_of_no_use_does_not_hide_why_the_first_url_failed() {
         let served = served.clone();
         let primary = Server::once(move |peer| peer.break_off(&served, 0));
         let run = with_mirror(&primary.url("/f"), &mirror.url("/g")).args(["--retries", "0"]);
-        run.run().fails(75, &["closed the connection early"]);
-        assert!(!run.path("f").exists());
+        run.fails_unnamed(75, &["closed the connection early"]);
+    }
+}
+
+#[test]
+fn silent_mirror_delays_nothing() {
+    let file = File::new(content(SHARED, 5));
+    let (primary, silent) = (Server::of(file.clone()), Server::silent());
+    let ended = with_mirror(&primary.url("/f"), &silent.url("/g")).fetches(&file.bytes);
+    // The connection timeout is 30 s.
+    assert!(ended.time < Duration::from_secs(20), "{:?}", ended.time);
+}
+
+/// A run that waited for the retry after a minute would count as hanging. The other source sends the rest after the refusal.
+#[test]
+fn source_that_refuses_for_long_does_not_slow_the_other() {
+    let file = File::new(content(SHARED, 7));
+    for (requests, first_refuses) in [(0, true), (1, true), (1, false)] {
+        let (other, refused) = Server::held(&file, 1 << 20);
+        let (file, served, answered) = (file.clone(), file.clone(), AtomicUsize::new(0));
+        let refusing = Server::new(move |peer| {
+            peer.serve_with(|request| {
+                if answered.fetch_add(1, Ordering::SeqCst) < requests {
+                    return served.answer(&request);
+                }
+                refused.open();
+                (response("429 Slow down\r\nRetry-After: 60", ""), &[])
+            });
+        });
+        let mut urls = [refusing.url("/f"), other.url("/f")];
+        if !first_refuses {
+            urls.reverse();
+        }
+        with_mirror(&urls[0], &urls[1]).fetches(&file.bytes);
+    }
+}
+
+#[test]
+fn real_mirror_replaces_a_killed_server() {
+    let Some(nginx) = Nginx::start() else { return };
+    let bytes = content(32 << 20, 9);
+    nginx.file("f", &bytes);
+    for serve_first in [true, false] {
+        let serve = Serve::start();
+        serve.file("f", &bytes);
+        let mut urls = [serve.url("/f"), nginx.url("/f")];
+        if !serve_first {
+            urls.reverse();
+        }
+        let run = get().args(["--limit", "160Mbit", &urls[0], "--mirror", &urls[1]]);
+        let mut running = run.start();
+        let part = run.path("f.longhaul-part");
+        running.until("some is written", || fs::metadata(&part).is_ok_and(|part| part.blocks() > 0));
+        drop(serve);
+        running.end().ok();
+        run.fetched(&bytes);
     }
 }
 

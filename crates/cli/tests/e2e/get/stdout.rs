@@ -48,17 +48,14 @@ fn tar_unpacks_what_arrives() {
 #[test]
 fn stream_resumes_after_a_break_with_a_strong_validator() {
     let file = File::new(content(4_000_000, 43));
-    let (half, served) = (2_000_000, file.clone());
-    let server = Server::new(move |peer| match peer.number {
-        0 => peer.break_off(&served, half),
-        _ => peer.serve(&served),
-    });
+    let half = 2_000_000;
+    let server = Server::closing(&file, half, 1);
     let (code, bytes, messages) = output(&get().args(["-o", "-", &server.url("/f")]));
     assert!(code == Some(0) && bytes == *file.bytes, "{messages}");
     assert!(server.requests()[1].field("range").is_some_and(|range| !range.starts_with("bytes=0-")));
     // The output cannot be taken back: without a validator the file may have changed, and without ranges it restarts.
     for served in [File { etag: None, ..file.clone() }, File { ranges: false, ..file }] {
-        let server = Server::new(move |peer| peer.break_off(&served, half));
+        let server = Server::closing(&served, half, usize::MAX);
         let (code, _, messages) = output(&get().args(["-o", "-", &server.url("/f")]));
         assert_eq!(code, Some(74), "{messages}");
         assert!(messages.contains("cannot start over") && messages.contains("stdout"), "{messages}");
@@ -103,7 +100,6 @@ fn closed_stdout_is_an_error_before_a_request() {
     assert!(server.requests().is_empty());
 }
 
-/// Returns whether a pipe holds as much as it can.
 fn is_full(reader: &PipeReader) -> bool {
     let held = rustix::io::ioctl_fionread(reader).unwrap();
     held >= rustix::pipe::fcntl_getpipe_size(reader).unwrap() as u64

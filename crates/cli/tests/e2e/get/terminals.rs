@@ -72,10 +72,8 @@ fn many_files_have_few_lines() {
     let urls: Vec<_> = (0..30).map(|name| server.url(&format!("/f{name}"))).collect();
     let line = program(&format!("get --parallel 30 {}", urls.join(" ")));
     let Some(ended) = terminal(&get(), &line, &[], None) else { return };
-    assert!(
-        ended.stdout.contains("of 30 files done") && ended.stdout.contains("more under way)"),
-        "{ended:?}"
-    );
+    let shown = &ended.stdout;
+    assert!(shown.contains("of 30 files done") && shown.contains("more under way)"), "{shown:?}");
     let drawn = ended.stdout.split("of 30 files done").map(|part| part.matches("ETA ").count());
     assert!(drawn.max() <= Some(13), "{ended:?}");
 }

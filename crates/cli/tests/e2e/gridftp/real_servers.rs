@@ -1,14 +1,12 @@
-//! `get` from real servers: Globus over several data connections, vsftpd and proftpd by ranges over several logins.
+//! `get` from real servers: Globus over several data connections, vsftpd and proftpd by ranges over several logins; and `probe` of them.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::thread::scope;
 
 use rustix::process::Signal;
 
-use super::has_committed;
 use crate::support::{
-    FtpSite, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, content, get, partial_files, same,
+    FtpSite, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, content, get, has_committed, longhaul, same,
 };
 
 const SIZE: usize = (24 << 20) + 4321;
@@ -24,15 +22,13 @@ fn is_retrieval(transfer: &LoggedTransfer) -> bool {
 fn killed_and_resumed(url: &str, streams: &str, bytes: &[u8]) {
     let run = get().args(["--streams", streams, "--app-buffer", "1MiB", "-o", "f", url]).args(SLOW);
     let mut running = run.start();
-    running.until("anything was committed", || has_committed(run.dir()));
+    running.until("anything was committed", || has_committed(&run));
     running.signal(Signal::KILL);
     assert_eq!(running.end().status.code(), None);
     assert!(!run.path("f").exists());
     let run = run.again(["--streams", streams, "--json", "-o", "f", url]);
-    let done = run.run().ok().done();
+    let done = run.fetches(bytes).done();
     assert!(done["resumed"].as_u64().unwrap() > 0, "{done}");
-    same(run.path("f"), bytes);
-    assert!(partial_files(run.dir()).is_empty());
 }
 
 #[test]
@@ -47,8 +43,8 @@ fn globus_sends_over_as_many_connections_as_were_asked_for_and_the_digest_is_com
         let before = globus.transfers().len();
         let run = get().args(["--json", "--streams", &streams.to_string(), "-o", "f", &globus.url("f")]);
         let run = run.args(["--checksum", &format!("blake3:{right}")]).args(options);
-        let ended = run.run().ok();
-        same(run.path("f"), &bytes);
+        let ended = run.fetches(&bytes);
+
         let connected = ended.json().iter().filter(|event| event["event"] == "connected").count();
         let done = ended.done();
         assert_eq!((connected as u64, done["streams"].as_u64()), (streams, Some(streams)));
@@ -62,8 +58,7 @@ fn globus_sends_over_as_many_connections_as_were_asked_for_and_the_digest_is_com
         assert_eq!(logged.iter().map(|transfer| transfer.bytes).sum::<u64>(), SIZE as u64, "{logged:?}");
     }
     let run = get().args(["--checksum", &format!("blake3:{wrong}"), "-o", "f", &globus.url("f")]);
-    run.run().fails(65, &["checksum", &wrong]);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(65, &["checksum", &wrong]);
 }
 
 #[test]
@@ -82,8 +77,7 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     // The first chunk has Delta x window / RTT bytes: with this Delta a part of the file even if the RTT is a few microseconds.
     let tuner = ["--tuner", "apt", "--apt-n0", "1", "--apt-delta", "1ms", "--recv-buffer", "16KiB"];
     let run = get().args(["-o", "f", &globus.url("f")]).args(tuner);
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.fetches(&bytes);
     // Its goodput is compared with that of twice as many connections. Globus may send a short chunk over fewer ones.
     let log = globus.log();
     let requested = log.split("Parallelism=").skip(1).map(|rest| rest.split(',').next().unwrap());
@@ -99,8 +93,8 @@ fn globus_and_http_mirror_share_a_file() {
     site.file("f", &bytes);
     let fetch = |url: &str, mirror: &str| {
         let run = get().args(["--json", "-o", "f", url, "--mirror", mirror, "--limit", "96Mbit"]);
-        let ended = run.run().ok();
-        same(run.path("f"), &bytes);
+        let ended = run.fetches(&bytes);
+
         let events = ended.json();
         let connected = events.iter().filter(|event| event["event"] == "connected");
         let peers: BTreeSet<_> = connected.map(|event| event["peer"].to_string()).collect();
@@ -118,8 +112,7 @@ fn empty_tiny_and_missing_files_and_directories_are_told_apart() {
     for (name, bytes) in [("empty", &b""[..]), ("tiny", b"x")] {
         globus.file(name, bytes);
         let run = get().args(["--streams", "4", "-o", "f", &globus.url(name)]);
-        run.run().ok();
-        same(run.path("f"), bytes);
+        run.fetches(bytes);
     }
     get().args([globus.url("none")]).run().fails(66, &["No such file"]);
     get().args([globus.url("").trim_end_matches('/')]).run().fails(64, &["directory"]);
@@ -147,9 +140,9 @@ fn fetch_by_ranges_and_resume(server: Option<FtpSite>) {
     server.file("f", &bytes);
     // Slow enough for every login to complete in time.
     let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
-    let done = run.run().ok().done();
+    let done = run.fetches(&bytes).done();
     assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
-    same(run.path("f"), &bytes);
+
     killed_and_resumed(&server.url("f"), "2", &bytes);
 }
 
@@ -171,14 +164,46 @@ fn a_password_comes_from_the_url_or_from_netrc_and_is_never_shown() {
     let url = server.url("f");
     let with_login = url.replace("ftp://", "ftp://ann:secret%20word@");
     let run = get().args(["--json", "-o", "f", &with_login]).env("LONGHAUL_LOG", "debug");
-    let ended = run.run().ok();
-    same(run.path("f"), &bytes);
+    let ended = run.fetches(&bytes);
+
     assert!(!format!("{ended:?}").contains("secret"), "{ended:?}");
-    let run = get().args(["-o", "f", &url]);
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password \"secret word\"\n").unwrap();
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    let run = get()
+        .args(["-o", "f", &url])
+        .file(".netrc", "machine 127.0.0.1 login ann password \"secret word\"\n");
+    run.fetches(&bytes);
     let wrong = url.replace("ftp://", "ftp://ann:wrong%20secret@");
     let ended = get().args(["-o", "f", &wrong]).run().fails(77, &["login"]);
     assert!(!ended.stderr.contains("secret"), "{ended:?}");
+}
+
+/// Long enough for a steady rate.
+const PROBED_SIZE: usize = 64 << 20;
+
+fn probe(url: &str) -> serde_json::Value {
+    let ended = longhaul("probe").args(["--json", url]).run().ok();
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+#[track_caller]
+fn has_throughput(report: &serde_json::Value) {
+    let rows = report["tcp"].as_array().unwrap();
+    let streams: Vec<_> = rows.iter().map(|row| row["streams"].as_u64().unwrap()).collect();
+    assert_eq!(streams, [1, 4], "{report}");
+    assert!(rows.iter().all(|row| row["payload_bps"].as_u64().unwrap() > 0), "{report}");
+    assert_eq!(report["server"]["size"].as_u64(), Some(PROBED_SIZE as u64), "{report}");
+}
+
+#[test]
+fn throughput_of_one_and_of_several_data_connections_is_measured() {
+    let bytes = content(PROBED_SIZE, 31);
+    if let Some(vsftpd) = Vsftpd::start() {
+        vsftpd.file("f", &bytes);
+        has_throughput(&probe(&vsftpd.url("f")));
+        let report = probe(&vsftpd.url("missing"));
+        assert!(report["missing"].to_string().contains("TCP throughput: "), "{report}");
+    }
+    if let Some(globus) = Globus::start() {
+        globus.file("f", &bytes);
+        has_throughput(&probe(&globus.url("f")));
+    }
 }

@@ -1,12 +1,14 @@
-//! Uploads to the Globus server: content, number of connections, and compatibility with other programs.
+//! Uploads to Globus, vsftpd and proftpd: content, number of connections, encryption, and compatibility with other programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use super::{leftovers, put};
-use crate::support::{Globus, content, get, same};
+use super::{held, leftovers, put};
+use crate::support::{
+    DataAction, FtpRelay, Get, Globus, GsiSite, Proftpd, Vsftpd, content, get, same, with_credentials,
+};
 
 #[test]
 fn file_arrives_over_as_many_connections_as_asked_with_its_time_and_a_compared_digest() {
@@ -93,4 +95,97 @@ fn tuners_choose_the_number_of_connections() {
         put(&bytes).args(["--tuner", tuner, "f", &globus.url(tuner)]).run().ok();
         same(globus.path(tuner), &bytes);
     }
+}
+
+#[test]
+fn vsftpd_stores_a_file_and_no_digest_is_claimed() {
+    let Some(server) = Vsftpd::start() else { return };
+    for (size, seed) in [(0, 1), ((3 << 20) + 5, 2)] {
+        let bytes = content(size, seed);
+        let done = put(&bytes).args(["--json", "f", &server.url("g")]).run().ok().done();
+        same(server.path("g"), &bytes);
+        assert_eq!(leftovers(&server), [""; 0]);
+        assert!(done["digest"].is_null(), "{done}");
+    }
+    put(b"x").args(["f", &server.url("no/g")]).run().fails(73, &["the directory must exist"]);
+}
+
+#[test]
+fn proftpd_stores_a_file_of_a_user_with_a_password() {
+    let Some(server) = Proftpd::start() else { return };
+    let bytes = content((2 << 20) + 1, 3);
+    let url = server.url("g").replace("ftp://", "ftp://ann:secret%20word@");
+    for _ in 0..2 {
+        put(&bytes).args(["f", &url]).run().ok();
+        same(server.path("g"), &bytes);
+    }
+    put(b"x").args(["f", &url.replace("secret", "wrong")]).run().fails(77, &[]);
+    let Some(globus) = Globus::start() else { return };
+    let url = globus.url("g").replace("ftp://", "ftp://ann:x@");
+    put(b"x").args(["f", &url]).run().fails(77, &[]);
+}
+
+#[test]
+fn broken_stream_resumes_at_the_size_on_the_server() {
+    let Some(server) = Vsftpd::start() else { return };
+    let bytes = content(8 << 20, 4);
+    let relay = FtpRelay::new(server.port(), |number, offset, _| {
+        if number == 0 && offset >= 4 << 20 { DataAction::Cut } else { DataAction::Pass }
+    });
+    put(&bytes).args(["f", &relay.url(&server.url("g"))]).run().ok();
+    same(server.path("g"), &bytes);
+    assert!(server.log().contains("REST "), "it began again: {}", server.log());
+}
+
+#[test]
+fn vsftpd_gets_files_of_any_size_within_tls() {
+    let Some(server) = Vsftpd::with_tls() else { return };
+    for (size, seed) in [(0, 1), (1, 2), ((9 << 20) + 5, 3)] {
+        for reader in ["sendfile", "direct"] {
+            let bytes = content(size, seed);
+            let args = ["--cacert", &server.ca(), "--reader", reader, "f", &server.tls_url("g")];
+            put(&bytes).args(args).run().ok();
+            same(server.path("g"), &bytes);
+            assert_eq!(leftovers(&server), [""; 0]);
+        }
+    }
+    assert!(server.log().contains("PROT P"), "{}", server.log());
+}
+
+#[test]
+fn encrypted_gsi_upload_is_compared_resumed_and_repaired() {
+    let Some(site) = GsiSite::start() else { return };
+    let bytes = content(16 << 20, 5);
+    let run = with_credentials(put(&bytes), site.env());
+    let run = run.args(["--encrypt", "--streams", "2", "--limit", "80Mbit", "f", &site.url("g")]);
+    let mut running = run.start();
+    running.until("a part is stored", || held(&site.globus) > 6 << 20);
+    running.signal(rustix::process::Signal::KILL);
+    running.end();
+    let done = run.again(["--encrypt", "--json", "f", &site.url("g")]).run().ok().done();
+    same(site.globus.path("g"), &bytes);
+    assert!(done["digest"].as_str().unwrap().starts_with("sha256:"), "{done}");
+    let sent = site.globus.logged(1, |transfer| transfer.kind == "ESTO" && transfer.code == 226);
+    assert!(sent[0].bytes < 14 << 20, "nearly all was sent again: {sent:?}");
+    for size in [0, 1] {
+        let run = with_credentials(put(&content(size, 6)), site.env());
+        run.args(["--encrypt", "f", &site.url("small")]).run().ok();
+        same(site.globus.path("small"), &content(size, 6));
+    }
+}
+
+#[test]
+fn listings_of_real_servers_are_received_within_tls() {
+    let (Some(server), Some(site)) = (Proftpd::with_tls(), GsiSite::start()) else { return };
+    let fetch = |run: Get, url: &str| {
+        let run = run.args(["-r", "-o", "t", url]);
+        run.run().ok();
+        ["a", "sub/b"].iter().for_each(|name| same(run.path(format!("t/{name}")), name.as_bytes()));
+    };
+    for name in ["a", "sub/b"] {
+        server.file(&format!("d/{name}"), name.as_bytes());
+        site.globus.file(&format!("d/{name}"), name.as_bytes());
+    }
+    fetch(get().args(["--cacert", &server.ca()]), &server.tls_url("d/"));
+    fetch(with_credentials(get().args(["--encrypt"]), site.env()), &site.url("d/"));
 }

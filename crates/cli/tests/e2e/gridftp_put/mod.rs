@@ -1,20 +1,15 @@
 //! End-to-end tests of `longhaul put` over FTP and GridFTP, against real servers, through a relay that changes bytes or cuts connections.
 
-mod encrypted;
 mod faulty_server;
 mod globus;
-mod plain;
 mod resuming;
 
 use std::os::unix::fs::MetadataExt;
 
 use crate::support::{FtpSite, partial_files};
 
-/// Creates a `longhaul put` in an empty directory with the file `f`.
 fn put(bytes: &[u8]) -> crate::support::Get {
-    let put = crate::support::longhaul("put");
-    std::fs::write(put.path("f"), bytes).unwrap();
-    put
+    crate::support::put().file("f", bytes)
 }
 
 /// Returns the temporary files of uploads into a server's directory.

@@ -1,6 +1,11 @@
-//! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd.
+//! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd; and what is not seen on the wire.
 
-use crate::support::{FtpSite, Proftpd, Vsftpd, content, get, partial_files, same};
+use std::fs;
+
+use crate::support::{
+    FtpSite, Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, longhaul, packets_with, same,
+    with_credentials,
+};
 
 /// Fetches a file over one and over four connections.
 #[track_caller]
@@ -10,9 +15,7 @@ fn fetch(server: &FtpSite) {
     for streams in ["1", "4"] {
         let run =
             get().args(["--cacert", &server.ca(), "--streams", streams, "-o", "f", &server.tls_url("f")]);
-        run.run().ok();
-        same(run.path("f"), &bytes);
-        assert!(partial_files(run.dir()).is_empty());
+        run.fetches(&bytes);
     }
 }
 
@@ -47,8 +50,73 @@ fn scheme_is_neither_upgraded_nor_downgraded() {
     ] {
         server.file("f", b"secret");
         let run = get().args(["-o", "f", &url]);
-        run.run().fails(code, words);
-        assert!(!run.path("f").exists());
+        run.fails_unnamed(code, words);
         assert!(!server.log().contains(unsent), "{}", server.log());
     }
+}
+
+/// Creates 2 MiB of repeated `text`: every packet of unencrypted data contains it.
+fn repeated(text: &str) -> Vec<u8> {
+    text.bytes().cycle().take(2 << 20).collect()
+}
+
+fn put(bytes: &[u8]) -> Get {
+    let put = longhaul("put").args(["f"]);
+    fs::write(put.path("f"), bytes).unwrap();
+    put
+}
+
+#[test]
+fn file_and_password_cross_the_network_in_clear_only_without_tls() {
+    in_own_network(|| {
+        let (Some(tls), Some(clear)) = (Proftpd::with_tls(), Proftpd::start()) else { return };
+        let text = "what only a user of proftpd may read, ";
+        let bytes = repeated(text);
+        for (server, url, secret, is_seen) in [
+            (&tls, tls.tls_url("f"), text, false),
+            (&tls, tls.tls_url("f"), "secret word", false),
+            (&clear, clear.url("f"), text, true),
+            (&clear, clear.url("f"), "secret word", true),
+        ] {
+            let login = ["--cacert", &tls.ca(), "-u", "ann:secret word"];
+            assert_eq!(packets_with(secret, &put(&bytes).args([&url]).args(login)) > 0, is_seen, "put {url}");
+            same(server.path("f"), &bytes);
+            let run = get().args(login).args(["-o", "f", &url]);
+            assert_eq!(packets_with(secret, &run) > 0, is_seen, "get {url}");
+            same(run.path("f"), &bytes);
+        }
+    });
+}
+
+#[test]
+fn gsi_encrypts_files_only_with_the_option() {
+    in_own_network(|| {
+        let Some(site) = GsiSite::start() else { return };
+        let text = "what only Ann may read, ";
+        let bytes = repeated(text);
+        // Slow enough for every connection to get a part.
+        let several = ["--streams", "3", "--limit", "60Mbit"];
+        for (streams, options) in [(1, &["--streams", "1"][..]), (3, &several)] {
+            for encrypt in [&[][..], &["--encrypt"]] {
+                let log = site.globus.log().len();
+                let of_ann = |run: Get| with_credentials(run, site.env()).args(options).args(encrypt);
+                let (name, count) = ("f", site.globus.transfers().len());
+                let sent = packets_with(text, &of_ann(put(&bytes)).args([site.url(name)]));
+                same(site.globus.path(name), &bytes);
+                let run = of_ann(get()).args(["-o", "f", &site.url(name)]);
+                let received = packets_with(text, &run);
+                same(run.path("f"), &bytes);
+                let is_seen = encrypt.is_empty();
+                assert_eq!((sent > 0, received > 0), (is_seen, is_seen), "{streams} streams, {encrypt:?}");
+                let logged = site.globus.logged(count + 2, |transfer| transfer.code == 226);
+                assert!(logged[count..].iter().all(|transfer| transfer.streams == streams), "{logged:?}");
+                let log = &site.globus.log()[log..];
+                for command in ["Protection level set to P.", "200 DCAU A."] {
+                    assert_eq!(log.contains(command), !is_seen, "{command}: {log}");
+                }
+                // PROT is never sent without the option: the data would cross the network in clear anyway.
+                assert_eq!((log.contains("DCAU N"), log.contains("PROT P")), (is_seen, !is_seen), "{log}");
+            }
+        }
+    });
 }

@@ -1,8 +1,5 @@
 //! Authentication and encryption: gsiftp:// and ftps:// against real servers.
 
-mod close_notify;
 mod connect_timeout;
 mod credentials;
 mod ftps;
-mod server_certificate;
-mod unseen;

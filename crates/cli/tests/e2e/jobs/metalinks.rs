@@ -3,12 +3,11 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::{SHARED, nowhere, requested, sharing};
+use crate::get::mirrors::{SHARED, asked, nowhere, sharing};
 use crate::support::{Ended, File, Get, HttpRequest, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
 
-/// Returns the SHA-256 digest used by these tests.
 fn hex(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
@@ -58,8 +57,7 @@ fn document(entries: &[Entry]) -> String {
 
 /// Creates a run with this document in `m.meta4`.
 fn with(document: impl AsRef<[u8]>) -> Get {
-    let run = get();
-    fs::write(run.path("m.meta4"), document).unwrap();
+    let run = get().file("m.meta4", document);
     run.args(["m.meta4"])
 }
 
@@ -98,14 +96,14 @@ fn fetch_of_two(liar: usize, wrong: &[usize], with_pieces: bool) -> (Ended, Stri
     if liar == 0 {
         files.reverse();
     }
-    let servers = sharing(&files[0], &files[1]);
+    let servers = sharing(|_| files[0].clone(), &files[1]);
     let urls = servers.each_ref().map(|server| server.url("/f"));
     let entry = Entry::new("f").size(SHARED).whole(&bytes).urls(&urls);
     let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
-    let ended = run.run().ok();
-    same(run.path("f"), &bytes);
-    assert!(requested(&servers[1], SHARED) > PIECE, "the second source shares the file: {ended:?}");
-    let all = servers.iter().map(|server| requested(server, SHARED)).sum();
+    let ended = run.fetches(&bytes);
+
+    assert!(asked(&servers[1]) > PIECE, "the second source shares the file: {ended:?}");
+    let all = servers.iter().map(asked).sum();
     (ended, urls[liar].clone(), all)
 }
 
@@ -165,11 +163,9 @@ fn unused_mirror_replaces_a_corrupt_first_source() {
                 Entry::new("f").whole(&bytes).urls(&servers.each_ref().map(|server| server.url("/f")));
             let run = with(document(&[if with_pieces { entry.pieces(&bytes) } else { entry }]));
             if mirror_is_wrong {
-                run.run().fails(65, &[if with_pieces { "digest" } else { "checksum" }]);
-                assert!(!run.path("f").exists());
+                run.fails_unnamed(65, &[if with_pieces { "digest" } else { "checksum" }]);
             } else {
-                run.run().ok();
-                same(run.path("f"), &bytes);
+                run.fetches(&bytes);
             }
         }
     }
@@ -182,12 +178,10 @@ fn mirror_of_another_size_is_not_used_for_wrong_pieces_either() {
     let longer = Server::of(File::new(content(4 * PIECE, 8)));
     let entry = Entry::new("f").whole(&bytes).pieces(&bytes).urls(&[liar.url("/f"), longer.url("/f")]);
     let run = with(document(&[entry]));
-    run.run().fails(65, &["1 pieces"]);
-    assert!(!run.path("f").exists());
+    run.fails_unnamed(65, &["1 pieces"]);
     // Only the wrong piece is fetched again.
     liar.mend(File::new(bytes.clone()));
-    run.run().ok();
-    same(run.path("f"), &bytes);
+    run.fetches(&bytes);
 }
 
 #[test]
@@ -198,8 +192,7 @@ fn wrong_size_and_pieces_that_do_not_cover_the_file_are_errors() {
     assert!(!run.path("f").exists() && partial_files(run.dir()).is_empty());
     for covered in [content(2 * PIECE, 11), content(5 * PIECE, 11)] {
         let run = with(document(&[Entry::new("f").pieces(&covered).urls(&[server.url("/f")])]));
-        run.run().fails(65, &["digest"]);
-        assert!(!run.path("f").exists());
+        run.fails_unnamed(65, &["digest"]);
     }
 }
 
@@ -232,7 +225,7 @@ fn first_url_that_is_down_is_named_and_the_next_is_used() {
     let (down, server) = (nowhere(), Server::of(File::new(bytes.clone())));
     let urls = [down.clone(), "rsync://x.test/f".to_owned(), server.url("/f")];
     let run = with(document(&[Entry::new("f").size(5000).whole(&bytes).urls(&urls)]));
-    let ended = run.run().ok();
-    same(run.path("f"), &bytes);
+    let ended = run.fetches(&bytes);
+
     assert!(ended.stderr.contains(&format!("going on without {down}")), "{ended:?}");
 }

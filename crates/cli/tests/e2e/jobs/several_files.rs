@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Get, Server, get, of_size, partial_files, same, site, slow_site};
+use crate::support::{Get, Server, content, get, of_size, partial_files, same, site, slow_site};
 
 const SMALL_DELAY: Duration = Duration::from_millis(20);
 
@@ -88,8 +89,8 @@ fn ctrl_c_stops_all_and_keeps_what_is_there() {
 #[test]
 fn same_command_again_fetches_only_what_is_not_there() {
     let (server, _) = site(Duration::ZERO);
-    let run = get().args(["--json", "-o", "g", "-i", "list"]);
-    fs::write(run.path("list"), urls(&server, 1000, 1..=3).join("\n")).unwrap();
+    let run =
+        get().args(["--json", "-o", "g", "-i", "list"]).file("list", urls(&server, 1000, 1..=3).join("\n"));
     run.run().ok();
     fs::remove_file(run.path("g/2")).unwrap();
     let ended = run.run().ok();
@@ -135,8 +136,7 @@ fn url_given_twice_is_refused_before_the_start() {
     let url = server.url("/1000/1");
     let run = get().args([&url, &server.url("/1000/2"), &url]);
     run.run().fails(64, &["/1000/1 occurs twice", "out="]);
-    let run = run.again(["-i", "list"]);
-    fs::write(run.path("list"), format!("{url}\n{url}\n")).unwrap();
+    let run = run.again(["-i", "list"]).file("list", format!("{url}\n{url}\n"));
     run.run().fails(64, &["occurs twice"]);
     assert_eq!(load.connections(), 0);
     fs::write(run.path("list"), format!("{url}\n out=a\n{url}\n")).unwrap();
@@ -162,4 +162,56 @@ fn limit_holds_for_all_files_together() {
     let ended = run.run().ok();
     // 3 MiB at 2 MB/s.
     assert!(ended.time > Duration::from_secs_f64(1.2), "{ended:?}");
+}
+
+#[test]
+fn second_url_of_one_name_fails_and_replaces_nothing() {
+    for (options, size, rate, runs, error) in [
+        (&[][..], 1000, usize::MAX, 1, "/7"),
+        (&[], 3 << 20, 2 << 20, 1, "/7"),
+        // Files of equal size and entity tag, one after the other.
+        (&["--parallel", "1"], 1000, usize::MAX, 2, "7 exists"),
+    ] {
+        let [(server, _), (other, _)] = [Duration::from_millis(50); 2].map(|delay| slow_site(delay, rate));
+        let other_size = if options.is_empty() { size + 1 } else { size };
+        let urls = [server.url(&format!("/{size}/7")), other.url(&format!("/{other_size}/7"))];
+        let run = get().args(options).args(urls);
+        for _ in 0..runs {
+            let ended = run.run().fails(73, &[error]);
+            let there = std::fs::read(run.path("7")).unwrap();
+            assert!(there == content(size, 7) || there == content(other_size, 7), "{} bytes", there.len());
+            assert_eq!(partial_files(run.dir()), [""; 0]);
+            let errors = ended.stderr.lines().filter(|line| line.starts_with("longhaul: ")).count();
+            assert_eq!(errors, 1, "{ended:?}");
+        }
+    }
+}
+
+const MANY: u64 = 2000;
+
+#[test]
+fn thousands_of_urls_need_bounded_memory_threads_and_descriptors() {
+    let (server, load) = site(Duration::ZERO);
+    let urls = (0..MANY).map(|number| server.url(&format!("/100/{number}")));
+    let run = get().through(&["sh", "-c", "echo $$ >pid; ulimit -n 1024; exec \"$0\" \"$@\""]).args(urls);
+    let mut running = run.start();
+    let (mut memory, mut threads, mut descriptors) = (0, 0, 0);
+    while !running.has_ended() {
+        let pid = fs::read_to_string(run.path("pid")).unwrap_or_default();
+        let proc = Path::new("/proc").join(pid.trim_end());
+        let status = fs::read_to_string(proc.join("status")).unwrap_or_default();
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+        };
+        memory = memory.max(value("VmHWM:"));
+        threads = threads.max(value("Threads:"));
+        descriptors = descriptors.max(fs::read_dir(proc.join("fd")).map_or(0, Iterator::count));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.end().ok();
+    (0..MANY).for_each(|number| same(run.path(number.to_string()), &of_size(100, number)));
+    let used = format!("{memory} kB, {threads} threads, {descriptors} descriptors");
+    assert!(memory < 200 << 10 && threads < 400 && descriptors < 500, "{used}");
+    assert!(load.connections() < 200, "{} connections", load.connections());
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::lab::{
-    exec, longhaul_in, nginx, no_lab, no_lab_with, processes_with, ran, send, send_until_end, wait_until,
+    exec, longhaul_in, needs_lab, needs_lab_with, nginx, processes_with, ran, send, send_until_end,
+    wait_until,
 };
 
 /// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
@@ -21,9 +22,7 @@ fn is_namespace_alive(name: &str) -> bool {
 
 #[test]
 fn commands_run_on_their_hosts_and_the_exit_status_is_passed_on() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let mark = tempfile::NamedTempFile::new().unwrap();
     let server = format!("ip -4 -o addr > {0}; sleep 98762", mark.path().display());
     let client = format!("until grep -q 198.18.0.2/24 {0}; do sleep 0.01; done", mark.path().display());
@@ -68,9 +67,7 @@ fn commands_run_on_their_hosts_and_the_exit_status_is_passed_on() {
 
 #[test]
 fn signals_reach_the_command_and_nothing_outlives_the_lab() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT")] {
         let script = format!("trap 'echo caught; exit 3' {name}; echo up; while :; do sleep 0.05; done");
         let mut child = exec(&[], &script).spawn().unwrap();
@@ -154,9 +151,7 @@ fn without_capability(args: &[&str]) -> Command {
 /// Root without the capability gains it in a user namespace, where a server changes its user; or gets an error that names it.
 #[test]
 fn root_without_the_capability_gains_it_or_learns_its_name() {
-    if no_lab_with(&["nginx", "curl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["nginx", "curl"]) else { return };
     let ended = ran(without_capability(&["--", "true"]));
     if ended.status.code() == Some(77) {
         return assert!(ended.stderr.contains("CAP_SYS_ADMIN"), "{ended:?}");

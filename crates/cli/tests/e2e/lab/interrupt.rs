@@ -7,14 +7,15 @@ use std::process::Child;
 use rustix::process::Signal;
 
 use crate::support::Ended;
-use crate::support::lab::{Scenario, ended, exec, no_lab, processes_with, send, send_until_end, wait_until};
+use crate::support::lab::{
+    Scenario, ended, exec, needs_lab, processes_with, send, send_until_end, wait_until,
+};
 
 /// Waits until `count` processes run `sleep MARK`.
 fn sleeping(mark: &str, count: usize) {
     wait_until(mark, || processes_with(&format!("sleep\0{mark}")).len() == count);
 }
 
-/// Sends an interrupt, and waits for the end.
 fn interrupted(child: Child, signal: Signal) -> Ended {
     send(&child, signal);
     ended(child)
@@ -23,9 +24,7 @@ fn interrupted(child: Child, signal: Signal) -> Ended {
 /// An interrupt ends the running command with its descendants, cleans up, and keeps the results.
 #[test]
 fn interrupted_experiment_is_cleaned_up_and_resumed() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     for (signal, code, mark) in [(Signal::INT, 130, "98766"), (Signal::TERM, 143, "98767")] {
         let scenario = Scenario::new(&format!(
             "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n\
@@ -46,21 +45,16 @@ fn interrupted_experiment_is_cleaned_up_and_resumed() {
         assert!(scenario.path("cleaned").exists() && scenario.path("cleaned-slow").exists());
 
         fs::write(scenario.path("go"), "").unwrap();
-        let again = scenario.run(&[]).ok();
+        let again = scenario.run(&[]).ok().stderr;
         assert_eq!(scenario.executed(), ["quick 1", "slow 1"]);
-        assert!(
-            !again.stderr.contains("quick (1)") && again.stderr.contains("lab: 2/2 slow (1): "),
-            "{again:?}"
-        );
+        assert!(!again.contains("quick (1)") && again.contains("lab: 2/2 slow (1): "), "{again}");
     }
 }
 
 /// An interrupt ends each phase with its processes, and the wait for a server that never listens.
 #[test]
 fn interrupt_ends_every_phase() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let preparing = "prepare = 'sleep 98768 & wait'\ncleanup = 'touch $LAB_DIR/cleaned'\n[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n";
     let serving = "cleanup = 'touch $LAB_DIR/cleaned'\n[path]\n[server]\ncommand = 'exec sleep 98769'\nport = 80\n\
          [[run]]\nname = 'one'\ncommand = 'true'\n";
@@ -97,12 +91,9 @@ fn interrupt_ends_every_phase() {
     sleeping("98770", 0);
 }
 
-/// The machine's settings are restored even if the process is killed.
 #[test]
 fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
         // Ignores the first signal, so that the second one arrives before the end.
         let scenario = Scenario::new(
@@ -125,9 +116,7 @@ fn cleanup_runs_after_a_second_interrupt_and_after_a_kill() {
 /// A result on a deviating path is kept with its files if its repetition is interrupted.
 #[test]
 fn interrupted_repetition_keeps_the_earlier_result() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     // No machine holds a delay of 1 us to 5 %.
     let scenario = Scenario::new(
         "[path]\ndelay = '1us'\n[[run]]\nname = 'one'\ncommand = 'curl -s http://$LAB_SERVER:9/; \

@@ -2,6 +2,5 @@
 mod evidence;
 mod exec;
 mod interrupt;
-mod results;
 mod run;
 mod scenarios;

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::support::Ended;
-use crate::support::lab::{Scenario, exec, no_lab_with, ran, root, scenario_tool};
+use crate::support::lab::{Scenario, exec, needs_lab_with, ran, root, scenario_tool};
 
 /// Returns the example of the documentation.
 fn documented() -> String {
@@ -86,9 +86,7 @@ fn short_forms_match_their_scenarios() {
 
 #[test]
 fn both_servers_answer() {
-    if no_lab_with(&["apache2", "nginx", "curl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["apache2", "nginx", "curl"]) else { return };
     for (kind, directive) in [("apache", "EnableSendfile On"), ("nginx", "sndbuf=400000")] {
         let out = tempfile::tempdir().unwrap();
         let data = scenario_tool(out.path(), &["data"]);

@@ -1,25 +1,12 @@
 //! Targets that cannot be measured: each has its own message and exit code.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
 
 use rustix::process::Signal;
-use socket2::{Domain, Socket, Type};
 
 use crate::probe::{answering, measuring, misses, probe, report};
-use crate::support::{Server, longhaul};
-
-/// A listener with a full queue: the kernel drops every SYN.
-fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    listener.listen(0).unwrap();
-    let address = listener.local_addr().unwrap().as_socket().unwrap();
-    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok();
-    let fill = std::iter::from_fn(connect).collect();
-    (listener, fill, address)
-}
+use crate::support::{Server, black_hole, longhaul};
 
 #[test]
 fn invalid_arguments_are_refused() {

@@ -1,7 +1,5 @@
 //! `longhaul probe` as a process.
 mod bad_input;
-mod endpoint;
-mod iperf3;
 mod servers;
 
 use crate::support::{HttpRequest, Server, misses, probe, report};

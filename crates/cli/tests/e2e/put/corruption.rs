@@ -36,7 +36,6 @@ fn flipping(site: &Writable, places: &'static [usize], times: usize) -> Server {
     })
 }
 
-/// Returns the ranges that were sent more than once.
 fn sent_again(server: &Server) -> Vec<Range<usize>> {
     let parts: Vec<_> = requests_of(server, "PATCH").iter().map(carried).collect();
     let before = |at: usize| parts[..at].iter().any(|part| part.contains(&parts[at].start));

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Put, Writable, content, longhaul, old_kernel, put, skip};
+use crate::support::{Put, Writable, content, longhaul, needs_root, old_kernel, put, skip};
 
 /// Mounts a file system on an image at `files`.
 const MOUNT_IMAGE: &str =
@@ -23,10 +23,7 @@ struct Namespace {
 impl Namespace {
     /// Runs `script` in the namespace; returns the line of its output that begins with `mark`.
     fn run(dir: TempDir, script: &str, mark: &str) -> Option<(Self, String)> {
-        if !rustix::process::geteuid().is_root() {
-            skip("only root can mount a file system");
-            return None;
-        }
+        needs_root("mounting a file system")?;
         fs::create_dir(dir.path().join("files")).unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).current_dir(dir.path()).stderr(Stdio::piped());
@@ -84,8 +81,7 @@ impl SmallDiskServer {
 
     fn put(&self, bytes: &[u8]) -> Put {
         let token = self.namespace.dir.path().join("token");
-        let run = put().args([Path::new("--token"), &token]).args(["f", &self.url]);
-        fs::write(run.path("f"), bytes).unwrap();
+        let run = put().args([Path::new("--token"), &token]).args(["f", &self.url]).file("f", bytes);
         run
     }
 }

@@ -42,8 +42,7 @@ fn options_may_stand_anywhere_between_the_operands() {
         &["f", "http://127.0.0.1:1/", "--retries", "0"],
         &["f", "--retries", "0", "g", "--quiet", "http://127.0.0.1:1/"],
     ] {
-        let run = put_of(b"abc", args);
-        fs::write(run.path("g"), b"abc").unwrap();
+        let run = put_of(b"abc", args).file("g", b"abc");
         run.run().fails(69, &["cannot connect"]);
     }
 }

@@ -2,23 +2,19 @@
 //! server shows on demand.
 
 mod answers;
-mod collections;
 mod completing;
 mod corruption;
 mod dav;
 mod disks;
-mod faulty_dav;
 mod interface;
 mod real_servers;
 mod redirects;
 mod resuming;
-mod round_trips;
 mod scripted_dav;
 mod serve;
 mod sources;
 mod streams;
 
-use std::fs;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -35,11 +31,8 @@ const UNKNOWN: &str = "405 No\r\nContent-Length: 0";
 /// The answer for a file that is stored.
 const MADE: &str = "201 Made\r\nContent-Length: 0";
 
-/// A put of `f` with these bytes.
 fn put_of(bytes: &[u8], args: &[&str]) -> Put {
-    let run = put().args(args);
-    fs::write(run.path("f"), bytes).unwrap();
-    run
+    put().args(args).file("f", bytes)
 }
 
 /// A put of `f` to `url`, with the server's token.

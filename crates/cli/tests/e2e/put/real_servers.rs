@@ -45,8 +45,7 @@ fn logins(site: &Site) {
     same(&stored, &bytes);
 
     fs::remove_file(&stored).unwrap();
-    let run = run.again(["f", &url]);
-    fs::write(run.path(".netrc"), "machine 127.0.0.1 login ann password secret\n").unwrap();
+    let run = run.again(["f", &url]).file(".netrc", "machine 127.0.0.1 login ann password secret\n");
     run.run().ok();
     same(stored, &bytes);
 }

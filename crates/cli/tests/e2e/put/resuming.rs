@@ -31,7 +31,6 @@ pub(super) fn synced(running: &mut Running, site: &Writable) -> u64 {
     size
 }
 
-/// Creates the next run of a put.
 pub(super) fn again(run: Put, site: &Writable) -> Put {
     run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")])
 }

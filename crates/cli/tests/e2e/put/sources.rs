@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{address_of, holding, is_verified, midway, put_of, to};
-use crate::support::{Nginx, Writable, content, put, same, skip};
+use crate::support::{Nginx, Writable, content, needs_root, put, same};
 
 #[test]
 fn unreadable_source_is_refused_before_a_request() {
@@ -29,9 +29,7 @@ fn unreadable_source_is_refused_before_a_request() {
 
 #[test]
 fn unreadable_file_of_another_user_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can become another user");
-    }
+    let Some(()) = needs_root("becoming another user") else { return };
     // In a world-readable directory: a private one would be refused itself.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

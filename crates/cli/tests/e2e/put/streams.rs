@@ -1,12 +1,14 @@
-//! One file over several streams: ranges of one upload to `longhaul serve --writable`.
+//! Uploads over several streams, and the round trips of one.
 
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
-use super::{RESUMABLE, put_to, requests_of, to};
-use crate::support::{Ended, HttpRequest, RelayAction, Writable, content, relay_as, same};
+use super::{MADE, RESUMABLE, method, put_of, put_to, read, requests_of, to};
+use crate::support::{
+    Ended, HttpRequest, Peer, RelayAction, Server, Writable, content, relay, relay_as, same,
+};
 
 const SIZE: usize = 24 << 20;
 const STREAMS: [&str; 2] = ["--streams", "4"];
@@ -138,4 +140,61 @@ fn range_that_takes_longer_than_the_stall_timeout_has_not_stalled() {
     let ended = run.run().ok();
     assert!(!ended.json().iter().any(|line| line["event"] == "retrying"), "{ended:?}");
     same(site.path("f"), &bytes);
+}
+
+const SMALL: usize = (3 << 20) + 77;
+
+/// Reads the next request, which must have this method.
+fn expect(peer: &mut Peer, wanted: &str) -> HttpRequest {
+    let request = peer.read_request().unwrap();
+    assert_eq!(method(&request), wanted);
+    request
+}
+
+#[test]
+fn questions_come_in_one_flight_and_all_else_in_the_next() {
+    let bytes = content(SMALL, 1);
+    for options in [&[][..], &["--no-verify"]] {
+        let (sent, verifies) = (bytes.clone(), options.is_empty());
+        let server = Server::once(move |peer| {
+            // The first flight.
+            expect(peer, "OPTIONS");
+            let held = expect(peer, "HEAD");
+            assert!(held.target.starts_with("/f?upload="), "{held:?}");
+            peer.send(format!("HTTP/1.1 {RESUMABLE}\r\n\r\nHTTP/1.1 404 No\r\n\r\n"));
+            // The second flight: nothing is answered before the request that completes the upload has arrived.
+            let part = expect(peer, "PATCH");
+            assert_eq!((part.field("expect"), part.field("upload-offset")), (None, Some("0")));
+            assert!(read(peer, sent.len()) == sent);
+            let complete = expect(peer, "PATCH");
+            assert_eq!(complete.field("upload-complete"), Some("?1"));
+            assert_eq!(complete.field("repr-digest").is_some(), verifies);
+            peer.send(format!("HTTP/1.1 204 Got\r\nUpload-Offset: {SMALL}\r\n\r\nHTTP/1.1 {MADE}\r\n\r\n"));
+            peer.close();
+        });
+        let run = put_of(&bytes, &["--retries", "0", "--stall-timeout", "20s", "f", &server.url("/f")]);
+        let ended = run.args(options).run().ok();
+        assert_eq!(server.requests().len(), 4, "{ended:?}");
+    }
+}
+
+#[test]
+fn server_without_pipelining_gets_the_file() {
+    let site = Writable::start();
+    let bytes = content(SMALL, 2);
+    // A connection for each response; requests pipelined behind it are lost.
+    let server = relay_as(site.address(), |request, _| {
+        RelayAction::Head(request.head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+    });
+    put_to(&server.url("/f"), &site, &bytes).run().ok();
+    same(site.path("f"), &bytes);
+    assert_eq!(site.names(), ["f"]);
+}
+
+#[test]
+fn refused_query_makes_the_body_wait_for_100_continue() {
+    let site = Writable::start();
+    let server = relay(site.address(), |_, _| true);
+    put_to(&server.url("/none/f"), &site, &content(1 << 20, 4)).run().fails(73, &["409", "directory"]);
+    assert_eq!(requests_of(&server, "PATCH")[0].field("expect"), Some("100-continue"));
 }

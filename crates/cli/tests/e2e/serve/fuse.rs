@@ -16,7 +16,6 @@ use tempfile::TempDir;
 
 use crate::support::skip;
 
-/// Modes of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Daemon {
@@ -44,7 +43,6 @@ struct SharedState {
     unanswered: AtomicUsize,
 }
 
-/// A mounted file system.
 pub(crate) struct FuseMount {
     point: PathBuf,
     shared: Arc<SharedState>,
@@ -123,7 +121,6 @@ impl Drop for FuseMount {
 const ROOT: u64 = 1;
 const DIRECTORY: u32 = 0o40_755;
 
-/// The root directory and its files.
 #[derive(Default)]
 struct Files {
     nodes: HashMap<Vec<u8>, u64>,

@@ -72,7 +72,6 @@ fn assert_second_signal_ends(mut server: Serve) {
     assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
 }
 
-/// Sends a GET for each path.
 fn request_all(server: &Serve, paths: impl Iterator<Item = String>) -> Vec<TcpStream> {
     paths.map(|path| request(server, &format!("GET {path} HTTP/1.1\r\nHost: h"))).collect()
 }

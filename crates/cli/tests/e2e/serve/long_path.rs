@@ -85,7 +85,6 @@ pub(crate) struct RunningServer {
 }
 
 impl RunningServer {
-    /// Waits for a line that contains `what`.
     pub(crate) fn logged(&self, what: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -111,7 +110,6 @@ pub(crate) fn connect(server: SocketAddr) -> TcpStream {
     socket.into()
 }
 
-/// Creates a directory with one file.
 pub(crate) fn directory(size: usize) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), vec![7; size]).unwrap();

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::serve::{BIN, Serve, assert_refused, serve};
-use crate::support::skip;
+use crate::serve::{Serve, serve};
+use crate::support::{get, put, skip};
 
 /// Runs a shell script in `dir`; `None`, with the reason printed, if openssl is missing.
 fn openssl(dir: &Path, script: &str) -> Option<String> {
@@ -67,16 +67,14 @@ impl Site {
 
     /// Fetches the file; returns the exit code and the messages.
     fn get(&self, server: &Serve, args: &[&str]) -> (Option<i32>, String) {
-        let beside = tempfile::tempdir().unwrap();
         let port = server.address.port();
-        let mut command = Command::new(BIN);
-        command.current_dir(beside.path()).args(["get", "-q", "--retries", "0", "--no-memory", "-o", "out"]);
-        command.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]).args(args);
-        let output = command.arg(format!("https://localhost:{port}/f")).output().unwrap();
-        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-        let got = fs::read(beside.path().join("out")).ok();
-        assert_eq!(got.as_deref(), output.status.success().then_some(&b"content"[..]), "{messages}");
-        (output.status.code(), messages)
+        let run = get().args(["-q", "--retries", "0", "--no-memory", "-o", "out"]).args(args);
+        let run = run.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]);
+        let run = run.args([format!("https://localhost:{port}/f")]);
+        let ended = run.run();
+        let got = fs::read(run.path("out")).ok();
+        assert_eq!(got.as_deref(), ended.status.success().then_some(&b"content"[..]), "{ended:?}");
+        (ended.status.code(), ended.stderr)
     }
 }
 
@@ -119,34 +117,7 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
         assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{name:?}: {outcome:?}");
     }
     let port = server.address.port();
-    let put = Command::new(BIN)
-        .args(["put", "-q", "--retries", "0", "--no-memory", "--cacert", &trusted, &trusted])
-        .args([format!("https://localhost:{port}/g"), "--resolve".to_owned()])
-        .arg(format!("localhost:{port}:127.0.0.1"))
-        .output()
-        .unwrap();
-    let messages = String::from_utf8_lossy(&put.stderr);
-    assert!(put.status.code() == Some(76) && messages.contains("--cert"), "{put:?}");
-}
-
-#[test]
-fn unusable_files_are_named() {
-    let keys = tempfile::tempdir().unwrap();
-    let at = |name: &str| keys.path().join(name).to_str().unwrap().to_owned();
-    let [cert, key, empty, missing] = ["cert", "key", "empty", "missing"].map(at);
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    fs::write(&cert, made.cert.pem()).unwrap();
-    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    fs::write(&empty, "nothing").unwrap();
-    for (cert, key, more, named) in [
-        (&missing, &key, vec![], "missing"),
-        (&empty, &key, vec![], "empty"),
-        (&cert, &empty, vec![], "empty"),
-        (&cert, &missing, vec![], "missing"),
-        (&cert, &key, vec!["--client-ca", &empty], "client authority"),
-    ] {
-        let mut command = serve(keys.path(), &["--tls-cert", cert, "--tls-key", key]);
-        command.args(more);
-        assert_refused(command, 78, named);
-    }
+    let run = put().args(["-q", "--retries", "0", "--no-memory", "--cacert", &trusted, &trusted]);
+    let run = run.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]);
+    run.args([format!("https://localhost:{port}/g")]).run().fails(76, &["--cert"]);
 }

@@ -1,38 +1,24 @@
-//! Tokens and privileges of `serve` as a process, with `get` and curl as clients.
+//! Tokens, privileges and the directory of `serve` as a process, with curl as client.
 
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::serve::long_path::LongPath;
 use crate::serve::uploads::{Place, ask};
 use crate::serve::{BIN, Serve, assert_refused, eventually, get, lines, serve, site};
-use crate::support::skip;
+use crate::support::{needs_root, skip};
 
 #[test]
-fn get_shows_the_token_that_reading_needs() {
+fn reading_needs_a_token_where_that_is_required() {
     let place = Place::new();
     fs::write(place.dir.path().join("f"), "content").unwrap();
     let server = Serve::start(place.command(&["--require-token"]));
-    let beside = tempfile::tempdir().unwrap();
-    let get = |args: &[&str]| {
-        let mut command = Command::new(BIN);
-        command.current_dir(beside.path()).args(["get", "-q", "--retries", "0", "--no-memory", "-o", "out"]);
-        command.args(args).arg(format!("http://{}/f", server.address));
-        let output = command.output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    let (code, text) = get(&[]);
-    assert!(code == Some(77) && text.contains("401"), "{code:?} {text}");
-    let token = place.token();
-    let (code, text) = get(&["--token", token.to_str().unwrap()]);
-    assert_eq!(
-        (code, fs::read(beside.path().join("out")).unwrap().as_slice()),
-        (Some(0), b"content".as_slice()),
-        "{text}"
-    );
+    assert!(get(server.address, "/f").starts_with("HTTP/1.1 401 "));
+    assert!(ask(server.address, "GET /f", "", b"").1.ends_with("content"));
 }
 
 #[test]
@@ -173,9 +159,7 @@ fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
 
 #[test]
 fn files_that_another_user_cannot_read_again_are_named_at_the_start() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can become another user");
-    }
+    let Some(()) = needs_root("becoming another user") else { return };
     let place = Place::new();
     let beside = place.token().parent().unwrap().join("tls");
     fs::create_dir(&beside).unwrap();
@@ -235,9 +219,7 @@ fn renewed_certificate_is_read_by_a_confined_server_and_transfers_go_on() {
 
 #[test]
 fn server_becomes_another_user() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("only root can become another user");
-    }
+    let Some(()) = needs_root("becoming another user") else { return };
     let place = Place::new();
     fs::write(place.dir.path().join("f"), "content").unwrap();
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -303,4 +285,63 @@ fn token_file_that_may_not_be_read_is_named() {
         }
         assert_refused(command, code, named);
     }
+}
+
+/// Longer than the interval of one second between two checks: a repeated message would appear twice.
+const ONE_MORE_CHECK: Duration = Duration::from_millis(1_300);
+
+#[test]
+fn replaced_directory_is_logged_once_and_the_first_is_served_on() {
+    let above = tempfile::tempdir().unwrap();
+    let (path, away) = (above.path().join("site"), above.path().join("away"));
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("f"), "first").unwrap();
+    let mut server = Serve::start(serve(&path, &[]));
+    let messages = ["another directory has this path", "was moved or removed", "has its path again"];
+    fs::rename(&path, &away).unwrap();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("f"), "second").unwrap();
+    server.wait_for_log(messages[0]);
+    std::thread::sleep(ONE_MORE_CHECK);
+    assert!(get(server.address, "/f").ends_with("first"));
+    fs::remove_dir_all(&path).unwrap();
+    server.wait_for_log(messages[1]);
+    fs::rename(&away, &path).unwrap();
+    server.wait_for_log(messages[2]);
+    let log = server.stop();
+    for messages in messages {
+        assert_eq!(log.matches(messages).count(), 1, "{messages}: {log}");
+    }
+}
+
+#[test]
+fn token_of_an_unknown_directory_is_refused_by_its_line() {
+    let place = Place::new();
+    let tokens = place.token().with_file_name("tokens");
+    let write = |token: &str, directory: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let text = format!(
+            "# uploads\n[[token]]\nname = \"a\"\ntoken = \"{token}\"\ndirectory = \"{directory}\"\nrights = [\"write\"]\n"
+        );
+        fs::write(&tokens, text).unwrap();
+        fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let record = place.token().with_file_name("record");
+    let options = ["--writable", "--tokens", tokens.to_str().unwrap(), "--record", record.to_str().unwrap()];
+    write("s3cret", "/none");
+    let refused = serve(place.dir.path(), &options);
+    assert_refused(refused, 78, "line 5: the directory /none of token 'a'");
+    assert!(!record.exists(), "a record was begun");
+    write("s3cret", "/");
+    let mut server = Serve::start(serve(place.dir.path(), &options));
+    write("other", "/none");
+    server.wait_for_log("the old ones stay in force");
+    std::thread::sleep(ONE_MORE_CHECK);
+    let put = |name: &str| ask(server.address, &format!("PUT /{name}"), "Content-Length: 1\r\n", b"x").0;
+    assert_eq!(put("f"), 201, "the old token is in force");
+    // Once the directory exists, the new tokens apply.
+    fs::create_dir(place.dir.path().join("none")).unwrap();
+    eventually("the new token is in force", || put("g") == 401);
+    let log = server.stop();
+    assert_eq!(log.matches("the old ones stay in force").count(), 1, "{log}");
 }

@@ -1,18 +1,18 @@
-//! `longhaul serve --writable`: options, log, record, full disk, killed process.
+//! `longhaul serve --writable`: options, log, record, full disk, SIGTERM during a transfer, killed process.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::serve::{BIN, Serve, assert_refused, eventually, lines, serve};
+use crate::serve::{BIN, Serve, assert_refused, eventually, lines, serve, site};
 use crate::support::skip;
 
 pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
@@ -191,10 +191,7 @@ fn killed_server_resumes_from_synced_data() {
         for range in named.split(',') {
             let (first, last) = range.split_once('-').unwrap();
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
-            assert!(
-                of_part[first..=last] == file[first..=last],
-                "the journal promises what is not there: {named}"
-            );
+            assert!(of_part[first..=last] == file[first..=last], "promised and not there: {named}");
         }
         let rest = part(offset, SIZE - offset, SIZE, true);
         assert_eq!(ask(server.address, &format!("PATCH /f{UPLOAD}"), &rest, &file[offset..]).0, 201);
@@ -246,7 +243,6 @@ fn a_disk_that_is_full_or_fills_up() {
 
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
-/// Encodes a file as one chunk.
 fn one_chunk(file: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", file.len()).as_bytes(), file, b"\r\n0\r\n\r\n"].concat()
 }
@@ -263,4 +259,55 @@ fn file_size_limit_is_reported() {
     assert_eq!(ask(server.address, "PUT /f", &length, &file).0, 413);
     assert_eq!(ask(server.address, "PUT /f", CHUNKED, &one_chunk(&file)).0, 413);
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
+}
+
+const SIZE: usize = 10 << 20;
+
+/// The second word of the long_content; the first is zero.
+const SECOND_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn long_content() -> Vec<u8> {
+    (0..SIZE as u64 / 8).flat_map(|n| n.wrapping_mul(SECOND_WORD).to_le_bytes()).collect()
+}
+
+/// Returns whether the first segment of the file has been written to `part`.
+fn has_begun(part: &Path) -> bool {
+    let mut word = [0; 8];
+    File::open(part).is_ok_and(|part| part.read_exact_at(&mut word, 8).is_ok())
+        && word == SECOND_WORD.to_le_bytes()
+}
+
+/// Stops the server during a transfer; fails unless both end successfully.
+fn completes(mut transfer: Command, server: Serve, part: &Path) {
+    let running = transfer.args(["--limit", "8MB/s", "--no-memory"]).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the transfer has begun", || has_begun(part));
+    server.signal(Signal::TERM);
+    let output = running.wait_with_output().unwrap();
+    let (code, log) = server.end();
+    assert!(output.status.success(), "{}\n{log}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn put_and_get_complete_after_sigterm() {
+    let (beside, content) = (site(long_content()), long_content());
+    let source = beside.path().join("f");
+    for streams in ["1", "4"] {
+        let place = Place::new();
+        let stored = place.dir.path().join("f");
+        let server = Serve::start(place.command(&[]));
+        let mut put = Command::new(BIN);
+        put.args(["put", "--streams", streams, "--token"]).arg(place.token()).arg(&source);
+        put.arg(format!("http://{}/", server.address));
+        completes(put, server, &stored.with_extension("longhaul-part"));
+        assert!(fs::read(&stored).unwrap() == content, "put over {streams} streams");
+        let server = Serve::start(serve(place.dir.path(), &[]));
+        let fetched = place.dir.path().join("g");
+        let mut get = Command::new(BIN);
+        get.args(["get", "--streams", streams, "-o"])
+            .arg(&fetched)
+            .arg(format!("http://{}/f", server.address));
+        completes(get, server, &fetched.with_extension("longhaul-part"));
+        assert!(fs::read(&fetched).unwrap() == content, "get over {streams} streams");
+    }
 }

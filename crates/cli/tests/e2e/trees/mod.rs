@@ -1,6 +1,5 @@
 //! End-to-end tests of directory trees and lists of files, against real servers and scripted malicious listings.
 
-mod ftp_trees;
 mod get_trees;
 mod hostile_listings;
 mod put_trees;

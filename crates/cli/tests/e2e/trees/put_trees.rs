@@ -121,8 +121,7 @@ fn several_files_go_at_once_and_share_a_limit() {
 #[test]
 fn source_that_is_no_directory_is_refused() {
     for name in ["missing", "file"] {
-        let run = put().args(["-r", name, "http://127.0.0.1:9/"]);
-        fs::write(run.path("file"), "").unwrap();
+        let run = put().args(["-r", name, "http://127.0.0.1:9/"]).file("file", "");
         run.run().fails(66, &[name]);
     }
 }

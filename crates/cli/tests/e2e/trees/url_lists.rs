@@ -11,11 +11,8 @@ fn site() -> Server {
     ListedTarget::serve(files.map(|(target, text)| (target, ListedTarget::File(text.into()))))
 }
 
-/// A run with this list.
 fn with_list(list: &str, args: &[&str]) -> Get {
-    let run = get().args(["-i", "list"]).args(args);
-    fs::write(run.path("list"), list).unwrap();
-    run
+    get().args(["-i", "list"]).args(args).file("list", list)
 }
 
 #[test]

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::lab::measure;
-use crate::support::lab::{Scenario, no_lab, value};
+use crate::support::lab::{Scenario, needs_lab, value};
 
 #[test]
 fn the_sweeps_and_the_background_in_small() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let sweep = |set| ["--set", "size=20MB", "--set", set, "--set", "path.rtt=20ms"];
     let background = ["--set", "size=6MB", "--set", "path.background=20M", "--set", "path.rtt=100ms"];
     // The first chunk of a sweep, N0 W Delta / R, is 8 x 7.8 MB with N0 = 8, more than the file, and also with 4 unless
@@ -79,9 +77,7 @@ fn congestion(scenario: &Scenario) -> String {
 
 #[test]
 fn the_sessions_in_small() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     for name in ["apt-fairness-droptail", "apt-fairness-red"] {
         let is_right = |run: &Value| {
             (0.4..=1.0).contains(&value(run, "jain")) && (60e6..97e6).contains(&value(run, "sum_bps"))

@@ -1,7 +1,5 @@
 //! Transfers and scenarios on emulated paths.
 mod apt;
-mod connecting_ahead;
-mod last_packet;
 mod scenarios;
 mod streams;
 
@@ -22,10 +20,6 @@ fn measure(
         (scenario, runs)
     };
     let is_held = |run: &Value| run["infidelities"].as_array().is_some_and(Vec::is_empty);
-    until_held(
-        name,
-        attempt,
-        |(_, runs)| runs.iter().all(is_held),
-        |(scenario, runs)| is_right(scenario, runs),
-    )
+    let is_held = |(_, runs): &(Scenario, Vec<Value>)| runs.iter().all(is_held);
+    until_held(name, attempt, is_held, |(scenario, runs)| is_right(scenario, runs))
 }

@@ -3,16 +3,14 @@
 use serde_json::Value;
 
 use crate::lab::measure;
-use crate::support::lab::{Scenario, longhaul_in, no_lab, no_lab_with, ran, value};
+use crate::support::lab::{Scenario, longhaul_in, needs_lab, needs_lab_with, ran, value};
 
 /// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
 
 #[test]
 fn the_pseudo_lfn_in_small() {
-    if no_lab_with(&["mount"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["mount"]) else { return };
     // A pause of a busy machine may still fill the queue of the paced run.
     let lost = |runs: &[Value]| [0, 1].map(|run: usize| value(&runs[run], "server_retransmits"));
     let is_right = |[unpaced, paced]: [f64; 2]| paced <= unpaced / 10.0 + 50.0;
@@ -28,9 +26,7 @@ fn the_pseudo_lfn_in_small() {
 
 #[test]
 fn the_background_in_small() {
-    if no_lab_with(&["openssl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["openssl"]) else { return };
     let is_right = |run: &Value| {
         value(run, "background_server_to_client_packets") > 0.0
             && (0.0..1.0).contains(&value(run, "background_server_to_client_loss"))
@@ -48,9 +44,7 @@ fn the_background_in_small() {
 
 #[test]
 fn memory_to_disk_in_small() {
-    if no_lab_with(&["mount"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["mount"]) else { return };
     let is_right = |runs: &[Value]| {
         let (mean, least) = (value(&runs[0], "goodput_bps"), value(&runs[0], "least_second_bps"));
         0.0 < mean && mean < 520e6 && least < 550e6 && value(&runs[0], "app_peak_bytes") > 0.0
@@ -63,9 +57,7 @@ fn memory_to_disk_in_small() {
 /// The whole reproduction with a small file: source, Apache, transfer, record, table and figures.
 #[test]
 fn table_2_runs_in_small() {
-    if no_lab_with(&["apache2", "openssl"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["apache2", "openssl"]) else { return };
     let is_right = |runs: &[Value]| {
         let of_ceiling = value(&runs[0], "steady_bps") / value(&runs[0], "ceiling_bps");
         (1e6..2e7).contains(&value(&runs[0], "rwin_bytes")) && (0.5..1.2).contains(&of_ceiling)
@@ -83,9 +75,7 @@ fn table_2_runs_in_small() {
 
 #[test]
 fn the_buffers_are_drawn_in_small() {
-    if no_lab_with(&["apache2", "tc"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["apache2", "tc"]) else { return };
     let scenario = Scenario::own("usadafox-buffers.toml");
     let runs = scenario.measure(&["--set", "size=64M", "--only", "direct"]);
     assert!(runs.len() == 1 && value(&runs[0], "app_peak_bytes") > 0.0, "{runs:?}");
@@ -94,9 +84,7 @@ fn the_buffers_are_drawn_in_small() {
 
 #[test]
 fn results_show_background_traffic() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let scenario = Scenario::new(
         "[path]\nrate = '50Mbit'\nrtt = '10ms'\nack_compression = '1ms'\n\
          [server]\ncommand = 'exec iperf3 --server'\nport = 5201\n\
@@ -121,9 +109,7 @@ fn results_show_background_traffic() {
 
 #[test]
 fn check_reports_the_paths_that_this_machine_holds() {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut command = longhaul_in(dir.path());
     command.args(["lab", "check", "--max-rate", "100Mbit"]);

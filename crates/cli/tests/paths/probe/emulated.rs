@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{MEASURE, PROBE, SERVE, on_path, within};
-use crate::support::lab::{nginx, no_lab_with};
+use crate::support::lab::{needs_lab_with, nginx};
 use crate::support::misses;
 
 #[test]
@@ -139,17 +139,11 @@ fn ceiling_holds_on_the_wire_and_its_rate_is_a_lower_bound() {
     on_path(&path, &server, 5, client, |both| {
         let report = &both[0];
         let (rate, ceiling) = (&report["path"]["rate"], &report["udp_ceiling"]);
-        assert_eq!(
-            (&rate["is_lower_bound"], &ceiling["is_reached"]),
-            (&true.into(), &true.into()),
-            "{report}"
-        );
+        assert!(rate["is_lower_bound"] == true && ceiling["is_reached"] == true, "{report}");
         assert!(within(&rate["rate_bps"], 40e6..110e6), "{report}");
         let verdict = &report["verdict"];
-        assert!(
-            verdict["arithmetic"].to_string().contains("its --ceiling: the path may hold more"),
-            "{report}"
-        );
+        let reason = "its --ceiling: the path may hold more";
+        assert!(verdict["arithmetic"].to_string().contains(reason), "{report}");
         assert_eq!((&verdict["remembered"], &both[1]), (&false.into(), &0.into()), "{report}");
         // 50 Mbit/s for 100 ms are 625 kB; the emulator may read packets late, and then several at once.
         let most = most_in_a_tenth_of_a_second(&capture);
@@ -173,9 +167,7 @@ fn path_to_another_server_is_found_with_as_little_traffic() {
 /// limits one connection.
 #[test]
 fn sweep_over_nginx_shows_the_buffer_that_the_path_needs() {
-    if no_lab_with(&["nginx"]) {
-        return;
-    }
+    let Some(()) = needs_lab_with(&["nginx"]) else { return };
     let server = nginx("root", "access_log off; sendfile on; server { listen 8080; root .; }");
     // A queue that slow start does not overflow: losses would lower some rows.
     let path = "--rate 50Mbit --rtt 40ms --queue 2000kB --loss 0";

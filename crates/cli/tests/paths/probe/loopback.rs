@@ -1,17 +1,17 @@
-//! `longhaul serve --measure` on loopback: what is sent and found stays below the ceilings.
+//! `longhaul serve --measure` on loopback, where what is sent and found stays below the ceilings; and probes of iperf3 servers.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::thread;
+use std::{fs, thread};
 
+use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
-use super::within;
-use crate::support::lab::longhaul_in;
+use super::{on_path, within};
+use crate::support::lab::{longhaul_in, needs_lab_with};
 use crate::support::running::Running;
-use crate::support::{MEMORY, Server, longhaul, probe, report, serve};
+use crate::support::{Iperf3, MEMORY, Server, longhaul, misses, probe, report, serve};
 
 /// Starts a server of a file of 1 MiB with these options; returns it, its directory and the file's URL.
 fn site(measure: &str) -> (Running, TempDir, String) {
@@ -49,11 +49,7 @@ fn ceiling_bounds_all_that_is_sent_by_udp() {
     let run = longhaul("probe").args([&url, "--json", "--ceiling", "20Mbit"]);
     let report = report(&run.run().ok());
     let ceiling = &report["udp_ceiling"];
-    assert_eq!(
-        (&ceiling["rate_bps"], &ceiling["set_by"]),
-        (&20_000_000.into(), &"option".into()),
-        "{report}"
-    );
+    assert!(ceiling["rate_bps"] == 20_000_000 && ceiling["set_by"] == "option", "{report}");
     let rows = report["udp"].as_array().unwrap();
     assert_eq!(rows.len(), 4, "{report}");
     for row in rows {
@@ -61,11 +57,7 @@ fn ceiling_bounds_all_that_is_sent_by_udp() {
         assert!(within(&row["sent_bps"], 5e6..23e6), "{report}");
         assert_eq!(row["is_path_limited"], false, "{report}");
     }
-    assert_eq!(
-        (&ceiling["is_reached"], &report["path"]["loss"]["lost"]),
-        (&true.into(), &0.into()),
-        "{report}"
-    );
+    assert!(ceiling["is_reached"] == true && report["path"]["loss"]["lost"] == 0, "{report}");
     assert!(report["verdict"]["remembered"] == false && !run.path(MEMORY).exists(), "{report}");
     for (args, words) in [
         (&[&url[..], "--ceiling", "1Mbit"][..], "UDP            at most 1.00 Mbit/s (--ceiling)"),
@@ -165,4 +157,68 @@ fn shaped_connections_are_recognised() {
     let report = report(&probe(&[&server.url("/f"), "--json"]));
     assert_eq!(report["server"]["limit"]["kind"], "per-connection", "{report}");
     assert!(within(&report["server"]["limit"]["rate"], 24e6..40e6), "{report}");
+}
+
+/// Probes an iperf3 server on an emulated path, after a command on its host.
+fn probe_iperf3(path: &str, before: &str, judge: impl Fn(&Value)) {
+    if needs_lab_with(&["iperf3"]).is_some() {
+        let client = "exec longhaul probe iperf3://$LAB_SERVER:8080 --json --no-memory";
+        on_path(path, &format!("{before}; exec iperf3 -s -p 8080 > /dev/null"), 5, client, judge);
+    }
+}
+
+/// The upload would take half a minute for the bytes that the download left.
+#[test]
+fn slow_upload_is_found_in_time() {
+    let path = "--rate 100Mbit --rtt 5ms --loss 0 --up rate=1Mbit";
+    probe_iperf3(path, ":", |report| {
+        assert!(within(&report["upload"]["rate"]["rate_bps"], 0.5e6..1.2e6), "{report}");
+        assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(within(&report["seconds"], 0.0..10.0), "{report}");
+    });
+}
+
+/// A tenth of the traffic ends within slow start.
+#[test]
+fn rate_of_a_long_path_is_that_after_slow_start() {
+    probe_iperf3("--rate 100Mbit --rtt 100ms --loss 0", ":", |report| {
+        for row in [&report["tcp"][0], &report["tcp"][1], &report["upload"]["tcp"][0]] {
+            assert!(within(&row["payload_bps"], 60e6..100e6), "{report}");
+        }
+    });
+}
+
+/// iperf3 itself waits for half a minute.
+#[test]
+fn blocked_udp_is_reported_and_both_directions_are_measured() {
+    // Drops received datagrams, like a firewall; replies are unaffected.
+    let block = "ip rule add pref 2 lookup local && ip rule add pref 1 ipproto udp iif longhaul0 blackhole && ip rule del pref 0";
+    probe_iperf3("--rate 100Mbit --rtt 10ms --loss 0", block, |report| {
+        assert!(misses(report, "UDP: blocked on the way, port 8080"), "{report}");
+        assert!(report["path"]["loss"].is_null(), "{report}");
+        assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
+        assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");
+        assert!(report["verdict"]["seconds"].as_f64().unwrap() > 0.0, "{report}");
+        assert!(within(&report["seconds"], 0.0..10.0), "{report}");
+    });
+}
+
+#[test]
+fn sweeps_have_a_row_for_each_message_number_buffer_and_control() {
+    let Some(server) = Iperf3::start() else { return };
+    let report = report(&probe(&[&server.url(), "--full", "--json", "--ceiling", "100Mbit"]).ok());
+    let of = |table: &str, column: &str| -> Vec<u64> {
+        report[table].as_array().unwrap().iter().filter_map(|row| row[column].as_u64()).collect()
+    };
+    assert_eq!((&of("udp", "message")[..2], of("udp", "message").len()), (&[64, 1024][..], 3), "{report}");
+    assert_eq!(report["udp_ceiling"]["set_by"], "option", "{report}");
+    for (message, sent) in of("udp", "message").into_iter().zip(of("udp", "sent_bps")) {
+        // The headers of IPv4 and UDP are sent too.
+        let at_ip = sent as f64 * (message + 28) as f64 / message as f64;
+        assert!(at_ip < 110e6, "{report}");
+    }
+    assert_eq!(of("tcp", "buffer"), [64 << 10, 256 << 10, 1 << 20, 2 << 20], "{report}");
+    assert_eq!(of("tcp", "streams")[..5], [1, 4, 2, 8, 16], "{report}");
+    let rows = report["tcp"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["congestion"] == "reno"), "{report}");
 }

@@ -1,6 +1,5 @@
 //! Probes find what a path and a server hold.
 mod emulated;
-mod iperf3;
 mod loopback;
 
 use std::fs;
@@ -10,20 +9,16 @@ use serde_json::Value;
 
 use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
-use crate::support::lab::{exec_in, no_lab, ran};
+use crate::support::lab::{exec_in, needs_lab, ran};
 
-/// Serves a file.
 const SERVE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080";
-/// Serves a file and the measurement endpoint.
 const MEASURE: &str = "exec longhaul serve . --listen $LAB_SERVER:8080 --measure";
 const PROBE: &str = "exec longhaul probe http://$LAB_SERVER:8080/f --json --no-memory";
 
 /// Runs a command on the client of a path beside one on the server, which listens on port 8080, in a directory with the file `f`
 /// of `size` bytes, and judges the client's output. Repeats a run that is wrong where this machine did not hold the path.
 fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&Value)) {
-    if no_lab() {
-        return;
-    }
+    let Some(()) = needs_lab() else { return };
     let attempt = || {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("f"), vec![7; size]).unwrap();
@@ -40,7 +35,6 @@ fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&
     ended.iter().for_each(judge);
 }
 
-/// Whether a value lies within bounds.
 fn within(value: &Value, bounds: std::ops::Range<f64>) -> bool {
     value.as_f64().is_some_and(|value| bounds.contains(&value))
 }

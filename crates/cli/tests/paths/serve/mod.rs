@@ -1,7 +1,6 @@
 //! `longhaul serve`: rates and times over long paths, and beside an attack.
 
 mod initial_window;
-mod known_path;
 #[path = "../../e2e/serve/long_path.rs"]
 mod long_path;
 mod starvation;

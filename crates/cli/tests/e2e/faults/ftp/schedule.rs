@@ -3,8 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::faults::dice::{LONGEST, one_of, stop};
 use crate::faults::fault::Stop;
+use crate::faults::generate::{LONGEST, one_of, stop};
 use crate::faults::schedule::Build;
 
 /// Faults of one transfer. Places are in thousandths of its blocks.
@@ -46,7 +46,6 @@ pub(crate) enum Connections {
     Single, // A single connection, regardless of the request
 }
 
-/// One run of the client, with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpStep {
     pub(crate) build: usize,
@@ -72,7 +71,6 @@ impl FtpStep {
     }
 }
 
-/// Runs of `get` from an FTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FtpSchedule {
     pub(crate) builds: Vec<Build>,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::schedule::{Connections, FtpFault, FtpSchedule, FtpStep};
-use crate::faults::progress::Progress;
+use crate::faults::peer::Progress;
 use crate::faults::schedule::Build;
 use crate::support::scripted::{FtpCommand, Scripted, Session};
 use crate::support::scripted_data::{Data, Transfer, end};
@@ -91,7 +91,6 @@ impl FtpScript {
         true
     }
 
-    /// Executes one transfer with its fault.
     fn transfer(&self, session: &mut Session, command: &FtpCommand) {
         let (fault, build, connections) = {
             let mut run = self.run();

@@ -3,7 +3,6 @@
 mod answers;
 mod memory;
 mod refusals;
-mod stalls;
 
 use serde_json::json;
 
@@ -33,7 +32,6 @@ fn each(tuners: &[&str], serve: impl Fn() -> Server, test: impl Fn(&str, &Get, &
     });
 }
 
-/// Returns the number of events.
 fn count(ended: &Ended, event: &str) -> usize {
     ended.events(event).len()
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::{RATE, SIZE, count, each};
 use crate::support::{File, Peer, Server, at_once, content, response};
 
-/// Fetches from a server that accepts only the first connection.
 #[test]
 fn a_second_connection_is_refused() {
     let file = File::new(content(SIZE, 19));
@@ -21,7 +20,6 @@ fn a_second_connection_is_refused() {
     });
 }
 
-/// Fetches from a server that serves one connection at a time; few others are attempted.
 #[test]
 fn a_second_connection_is_not_served() {
     let file = File::new(content(SIZE, 2));
@@ -54,7 +52,6 @@ fn a_second_connection_is_not_served() {
     });
 }
 
-/// Fetches from a server that limits the connections per client.
 #[test]
 fn connections_above_a_limit_are_refused() {
     let file = File::new(content(SIZE, 3));

@@ -1,5 +1,6 @@
 //! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
 
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -225,5 +226,40 @@ fn buffer_option_is_sent_to_the_server() {
         let commands = server.commands();
         let buffers = commands.iter().find(|(_, command)| command.starts_with("SBUF"));
         assert_eq!(buffers.map(|(_, command)| command.as_str()), sent);
+    }
+}
+
+#[test]
+fn passive_reply_that_names_another_host_or_none_is_refused() {
+    let trap = TcpListener::bind("127.0.0.3:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let [high, low] = trap.local_addr().unwrap().port().to_be_bytes();
+    let other = format!("227 Entering Passive Mode (127,0,0,3,{high},{low})");
+    for (epsv, pasv, word) in [
+        ("500 unknown", other.as_str(), "127.0.0.3"),
+        ("500 unknown", &other, "another host"),
+        ("227 Entering Passive Mode (1,2,3)", "227 Entering Passive Mode (1,2,3)", "no address"),
+    ] {
+        let replies = [("FEAT", WITHOUT_MODE_E), ("EPSV", epsv), ("PASV", pasv)];
+        is_refused(&Scripted::answering(content(SIZE, 86), replies), &[76], word);
+    }
+    assert!(trap.accept().is_err(), "the other host is not connected to");
+}
+
+#[test]
+fn server_that_does_not_connect_is_connected_to() {
+    for (verb, reply, passive) in [
+        ("ERET", "425 Can't open data connection", "EPSV"),
+        // No connection follows.
+        ("ERET", "150 connecting", "EPSV"),
+        ("MODE", "504 not implemented", "RETR"),
+    ] {
+        let server = Scripted::new(content(SIZE, 88), move |session, command| {
+            (session.extended || command.rest == "E") && session.answer(command, &[(verb, reply)])
+        });
+        let (run, ended) = fetch_in(get(), &server, &["--streams", "2", "--connect-timeout", "1s"]);
+        assert!(ended.status.success(), "{reply}: {ended:?}");
+        same(run.path("f"), &server.file());
+        assert!(server.count(passive) >= 1, "{reply}: {:?}", server.commands());
     }
 }

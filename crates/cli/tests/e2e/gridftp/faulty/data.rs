@@ -4,12 +4,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::scope;
 
 use super::{SIZE, faulty, fetch_in, is_refused, is_right, transfer_of};
-use crate::gridftp::has_committed;
-use crate::support::{Data, Scripted, Session, Transfer, content, end, get, same};
+use crate::support::{Data, Scripted, Session, Transfer, content, end, get, has_committed_in, same};
 
 type Fault = fn(&mut Session, &Transfer, &mut Vec<Data>);
 
-/// Sends all blocks, and announces `announced` ends.
 fn send_announcing(session: &mut Session, transfer: &Transfer, data: &mut [Data], announced: u64) {
     transfer.send_blocks(&session.file(), data, |_| true);
     end(data, announced);
@@ -157,7 +155,7 @@ fn refuted_bytes_are_not_resumed(after_replies: bool, refute: fn(&mut Session, &
             let wrong: Vec<u8> = session.file().iter().map(|byte| !byte).collect();
             transfer.send_blocks(&wrong, &mut data, |n| n < 40);
             // The next run would resume from this checkpoint.
-            while !has_committed(&directory) {
+            while !has_committed_in(&directory) {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
             if after_replies {

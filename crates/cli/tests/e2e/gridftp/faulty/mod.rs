@@ -3,7 +3,6 @@
 mod chunks;
 mod control;
 mod data;
-mod data_address;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
