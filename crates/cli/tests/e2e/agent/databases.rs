@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::support::lab::wait_until;
 use crate::support::{File, Home, Server, content, names, needs_root, text};
 
 #[test]
@@ -29,6 +30,8 @@ fn of_several_agents_started_at_once_one_serves() {
     let mut command = home.command();
     command.args(["agent", "--foreground", "--listen", "127.0.0.1:0"]).stderr(Stdio::null());
     let mut agents: Vec<_> = (0..5).map(|_| command.spawn().unwrap()).collect();
+    // Without an agent, the list would start one of its own.
+    wait_until("an agent has the lock", || home.pid().is_some());
     home.queue_ok(&["list"]);
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
     home.kill(Signal::TERM);

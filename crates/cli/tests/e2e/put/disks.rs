@@ -81,8 +81,7 @@ impl SmallDiskServer {
 
     fn put(&self, bytes: &[u8]) -> Put {
         let token = self.namespace.dir.path().join("token");
-        let run = put().args([Path::new("--token"), &token]).args(["f", &self.url]).file("f", bytes);
-        run
+        put().args([Path::new("--token"), &token]).args(["f", &self.url]).file("f", bytes)
     }
 }
 
