@@ -25,6 +25,7 @@ test: ## Check everything that must pass: format, lints, dependencies, documenta
 
 test-paths: build ## Run what judges rates and times on emulated paths, and every browser test (30 minutes, an idle machine)
 	scripts/setup.sh test
+	LONGHAUL_PACING_SEEDS=10000 $(CARGO) test --release --locked --package longhaul-core --lib lossless_path
 	LONGHAUL_RELEASE=$(abspath $(BIN)) CARGO=$(CARGO) \
 	    scripts/test.sh --package longhaul --package longhaul-lab --test paths -- --test-threads=1
 	npm run --prefix browser build

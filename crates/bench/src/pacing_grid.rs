@@ -26,14 +26,8 @@ const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
 const QUEUES: [GridQueue; 3] = [GridQueue::Millis(8), GridQueue::BdpPercent(10), GridQueue::BdpPercent(100)];
 const CONDITIONS: [Conditions; 4] =
     [Conditions::Clean, Conditions::Noise, Conditions::Neighbour, Conditions::Newcomer];
-const SENDERS: [GridSender; 6] = [
-    GridSender::Auto,
-    GridSender::WithoutRestarts,
-    GridSender::Off,
-    GridSender::Fixed,
-    GridSender::Bbr,
-    GridSender::AutoBbr,
-];
+const SENDERS: [GridSender; 5] =
+    [GridSender::Auto, GridSender::Off, GridSender::Fixed, GridSender::Bbr, GridSender::AutoBbr];
 /// Time of a transfer at the path's rate.
 const IDEAL: Duration = Duration::from_secs(30);
 /// Maximum time of a transfer.
@@ -57,8 +51,6 @@ enum Conditions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GridSender {
     Auto,
-    /// `--pace auto` without restarts of slow start.
-    WithoutRestarts,
     Off,
     Fixed,
     /// BBR without a pace of longhaul's.
@@ -180,7 +172,7 @@ fn table(results: &[(Cell, Transfers)]) -> String {
 
 /// Returns the transfer of the unpaced sender.
 fn off(transfers: &Transfers) -> Transfer {
-    transfers[2]
+    transfers[1]
 }
 
 fn cells(is_quick: bool) -> Vec<Cell> {
@@ -227,7 +219,6 @@ impl Cell {
             flow = flow.with_noise(SEED);
         }
         flow = match sender {
-            GridSender::WithoutRestarts => flow.without_restarts(),
             GridSender::Fixed => flow.at(self.path.rate().scaled(FIXED_SHARE)),
             GridSender::Auto | GridSender::Off | GridSender::Bbr | GridSender::AutoBbr => flow,
         };
@@ -253,7 +244,7 @@ impl Cell {
 
 impl GridSender {
     fn is_auto(self) -> bool {
-        matches!(self, Self::Auto | Self::WithoutRestarts | Self::AutoBbr)
+        matches!(self, Self::Auto | Self::AutoBbr)
     }
 }
 
@@ -283,7 +274,6 @@ impl fmt::Display for GridSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
-            Self::WithoutRestarts => "auto without restarts",
             Self::Off => "off",
             Self::Fixed => "95 %",
             Self::Bbr => "bbr",
@@ -311,7 +301,7 @@ mod tests {
             let is_beside = matches!(cell.conditions, Conditions::Neighbour | Conditions::Newcomer);
             assert_eq!(!cell.spec(GridSender::Auto).background.is_none(), is_beside, "{cell:?}");
         }
-        assert_eq!(SENDERS[2], GridSender::Off, "the sender that the others are compared with");
+        assert_eq!(SENDERS[1], GridSender::Off, "the sender that the others are compared with");
     }
 
     #[test]
@@ -326,11 +316,11 @@ mod tests {
         let path = GridPath { mbit: 100, rtt_ms: 100, queue: GridQueue::BdpPercent(10) };
         let mut transfers = [transfer(60.0); SENDERS.len()];
         transfers[0] = Transfer { retransmits: 0, ..transfer(30.0) };
-        transfers[3] = transfer(300.0);
+        transfers[2] = transfer(300.0);
         let cell = Cell { path, conditions: Conditions::Neighbour };
         let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
         assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");
-        let row = "| 30.0 | 60.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7, 7 |";
+        let row = "| 30.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7 |";
         assert!(text.contains(row), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use longhaul_core::pace::Pace;
-use longhaul_core::tune::pace::{HeldRate, initial_pace};
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
@@ -34,11 +34,13 @@ pub struct PacingThread {
     next: AtomicU64,
 }
 
-/// The known rate that pacing starts from, and the observer of the path.
+/// What is known of the path, and the observer of it.
 #[derive(Default)]
 pub struct PacingStart {
     /// The path's rate at its last use.
     pub known: Option<Rate>,
+    /// The pace at which a large initial window is being sent.
+    pub first_cap: Option<Rate>,
     /// Receives the measurements of the path.
     pub observer: Option<Box<dyn PathObserver>>,
 }
@@ -125,8 +127,7 @@ impl CongestionPlan {
 impl PacingThread {
     /// Paces a connected `socket` by `pace`; sets `congestion`, if given, after slow start.
     ///
-    /// With [`Pace::Auto`], pacing starts from `start`, and the first rate is set when this
-    /// returns.
+    /// With [`Pace::Auto`], pacing starts from `start`.
     ///
     /// # Errors
     /// The kernel's error on setting an option or starting a thread.
@@ -141,8 +142,8 @@ impl PacingThread {
             Pace::Off => unset_max_pacing_rate(&socket)?,
             Pace::Rate(rate) => set_max_pacing_rate(&socket, rate)?,
             Pace::Auto => {
-                match start.known {
-                    Some(known) => set_max_pacing_rate(&socket, initial_pace(known))?,
+                match start.first_cap {
+                    Some(first) => set_max_pacing_rate(&socket, first)?,
                     None => unset_max_pacing_rate(&socket)?,
                 }
                 return self.add(socket.as_fd().try_clone_to_owned()?, congestion, start).map(Some);

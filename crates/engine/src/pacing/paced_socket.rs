@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use longhaul_core::tcp_info::TcpInfo;
-use longhaul_core::tune::pace::{HeldRate, Observation, Pacer, initial_pace};
+use longhaul_core::tune::pace::{HeldRate, Observation, Pacer};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
@@ -46,8 +46,12 @@ impl PacedSocket {
             congestion.filter(|name| name.as_bytes() != STARTUP_CONTROL).map(|name| name.as_bytes().to_vec());
         Self {
             socket,
-            pacer: start.known.map_or_else(Pacer::default, Pacer::with_known_rate),
-            pace: start.known.map(initial_pace),
+            pacer: match (start.first_cap, start.known) {
+                (Some(first), _) => Pacer::with_first_cap(first),
+                (None, Some(known)) => Pacer::with_known_rate(known),
+                (None, None) => Pacer::default(),
+            },
+            pace: start.first_cap,
             due: Duration::ZERO,
             is_paused: false,
             final_control,
@@ -85,7 +89,7 @@ impl PacedSocket {
 
     /// Returns whether the socket is in slow start, in which it is observed most often.
     pub(super) fn is_starting(&self) -> bool {
-        self.pacer.is_listening()
+        self.pacer.is_starting()
     }
 
     /// Returns the interval between observations that the controller asks for.
@@ -112,7 +116,12 @@ impl PacedSocket {
             };
             self.pace = pace;
         }
-        self.update_congestion_control(&seen, now);
+        if self.final_control.is_some() && !self.pacer.is_starting() {
+            set_final_control(&self.socket, self.final_control.take().as_deref());
+        }
+        if self.pacer.is_held_back(&seen, now) {
+            restart_growth(&self.socket);
+        }
         self.measure_path(&tcp, &seen, now);
     }
 
@@ -145,26 +154,16 @@ impl PacedSocket {
         let more = delivered.wrapping_sub(self.segments.replace(delivered).unwrap_or(0));
         let segment = tcp.tcpi_snd_mss()?;
         self.delivered += Bytes::new(u64::from(more) * segment);
+        // Lost, and not yet sent again.
+        let awaiting = tcp.tcpi_lost()?.saturating_sub(tcp.tcpi_retrans()?);
         Some(Observation {
             goodput: self.delivered,
             window: tcp.cwnd()?,
-            in_flight: Bytes::new(tcp.tcpi_unacked()? * segment),
             rtt: tcp.rtt()?,
             min_rtt: tcp.min_rtt()?,
             sent: Bytes::new(tcp.tcpi_bytes_sent()?),
-            retransmits: Bytes::new(tcp.tcpi_bytes_retrans()?),
+            lost: Bytes::new(tcp.tcpi_bytes_retrans()?) + Bytes::new(awaiting * segment),
         })
-    }
-
-    /// Sets the final congestion control after slow start; restarts its growth if its rate is below
-    /// the pace.
-    fn update_congestion_control(&mut self, seen: &Observation, now: Duration) {
-        if self.final_control.is_some() && self.pacer.has_settled(seen) {
-            set_final_control(&self.socket, self.final_control.take().as_deref());
-        }
-        if self.pacer.is_held_back(seen, now) {
-            restart_growth(&self.socket);
-        }
     }
 }
 

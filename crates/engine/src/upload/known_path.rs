@@ -76,6 +76,7 @@ impl UploadPath {
         });
         PacingStart {
             known: known.map(|(known, _)| known.rate),
+            first_cap: None,
             observer: Some(Box::new(PathRecorder(Arc::clone(&self.found)))),
         }
     }

@@ -18,7 +18,6 @@ pub struct PacedSender {
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
     stalls: Option<RttStalls>,
-    restarts: bool,
     /// The congestion control to switch to once the controller has settled.
     final_control: Option<SimulatedControl>,
     now: Duration,
@@ -58,16 +57,7 @@ impl PacedSender {
         if final_control.is_some() {
             simulation.set_control(SimulatedControl::Cubic);
         }
-        Self {
-            simulation,
-            packet,
-            pacer,
-            noise: None,
-            stalls: None,
-            restarts: true,
-            final_control,
-            now: Duration::ZERO,
-        }
+        Self { simulation, packet, pacer, noise: None, stalls: None, final_control, now: Duration::ZERO }
     }
 
     /// Adds random delays to the controller's timer and to acknowledgements, as on a busy host.
@@ -81,13 +71,6 @@ impl PacedSender {
     #[must_use]
     pub fn with_rtt_stalls(mut self, seed: u64) -> Self {
         self.stalls = Some(RttStalls { random: ChaCha8Rng::seed_from_u64(seed), excess: Duration::ZERO });
-        self
-    }
-
-    /// Ignores the controller's requests to restart slow start.
-    #[must_use]
-    pub fn without_restarts(mut self) -> Self {
-        self.restarts = false;
         self
     }
 
@@ -146,10 +129,10 @@ impl PacedSender {
         let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
         let seen = observed(&seen, self.packet, late);
         self.simulation.set_pace(pacer.observe(&seen, self.now));
-        if let Some(control) = self.final_control.take_if(|_| pacer.has_settled(&seen)) {
+        if let Some(control) = self.final_control.take_if(|_| !pacer.is_starting()) {
             self.simulation.set_control(control);
         }
-        if pacer.is_held_back(&seen, self.now) && self.restarts {
+        if pacer.is_held_back(&seen, self.now) {
             self.simulation.restart_growth();
         }
     }
@@ -179,10 +162,9 @@ fn observed(seen: &FlowObservation, packet: Bytes, late: Duration) -> Observatio
     Observation {
         goodput: packet * acknowledged,
         window: seen.window,
-        in_flight: packet * sent.saturating_sub(acknowledged + lost),
         rtt: Rtt::new(seen.rtt.get() + late),
         min_rtt: seen.min_rtt,
         sent: packet * sent,
-        retransmits: packet * lost,
+        lost: packet * lost,
     }
 }

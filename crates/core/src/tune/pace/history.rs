@@ -9,104 +9,119 @@ use crate::units::{Bytes, Rate};
 /// Recent observations, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
-    entries: VecDeque<PastObservation>,
-}
-
-/// One observation.
-#[derive(Debug, Clone, Copy)]
-struct PastObservation {
-    at: Duration,
-    seen: Observation,
-    /// Whether anything was delivered since the previous observation: otherwise the RTT is an old one.
-    is_news: bool,
+    entries: VecDeque<(Duration, Observation)>,
+    /// Rates of delivery over an RTT, falling, of the last ten RTTs.
+    peaks: VecDeque<(Duration, Rate)>,
 }
 
 impl History {
-    /// Adds an observation, and removes those that no question goes back to.
-    pub(super) fn push(&mut self, seen: &Observation, at: Duration) {
-        let is_news = self.entries.back().is_none_or(|last| last.seen.goodput != seen.goodput);
-        self.entries.push_back(PastObservation { at, seen: *seen, is_news });
-        let keep = seen.min_rtt.get() * (2 * Params::REACTION_RTTS);
-        let oldest = at.saturating_sub(keep.max(Params::EMPTY_TIME * 2));
-        while self.entries.get(1).is_some_and(|next| next.at <= oldest) {
+    /// Adds an observation, and removes those of more than four RTTs ago.
+    pub(super) fn push(&mut self, seen: &Observation, now: Duration) {
+        self.entries.push_back((now, *seen));
+        let oldest = now.saturating_sub(seen.rtt.get().max(seen.min_rtt.get()) * 4);
+        while self.entries.get(1).is_some_and(|(at, _)| *at <= oldest) {
             self.entries.pop_front();
         }
+        let rate = self.delivery();
+        while self.peaks.pop_back_if(|(_, earlier)| *earlier <= rate).is_some() {}
+        self.peaks.push_back((now, rate));
+        let oldest = now.saturating_sub(seen.min_rtt.get() * Params::MEMORY_RTTS);
+        while self.peaks.pop_front_if(|(at, _)| *at < oldest).is_some() {}
     }
 
-    /// Returns the rate of delivery since `since`, or since the oldest entry.
-    pub(super) fn delivery_rate(&self, since: Duration) -> Rate {
-        self.rate(since, self.entries.len(), |seen| seen.goodput)
+    /// Returns the last observation.
+    pub(super) fn last(&self) -> Option<&Observation> {
+        self.entries.back().map(|(_, seen)| seen)
     }
 
-    /// Returns the rate of sending in a span of time, widened to whole intervals of observation.
-    pub(super) fn sending_rate(&self, from: Duration, to: Duration) -> Rate {
-        self.rate(from, self.entries.partition_point(|entry| entry.at < to), |seen| seen.sent)
+    /// Returns the rate of delivery over the last RTT; zero before one has passed.
+    ///
+    /// Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
+    pub(super) fn delivery(&self) -> Rate {
+        let Some((now, seen)) = self.entries.back() else { return Rate::default() };
+        let rtt = seen.min_rtt.get();
+        if self.entries.front().is_none_or(|(first, _)| now.saturating_sub(*first) < rtt) {
+            return Rate::default();
+        }
+        let sent = self.rate(now.saturating_sub(rtt * 2), now.saturating_sub(rtt), |seen| seen.sent);
+        self.rate(now.saturating_sub(rtt), *now, |seen| seen.goodput).min(sent)
     }
 
-    /// Returns the rate of a counter from `from` to an entry, or to the last one.
-    fn rate(&self, from: Duration, to: usize, counter: impl Fn(&Observation) -> Bytes) -> Rate {
-        let to = self.entries.get(to).or(self.entries.back());
-        match self.before(from).zip(to) {
-            Some((first, last)) if last.at > first.at => {
-                Rate::over(counter(&last.seen) - counter(&first.seen), last.at - first.at)
+    /// Returns the rate of delivery over the last `span`.
+    pub(super) fn delivery_over(&self, span: Duration) -> Rate {
+        let now = self.entries.back().map_or(Duration::ZERO, |(now, _)| *now);
+        self.rate(now.saturating_sub(span), now, |seen| seen.goodput)
+    }
+
+    /// Returns the highest rate of delivery of the last ten RTTs.
+    pub(super) fn peak_delivery(&self) -> Rate {
+        self.peaks.front().map_or(Rate::default(), |(_, rate)| *rate)
+    }
+
+    /// Returns the rate of sending over the last `span`.
+    pub(super) fn sending_rate(&self, span: Duration) -> Rate {
+        let now = self.entries.back().map_or(Duration::ZERO, |(now, _)| *now);
+        self.rate(now.saturating_sub(span), now, |seen| seen.sent)
+    }
+
+    /// Returns whether the congestion window has grown in the last RTT.
+    pub(super) fn window_grows(&self) -> bool {
+        self.entries.back().is_some_and(|(now, seen)| {
+            self.before(now.saturating_sub(seen.min_rtt.get()))
+                .is_some_and(|(_, old)| old.window < seen.window)
+        })
+    }
+
+    /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.
+    pub(super) fn lost_share(&self, few: Bytes) -> f64 {
+        let Some((now, seen)) = self.entries.back() else { return 0.0 };
+        let Some((_, old)) = self.before(now.saturating_sub(seen.rtt.get())) else { return 0.0 };
+        let lost = seen.lost - old.lost;
+        if lost > few { lost.get() as f64 / (seen.sent - old.sent).get().max(1) as f64 } else { 0.0 }
+    }
+
+    /// Returns the longest RTT of the last two.
+    pub(super) fn longest_rtt(&self) -> Duration {
+        let Some((now, seen)) = self.entries.back() else { return Duration::ZERO };
+        self.rtts(now.saturating_sub(seen.rtt.get() * 2), *now).max().unwrap_or_default()
+    }
+
+    /// Returns the RTTs that were measured in a span of time: those of observations to which something was delivered.
+    pub(super) fn rtts(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
+        let pairs = self.entries.iter().zip(self.entries.iter().skip(1));
+        let news = pairs.filter(|((_, old), (_, new))| old.goodput != new.goodput).map(|(_, new)| new);
+        news.filter(move |(at, _)| (from..=to).contains(at)).map(|(_, seen)| seen.rtt.get())
+    }
+
+    /// Returns the median of the RTTs that were measured in a span of time.
+    pub(super) fn median_rtt(&self, from: Duration, to: Duration) -> Option<Duration> {
+        let mut rtts: Vec<_> = self.rtts(from, to).collect();
+        rtts.sort_unstable();
+        rtts.get(rtts.len() / 2).copied()
+    }
+
+    /// Returns the mean deviation of the RTT from its minimum in a span of time; `None` if fewer than five were measured, which may
+    /// agree by chance.
+    pub(super) fn jitter(&self, from: Duration, to: Duration) -> Option<Duration> {
+        let least = self.rtts(from, to).min()?;
+        let (sum, count) =
+            self.rtts(from, to).fold((Duration::ZERO, 0), |(sum, count), rtt| (sum + rtt - least, count + 1));
+        (count >= 5).then(|| sum / count)
+    }
+
+    /// Returns the rate of a counter between the last observations until `from` and until `to`.
+    fn rate(&self, from: Duration, to: Duration, counter: impl Fn(&Observation) -> Bytes) -> Rate {
+        match self.before(from).zip(self.before(to)) {
+            Some(((first, old), (last, new))) if last > first => {
+                Rate::over(counter(new) - counter(old), *last - *first)
             }
             _ => Rate::default(),
         }
     }
 
-    /// Returns whether more than `least` bytes, and more than this share of those sent, were lost since `since`.
-    pub(super) fn has_lost(&self, share: f64, least: Bytes, since: Duration) -> bool {
-        self.before(since).zip(self.entries.back()).is_some_and(|(first, last)| {
-            let lost = last.seen.retransmits - first.seen.retransmits;
-            lost > least && lost.get() as f64 > share * (last.seen.sent - first.seen.sent).get() as f64
-        })
-    }
-
-    /// Returns whether the observations go back to `since`; a pause in sending clears them.
-    pub(super) fn reaches(&self, since: Duration) -> bool {
-        self.entries.front().is_some_and(|first| first.at <= since)
-    }
-
-    /// Returns the RTTs that were measured in a span of time.
-    pub(super) fn rtts(&self, from: Duration, to: Duration) -> impl Iterator<Item = Duration> {
-        let within = move |entry: &&PastObservation| entry.is_news && (from..=to).contains(&entry.at);
-        self.entries.iter().filter(within).map(|entry| entry.seen.rtt.get())
-    }
-
-    /// Returns the mean deviation of the RTT from its minimum in a span of time.
-    pub(super) fn jitter(&self, from: Duration, to: Duration) -> Duration {
-        let least = self.rtts(from, to).min().unwrap_or_default();
-        let (sum, count) =
-            self.rtts(from, to).fold((Duration::ZERO, 0), |(sum, count), rtt| (sum + rtt - least, count + 1));
-        sum / count.max(1)
-    }
-
-    /// Returns the smallest RTT since `since`, including the last one before; `None` where nothing was delivered since then.
-    ///
-    /// Including the one before, a single delayed acknowledgement does not count as a standing queue.
-    pub(super) fn standing_rtt(&self, since: Duration) -> Option<Duration> {
-        let mut news = self.entries.iter().rev().filter(|entry| entry.is_news);
-        let mut entry = news.next().filter(|entry| entry.at >= since)?;
-        let mut least = entry.seen.rtt.get();
-        while entry.at >= since
-            && let Some(earlier) = news.next()
-        {
-            (entry, least) = (earlier, least.min(earlier.seen.rtt.get()));
-        }
-        Some(least)
-    }
-
-    /// Returns the share of the RTTs measured since `since` that are longer than `limit`; `None` where nothing was delivered since then.
-    pub(super) fn share_above(&self, limit: Duration, since: Duration) -> Option<f64> {
-        let (above, all) = self
-            .rtts(since, Duration::MAX)
-            .fold((0, 0), |(above, all), rtt| (above + u32::from(rtt > limit), all + 1));
-        (all > 0).then(|| f64::from(above) / f64::from(all))
-    }
-
-    /// Returns the last observation until `since`, or the oldest.
-    fn before(&self, since: Duration) -> Option<&PastObservation> {
-        let next = self.entries.partition_point(|entry| entry.at <= since);
+    /// Returns the last observation until `at`, or the oldest.
+    fn before(&self, at: Duration) -> Option<&(Duration, Observation)> {
+        let next = self.entries.partition_point(|(seen_at, _)| *seen_at <= at);
         self.entries.get(next.saturating_sub(1))
     }
 }

@@ -1,37 +1,24 @@
-//! Automatic pacing: a cap on a sender's rate that keeps short queues from overflowing, and never holds a free path back.
+//! Automatic pacing: a cap on a sender's rate that keeps short queues from overflowing. Losses alone lower it.
 //!
-//! ```text
-//!          two trains agree           their rate is reached
-//!  Listen -----------------> Climb -------------------------> Cruise <------------.
-//!  (no cap)               (doubles each RTT)               (probes up)            | drained
-//!     |                        |                                |                 |
-//!     '------ many lost -------'-- a queue stands, many lost ---'-----> Drain ----'
-//!     |                                                                   |
-//!     '--> Free: a fast path, an RTT below 10 ms, or twenty RTTs          '-- stands --> Share -- empty --> Climb
-//!          without evidence; losses (on a fast path: at a short
-//!          queue) lead to Climb where the trains' rate is known, else to Drain.
-//!          From Cruise if the path is fast, or jitter has hidden twenty RTTs of probes
-//! ```
+//! | phase | condition | cap | next phase |
+//! |---|---|---|---|
+//! | Start | two packet trains agree | their rate, less the uncertainty | Hold |
+//! | Start | 20 RTTs without trains; an RTT below 10 ms; 3 Gbit/s delivered | none | Free |
+//! | Hold | the cap is used, and a test is due | | Test |
+//! | Test | the RTT of a short faster burst shows how much the path forwards | 0.99 of that, if it is more | Hold |
+//! | Test | noise hides that | raised by the burst's gain | Hold |
+//! | any | 2 % lost in an RTT | 0.99 of what was delivered meanwhile | Hold |
+//! | any | the last lowering has not halved the losses, or the queue is long | none | Free |
 //!
-//! **Listen.** The congestion control decides alone until two bursts of slow start have measured the bottleneck's rate (`PacketTrains`).
-//! **Climb.** The cap doubles each RTT up to that rate less its uncertainty. A rate of an earlier transfer ([`HeldRate`]) stands for the
-//! trains: the cap is half of it until that has arrived, as in Careful Resume (RFC 9959).
-//! **Cruise.** A `Probe` sends a few milliseconds' worth of the path more. Where the RTT does not rise, the cap does, at most twofold.
-//! **Drain.** A standing queue, or losses, show other traffic, or a slower path. For one RTT the cap is 0.6 of what it was; then it is the
-//! capacity less what the others sent, which follows from the rates of sending and of delivery; or as before, where that would be mostly
-//! error. Where others cannot have sent, **Ease** comes before: the cap falls by no more than the queue takes to drain, and is as before if
-//! that was all.
-//! **Share.** A queue or losses that a drain does not end come from flows that take what this one yields. The congestion control then
-//! decides alone until both have ended, which leads to Climb, or nearly all of the path is this connection's, which a drain checks.
+//! **Invariants** (property tests in `tests/invariants.rs`). Without losses the cap never falls, and until the first losses a raised cap is at
+//! least 1.25 times the highest rate of delivery of the last ten RTTs, and twice the last RTT's while the window grows. Losses lower it once in
+//! two RTTs, to 0.99 of what is delivered. A queue stops or slows a raise; what cannot be measured counts as raised. So noise may keep pacing
+//! from helping, and a cap that is too low by 1000 is gone within 25 RTTs.
 //!
 //! The pacer is a function of its observations. A remote sender is held by its window ([`receive_window`](super::receive_window)).
 
-mod cruise;
 mod history;
-mod other_traffic;
-mod params;
 mod probe;
-mod start;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -42,8 +29,7 @@ use crate::units::{Bytes, Rate, Rtt};
 
 pub use super::held_rate::{HeldRate, initial_pace};
 use history::History;
-use params::Params;
-use probe::Probe;
+use probe::{Probe, ProbeResult};
 use train::PacketTrains;
 
 /// A sending connection's state at one moment.
@@ -53,107 +39,140 @@ pub struct Observation {
     pub goodput: Bytes,
     /// The congestion window.
     pub window: Bytes,
-    /// Bytes sent that are not acknowledged yet (`tcpi_unacked`).
-    pub in_flight: Bytes,
     /// The RTT, smoothed over a few packets.
     pub rtt: Rtt,
     /// The minimum RTT of the connection.
     pub min_rtt: Rtt,
     /// Bytes sent so far, retransmissions included.
     pub sent: Bytes,
-    /// Bytes retransmitted so far.
-    pub retransmits: Bytes,
+    /// Bytes lost so far.
+    pub lost: Bytes,
+}
+
+/// The constants of a [`Pacer`]. Those without another source were chosen by `longhaul-bench --only pacing-simulated` (docs/measurements.md).
+struct Params;
+
+impl Params {
+    /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender.
+    const MIN_RTT: Duration = Duration::from_millis(10);
+    /// A path that delivers more without losses is not paced. The kernel paces by a timer for each 64 KiB: at 10 Gbit/s a host of two
+    /// cores sends 6 of a pace of 9.9 Gbit/s, and without a pace fills the path (docs/measurements.md).
+    const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
+    /// The largest error of a train's rate. A cap counts as used from this share less of it.
+    const UNCERTAINTY: f64 = 0.15;
+    /// Slow start is measured for this many RTTs: from ten segments (RFC 6928) to 10 Gbit/s at 300 ms are log2(375 MB / 14.5 kB) = 15.
+    const START_RTTS: u32 = 20;
+    /// The queue that a test adds where the path is full: less than half of a queue of 8 ms, ten times the jitter of a LAN.
+    const TEST_QUEUE: Duration = Duration::from_micros(3500);
+    /// A raised cap over what is delivered, and the first test over the cap: BBR's `bbr_pacing_gain` (Linux, tcp_bbr.c). An RTT of it builds a
+    /// queue of 0.25 RTTs; a longer one is the window's, which a cap does not shorten.
+    const ROOM: f64 = 1.25;
+    /// The cap over what the path was measured to forward: a standing queue shrinks by 0.01 RTTs each RTT.
+    const HEADROOM: f64 = 0.99;
+    /// Losses of a larger share over an RTT are congestion (BBRv3's `BBRLossThresh`, 2 %),
+    const LOSS: f64 = 0.02;
+    /// and of more bytes than this: a sixteenth of a window of 400 kB. A smaller share of a window is single packets, which decide nothing.
+    const FEW_PACKETS: Bytes = Bytes::kib(24);
+    /// The RTTs for which the highest rate of delivery counts, for which losses may lower the cap, and until a cap that they set or removed is
+    /// tested or set again; the last is doubled each time.
+    const MEMORY_RTTS: u32 = 10;
 }
 
 /// Chooses a connection's pace, many times per RTT.
 #[derive(Debug, Clone, Default)]
 pub struct Pacer {
     phase: PacerPhase,
-    /// When the phase was first observed; `None` after a pause in sending.
-    since: Option<Duration>,
-    /// The last observation, and its time.
-    seen: Observation,
-    now: Duration,
+    cap: Option<Rate>,
+    set_by: CapOrigin,
     history: History,
-    /// The highest rate that the bottleneck was seen to forward.
-    capacity: Rate,
-    /// The cap; `None` where the congestion control decides alone.
-    pace: Option<Rate>,
-    /// What will have been delivered when the RTT no longer shows an earlier pace, and when that is awaited no longer.
-    shows_pace_from: (Bytes, Duration),
-    /// Until then observations show the effect of an earlier pace.
-    ignore_until: Duration,
-    /// The queue that a probe adds; less where the path's is shorter.
-    probe_queue: Option<Duration>,
-    /// Since when no probe has shown whether the path is full, because of jitter, or a drain what others take.
-    blind_since: Option<Duration>,
-    /// Since when the congestion window has been less than the pace needs.
-    held_back: Option<Duration>,
-    /// Whether slow start, which the cap had ended, has gone on beside other flows.
-    has_restarted: bool,
-    /// Whether packets were lost although the queue was short: then a fast path is paced, too.
-    queue_is_short: bool,
+    /// When the first observation after a pause was made.
+    since: Option<Duration>,
+    /// The excess of the next test over the cap, as a share.
+    gain: f64,
+    /// Losses until then are of data sent before the cap was set or removed.
+    ignore_losses_until: Duration,
+    /// Slow start is not restarted before.
+    restart_from: Duration,
+    /// The largest share lost in an RTT since losses last lowered the cap; zero once it was tested.
+    lost: f64,
+    /// Times at which losses began, without a passed test in between.
+    loss_episodes: u32,
+    /// The path's rate, measured by a test or by losses.
+    found: Option<Rate>,
 }
 
 #[derive(Debug, Clone)]
 enum PacerPhase {
-    Listen(PacketTrains),
-    /// No cap; the trains' rate if they measured one.
-    Free(Option<Rate>),
-    /// From `from` at `since`; `None` until `from` has been seen to arrive.
-    Climb {
-        from: Rate,
-        since: Option<Duration>,
-        until: Rate,
-    },
-    Cruise {
-        target: Rate,
-        probe: Probe,
-    },
-    /// After a pace of `before`. An RTT later it is known what is `left` beside others, and when the queue has been drained, if
-    /// other traffic has let it.
-    Drain {
-        before: Rate,
-        left: Option<(Rate, Duration)>,
-    },
-    /// After a pace of `before`: a queue that came at once and does not grow is drained, and nothing else is changed.
-    Ease {
-        before: Rate,
-    },
-    /// The congestion control decides beside other flows.
-    Share,
+    /// Slow start, without a cap: trains measure the bottleneck.
+    Start(PacketTrains),
+    /// The cap holds until the next test.
+    Hold { until: Duration },
+    /// A burst above the cap, and its echo.
+    Test(Probe),
+    /// No cap.
+    Free,
 }
 
 impl Default for PacerPhase {
     fn default() -> Self {
-        Self::Listen(PacketTrains::default())
+        Self::Start(PacketTrains::default())
     }
+}
+
+/// What the cap was set by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum CapOrigin {
+    #[default]
+    Trains,
+    /// A raise, before any losses.
+    Raise,
+    /// Losses, or a raise after them.
+    Losses,
 }
 
 impl Pacer {
     /// Faster paths are not paced, unless packets were lost at a short queue.
     pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
 
-    /// Starts on a path that held the rate `known` when it was last used, with [`initial_pace`] until that has arrived.
+    /// Starts on a path that held the rate `known` when it was last used: a fast path is not paced.
     pub fn with_known_rate(known: Rate) -> Self {
-        let from = initial_pace(known);
-        let phase = PacerPhase::Climb { from, since: None, until: known };
-        Self { phase, pace: Some(from), ..Self::default() }
+        let phase = if known > Params::UNPACED_FROM { PacerPhase::Free } else { PacerPhase::default() };
+        Self { phase, ..Self::default() }
     }
 
-    /// Returns the measured rate of the path; `None` while it is uncertain, or in slow start.
+    /// Starts with the cap `first`, at which a large initial window is sent.
+    pub fn with_first_cap(first: Rate) -> Self {
+        let phase = PacerPhase::Hold { until: Duration::ZERO };
+        Self { phase, cap: Some(first), gain: Params::ROOM - 1.0, ..Self::default() }
+    }
+
+    /// Returns the measured rate of the path; `None` where neither a test nor losses have shown it.
     pub fn found(&self) -> Option<Rate> {
-        match &self.phase {
-            PacerPhase::Cruise { target, probe } => Some(*target).filter(|_| probe.was_full),
-            PacerPhase::Ease { before } => Some(*before),
-            PacerPhase::Free(_) => Some(self.capacity).filter(|rate| *rate > Params::UNPACED_FROM),
-            _ => None,
-        }
+        self.found.or_else(|| self.fast())
+    }
+
+    /// Returns the rate of delivery, if that is too high for pacing.
+    fn fast(&self) -> Option<Rate> {
+        let rate = self.history.peak_delivery();
+        (rate.scaled(Params::HEADROOM) > Params::UNPACED_FROM).then_some(rate)
     }
 
     /// Returns whether the path's rate is still being measured, in slow start.
-    pub fn is_listening(&self) -> bool {
-        matches!(self.phase, PacerPhase::Listen(_))
+    pub fn is_starting(&self) -> bool {
+        matches!(self.phase, PacerPhase::Start(_))
+    }
+
+    /// Returns whether slow start should be restarted: the congestion window is less than a cap needs that losses have set. That cap, not the
+    /// window, protects the queue. At most once in [`Params::MEMORY_RTTS`].
+    pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
+        let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
+        let is_due = self.set_by == CapOrigin::Losses
+            && is_small
+            && now >= self.restart_from.max(self.ignore_losses_until);
+        if is_due {
+            self.restart_from = now + seen.rtt.get() * Params::MEMORY_RTTS;
+        }
+        is_due
     }
 
     /// Returns the phase, for traces.
@@ -164,46 +183,24 @@ impl Pacer {
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
         match self.phase {
-            // Each burst of slow start is twice as long as the one before. A queue of 0.1 BDP overflows in the burst of 0.2 RTTs, which is sent
-            // while that of 0.1 RTTs arrives. Those of 0.025 and 0.05 RTTs must have been measured by then; the error is one interval.
-            PacerPhase::Listen(_) if !self.rtt().is_zero() => {
-                let first_burst = self.rtt().mul_f64(Params::STANDING / 4.0);
-                first_burst.mul_f64(Params::UNCERTAINTY).min(Params::MIN_RTT / 50)
+            // Trains of 0.025 RTTs must be measured: a queue of 0.1 BDP overflows two RTTs later.
+            PacerPhase::Start(_) => {
+                let train = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get() / 40);
+                train.mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
             }
-            PacerPhase::Listen(_) => Params::MIN_RTT / 50,
-            PacerPhase::Free(_) => Params::MIN_RTT * 10,
-            _ => Params::MIN_RTT * 3 / 10,
-        }
-    }
-
-    /// Returns whether the connection may change its congestion control: slow start is over, and the window holds the pace's BDP.
-    pub fn has_settled(&self, seen: &Observation) -> bool {
-        match self.phase {
-            PacerPhase::Listen(_) | PacerPhase::Climb { .. } => false,
-            PacerPhase::Cruise { target, .. } => seen.window > target.bdp(seen.min_rtt),
-            PacerPhase::Free(_) | PacerPhase::Drain { .. } | PacerPhase::Ease { .. } | PacerPhase::Share => {
-                true
-            }
+            PacerPhase::Free => Params::MIN_RTT * 10,
+            PacerPhase::Test(ref probe) => probe.interval(),
+            PacerPhase::Hold { .. } => Params::MIN_RTT * 3 / 10,
         }
     }
 
     /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
-        self.history = History::default();
-        (self.since, self.blind_since, self.held_back, self.has_restarted) = (None, None, None, false);
-        match &mut self.phase {
-            PacerPhase::Listen(trains) => *trains = PacketTrains::default(),
-            PacerPhase::Free(rate) => {
-                (*rate, self.capacity, self.queue_is_short) = (None, Rate::default(), false)
-            }
-            PacerPhase::Climb { from, since, .. } => (*from, *since) = (self.pace.unwrap_or(*from), None),
-            PacerPhase::Cruise { target, .. }
-            | PacerPhase::Drain { before: target, .. }
-            | PacerPhase::Ease { before: target } => {
-                let target = *target;
-                self.phase = PacerPhase::Cruise { target, probe: self.probe(target, Duration::ZERO) };
-            }
-            PacerPhase::Share => {}
+        (self.history, self.since) = (History::default(), None);
+        match self.phase {
+            PacerPhase::Start(_) => self.phase = PacerPhase::default(),
+            PacerPhase::Test(_) => self.phase = PacerPhase::Hold { until: Duration::ZERO },
+            PacerPhase::Hold { .. } | PacerPhase::Free => {}
         }
     }
 
@@ -211,113 +208,127 @@ impl Pacer {
     ///
     /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
-        let before = std::mem::replace(&mut self.seen, *seen);
-        self.now = now;
         self.history.push(seen, now);
-        self.since.get_or_insert(now);
-        let rtt = self.rtt();
-        if rtt < Params::MIN_RTT && self.pace.is_none() {
-            self.phase = PacerPhase::Free(None);
+        let age = now.saturating_sub(*self.since.get_or_insert(now));
+        let rtt = seen.min_rtt.get();
+        let is_fast = self.fast().is_some() && self.loss_episodes == 0;
+        if is_fast || (rtt < Params::MIN_RTT && self.cap.is_none()) {
+            self.release();
         }
-        let (delivered, latest) = self.shows_pace_from;
-        if before.goodput < delivered && now < latest {
-            self.ignore_until = now + rtt.mul_f64(Params::STANDING);
+        let lost = self.history.lost_share(Params::FEW_PACKETS);
+        if lost > Params::LOSS {
+            if now >= self.ignore_losses_until {
+                self.react_to_losses(lost, seen, now);
+            } else if self.cap.is_none() {
+                // Those of others, which a cap did not end, go on.
+                self.ignore_losses_until = self.ignore_losses_until.max(now + rtt * Params::MEMORY_RTTS);
+            } else {
+                self.lost = self.lost.max(lost);
+            }
         }
-        if self.history.reaches(self.ago(rtt)) {
-            // Compressed acknowledgements arrive faster than the data did, but not faster than it was sent.
-            let sent = self.history.sending_rate(self.ago(rtt * 2), self.ago(rtt));
-            self.capacity = self.capacity.max(self.delivery().min(sent));
+        if let PacerPhase::Test(probe) = &mut self.phase
+            && let Some(result) = probe.observe(&self.history, seen, now)
+        {
+            self.conclude(result, rtt, now);
         }
-        match self.phase {
-            PacerPhase::Listen(_) => self.listen(),
-            PacerPhase::Free(rate) => self.free(rate),
-            PacerPhase::Climb { from, since: None, until } => self.await_first_pace(from, until),
-            PacerPhase::Climb { from, since: Some(since), until } => self.climb(from, since, until),
-            PacerPhase::Cruise { .. } => self.cruise(),
-            PacerPhase::Drain { before, left: None } => self.measure_others(before),
-            PacerPhase::Drain { left: Some((rate, drained)), .. } => self.drain(rate, drained),
-            PacerPhase::Ease { before } => self.ease(before),
-            PacerPhase::Share => self.share(),
+        match &mut self.phase {
+            PacerPhase::Start(trains) => {
+                if let Some(rate) = trains.observe(seen.goodput, rtt, now) {
+                    self.hold(rate.scaled(Params::HEADROOM), CapOrigin::Trains, now + rtt);
+                    (self.gain, self.ignore_losses_until) = (Params::ROOM - 1.0, now + rtt * 2);
+                } else if age > rtt * Params::START_RTTS {
+                    self.release();
+                }
+            }
+            PacerPhase::Hold { until } if now >= *until => {
+                let cap = self.cap.unwrap_or_default();
+                // A cap that is not used proves nothing, and costs nothing.
+                if self.history.sending_rate(rtt / 4) >= cap.scaled(1.0 - Params::UNCERTAINTY) {
+                    self.lost = 0.0;
+                    self.phase = PacerPhase::Test(Probe::new(cap, self.gain, seen, now));
+                } else {
+                    *until = now + rtt / 16;
+                }
+            }
+            PacerPhase::Hold { .. } | PacerPhase::Test(_) | PacerPhase::Free => {}
         }
-        self.pace
-    }
-
-    /// Returns whether the congestion control should restart its growth: for two RTTs its window, or in a probe its own pace, has been
-    /// less than the pace needs, although there is no queue; or other flows take more than half of the path.
-    pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
-        let PacerPhase::Cruise { target, probe } = &mut self.phase else { return self.yields_too_much() };
-        if seen.window >= target.bdp(seen.min_rtt) {
-            self.held_back = None;
-            return std::mem::take(&mut probe.was_held_back);
+        if self.set_by == CapOrigin::Raise {
+            let room = self.history.peak_delivery().scaled(Params::ROOM);
+            let growth = if self.history.window_grows() { self.history.delivery().scaled(2.0) } else { room };
+            self.cap = self.cap.map(|cap| cap.max(room).max(growth));
         }
-        let since = *self.held_back.get_or_insert(now);
-        let is_long = now.saturating_sub(since) > seen.rtt.get() * 2;
-        if is_long {
-            self.held_back = Some(now);
+        match &self.phase {
+            PacerPhase::Test(probe) => self.cap.map(|cap| cap.max(probe.pace(now))),
+            _ => self.cap,
         }
-        is_long
     }
 
-    fn enter(&mut self, phase: PacerPhase, pace: Option<Rate>) {
-        if matches!(phase, PacerPhase::Free(_) | PacerPhase::Share) {
-            // Nothing is probed there.
-            self.blind_since = None;
+    /// Raises the cap, unless the test has shown a queue; then the cap becomes what the path is known to forward, if that is more.
+    fn conclude(&mut self, result: ProbeResult, rtt: Duration, now: Duration) {
+        let cap = self.cap.unwrap_or_default();
+        let (cap, set_by, until) = match result {
+            ProbeResult::Full(capacity) => {
+                // A cap that one overestimate raises would stay too high.
+                let least = self.found.replace(capacity).map_or(capacity, |before| before.min(capacity));
+                self.gain = (self.gain / 2.0).max(Self::MIN_GAIN);
+                (cap.max(least.scaled(Params::HEADROOM)), self.set_by, now + rtt * 4)
+            }
+            ProbeResult::HeldBack => {
+                self.gain = self.gain.min(Params::ROOM - 1.0);
+                (cap, self.set_by, now + rtt)
+            }
+            ProbeResult::Room(_) | ProbeResult::Hidden => {
+                let raised = match result {
+                    ProbeResult::Room(rate) => {
+                        self.loss_episodes = 0;
+                        cap.max(rate.scaled(Params::HEADROOM))
+                    }
+                    _ => cap.scaled((1.0 + self.gain) * Params::HEADROOM),
+                };
+                let set_by = match self.set_by {
+                    // The first raise is within the trains' error.
+                    CapOrigin::Trains if self.gain <= Params::ROOM - 1.0 => CapOrigin::Trains,
+                    CapOrigin::Trains | CapOrigin::Raise => CapOrigin::Raise,
+                    CapOrigin::Losses => CapOrigin::Losses,
+                };
+                self.gain = (self.gain * 2.0).min(1.0);
+                (raised, set_by, now)
+            }
+        };
+        self.hold(cap, set_by, until);
+    }
+
+    /// Lowers the cap to what was delivered while `lost` was lost, again each second RTT while that halves the losses. Removes it where it
+    /// does not, or the queue is long: then others fill the queue.
+    fn react_to_losses(&mut self, lost: f64, seen: &Observation, now: Duration) {
+        let rtt = seen.rtt.get();
+        let rest = now + rtt * (Params::MEMORY_RTTS << self.loss_episodes.min(3));
+        let before = std::mem::replace(&mut self.lost, lost);
+        let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
+        if before == 0.0 {
+            self.loss_episodes += 1;
         }
-        (self.phase, self.pace, self.since) = (phase, pace, Some(self.now));
+        if is_long || (before > 0.0 && lost > before / 2.0) {
+            (self.lost, self.ignore_losses_until) = (0.0, rest);
+            return self.release();
+        }
+        // In slow start the bottleneck forwards a burst, and then nothing.
+        let delivered = self.history.delivery().max(self.history.delivery_over(rtt / 16));
+        let lowered = delivered.scaled(Params::HEADROOM).max(self.history.peak_delivery().scaled(0.5));
+        (self.found, self.gain) = (Some(delivered), Self::MIN_GAIN);
+        self.ignore_losses_until = now + rtt * 2;
+        let cap = self.cap.map_or(lowered, |cap| cap.min(lowered));
+        self.hold(cap, CapOrigin::Losses, now + rtt * Params::MEMORY_RTTS);
     }
 
-    /// Returns whether a path of this rate gets no pace: it is fast, and has lost nothing at a short queue.
-    fn needs_no_pace(&self, rate: Rate) -> bool {
-        rate > Params::UNPACED_FROM && !self.queue_is_short
+    fn hold(&mut self, cap: Rate, set_by: CapOrigin, until: Duration) {
+        (self.phase, self.cap, self.set_by) = (PacerPhase::Hold { until }, Some(cap), set_by);
     }
 
-    fn is_congested(&self) -> bool {
-        // A probe's own queue drains slowly.
-        let queue = self.queue_threshold().max(Params::PROBE_QUEUE.mul_f64(1.25));
-        self.now >= self.ignore_until && (self.queue() > queue || self.loses(Params::LOSS))
+    fn release(&mut self) {
+        (self.phase, self.cap) = (PacerPhase::Free, None);
     }
 
-    /// Returns whether more than this share was lost over the last RTT.
-    fn loses(&self, share: f64) -> bool {
-        self.history.has_lost(share, Params::FEW_PACKETS, self.ago(self.seen.rtt.get()))
-    }
-
-    /// Returns the length of the standing queue: above the least RTT of the last RTTs, for the path may have become longer.
-    fn queue(&self) -> Duration {
-        let least = self.history.rtts(Duration::ZERO, self.now).min();
-        self.queue_above(least.unwrap_or(self.rtt()))
-    }
-
-    fn queue_above(&self, least: Duration) -> Duration {
-        let standing = self.history.standing_rtt(self.ago(self.rtt().mul_f64(Params::STANDING)));
-        standing.map_or(Duration::ZERO, |rtt| rtt.saturating_sub(least))
-    }
-
-    /// Returns the length from which a queue belongs to other traffic.
-    fn queue_threshold(&self) -> Duration {
-        Params::QUEUE + self.rtt().mul_f64(Params::QUEUE_RTT_SHARE)
-    }
-
-    /// Returns the rate of delivery over the last RTT, or since the first observation.
-    fn delivery(&self) -> Rate {
-        self.history.delivery_rate(self.ago(self.rtt()))
-    }
-
-    fn rtt(&self) -> Duration {
-        self.seen.min_rtt.get()
-    }
-
-    fn ago(&self, time: Duration) -> Duration {
-        self.now.saturating_sub(time)
-    }
-
-    /// Returns the time since the phase began.
-    fn age(&self) -> Duration {
-        self.now.saturating_sub(self.since.unwrap_or(self.now))
-    }
-}
-
-/// Returns whether a rate is a pace's but for the uncertainty.
-fn comes_close(rate: Rate, pace: Rate) -> bool {
-    rate >= pace.scaled(1.0 - Params::UNCERTAINTY)
+    /// The least gain of a test: it lasts eight times as long as the queue that it adds, which averages the jitter.
+    const MIN_GAIN: f64 = (Params::ROOM - 1.0) / 2.0;
 }

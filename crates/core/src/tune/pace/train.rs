@@ -11,7 +11,8 @@ use crate::units::{Bytes, Rate};
 /// with that spacing: a burst's bytes over its duration are the bottleneck's rate, long before the window reaches the BDP.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PacketTrains {
-    burst: Option<Burst>,
+    /// The arrivals of the present burst, and for each how long before its observation it may have been.
+    burst: Vec<Arrival>,
     /// The previous observation.
     observed: Duration,
     delivered: Bytes,
@@ -20,48 +21,50 @@ pub(super) struct PacketTrains {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Burst {
-    first: (Duration, Bytes),
-    last: (Duration, Bytes),
-    /// How long before its observation each of the two may have arrived. Of the difference the larger one is the error.
-    early: (Duration, Duration),
+struct Arrival {
+    at: Duration,
+    delivered: Bytes,
+    early: Duration,
 }
 
 impl PacketTrains {
-    /// Observes the bytes delivered by `now`; returns the bottleneck's rate once two bursts in a row agree on it.
-    ///
-    /// The error of a burst's rate is that of its ends: what is late in between lengthens nothing. It must be within
-    /// `Params::UNCERTAINTY`; two such rates differ by no more than twice that.
+    /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once two bursts in a row agree on it.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
-        let step = delivered - std::mem::replace(&mut self.delivered, delivered);
+        let has_arrived = std::mem::replace(&mut self.delivered, delivered) < delivered;
         let interval = now.saturating_sub(std::mem::replace(&mut self.observed, now));
-        let gap = rtt.mul_f64(Params::GAP);
-        let ended = self.burst.take_if(|burst| now.saturating_sub(burst.last.0) >= gap);
-        if step > Bytes::ZERO {
-            let news = (now, delivered);
-            match &mut self.burst {
-                // The bytes of the first observation have no duration.
-                None => self.burst = Some(Burst { first: news, last: news, early: (interval, interval) }),
-                Some(burst) => {
-                    // A host that is late, GRO and delayed acknowledgements all hold back the last bytes.
-                    burst.early.1 = now.saturating_sub(burst.last.0);
-                    burst.last = news;
-                }
-            }
+        // A window pauses for longer, most delayed acknowledgements for less.
+        let has_ended = self.burst.last().is_some_and(|last| now.saturating_sub(last.at) >= rtt / 8);
+        let ended = if has_ended { std::mem::take(&mut self.burst) } else { Vec::new() };
+        if has_arrived {
+            // A host that is late, GRO and delayed acknowledgements all hold back the last bytes.
+            let early = self.burst.last().map_or(interval, |last| now.saturating_sub(last.at));
+            self.burst.push(Arrival { at: now, delivered, early });
         }
-        let rate = ended?.rate()?;
+        let (rate, error) = rate_of(&ended)?;
         let before = self.before.replace(rate)?;
-        let agree = before.min(rate) >= before.max(rate).scaled(1.0 - 2.0 * Params::UNCERTAINTY);
         // Their mean: one may have met other traffic.
-        agree.then(|| before.scaled(0.5) + rate.scaled(0.5))
+        agree(before, rate).then(|| (before.scaled(0.5) + rate.scaled(0.5)).scaled(1.0 - error))
     }
 }
 
-impl Burst {
-    fn rate(self) -> Option<Rate> {
-        let time = self.last.0 - self.first.0;
-        let is_certain =
-            !time.is_zero() && self.early.0.max(self.early.1) <= time.mul_f64(Params::UNCERTAINTY);
-        is_certain.then(|| Rate::over(self.last.1 - self.first.1, time))
+/// Returns the rate of a burst and its relative error; `None` if its ends are uncertain, or its middle did not arrive when that rate says:
+/// then the host or the network stopped for a moment.
+fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
+    let (first, last) = (burst.first()?, burst.last()?);
+    let (time, rate) = (last.at - first.at, Rate::over(last.delivered - first.delivered, last.at - first.at));
+    let half = Bytes::new((first.delivered.get() + last.delivered.get()) / 2);
+    let middle = burst.get(burst.partition_point(|arrival| arrival.delivered < half))?;
+    let error = first.early.max(last.early).as_secs_f64() / time.as_secs_f64();
+    if time.is_zero() || error > Params::UNCERTAINTY {
+        return None;
     }
+    let (due, slack) =
+        (first.at + rate.time_for(middle.delivered - first.delivered), time.mul_f64(Params::UNCERTAINTY));
+    let is_even = due + slack >= middle.at.saturating_sub(middle.early) && due <= middle.at + slack;
+    is_even.then_some((rate, error))
+}
+
+/// Returns whether two rates differ by no more than twice the uncertainty of each.
+fn agree(one: Rate, other: Rate) -> bool {
+    one.min(other) >= one.max(other).scaled(1.0 - 2.0 * Params::UNCERTAINTY)
 }

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::{Observation, Pacer, initial_pace};
+use super::super::{Observation, Pacer};
 use crate::units::{Bytes, Rate, Rtt};
 
 const STEP: Duration = Duration::from_micros(250);
-pub(super) const MSS: f64 = 1448.0;
+const MSS: f64 = 1448.0;
 
-/// A sender in slow start, a bottleneck with a DropTail queue and background traffic, and a delay.
+/// A sender under CUBIC, a bottleneck with a DropTail queue and background traffic, and a delay.
+#[derive(Default)]
 pub(super) struct SimulatedPath {
     pub(super) capacity: f64,
     pub(super) queue: f64,
@@ -17,29 +18,31 @@ pub(super) struct SimulatedPath {
     /// The rate of other traffic from each time on.
     pub(super) others: Vec<(f64, f64)>,
     pub(super) now: Duration,
-    pub(super) sent: f64,
-    pub(super) cwnd: f64,
+    sent: f64,
+    cwnd: f64,
     pub(super) slow_start: bool,
-    pub(super) cut_until: Duration,
+    /// The window before it was cut, and when it was.
+    cut: (f64, Duration),
+    cut_until: Duration,
     /// Bytes of the sender and of other traffic in the queue, in order.
-    pub(super) waiting: VecDeque<(f64, f64)>,
+    waiting: VecDeque<(f64, f64)>,
     /// Acknowledgements in flight: arrival time, bytes, and their RTT.
-    pub(super) returning: VecDeque<(Duration, f64, Duration)>,
+    returning: VecDeque<(Duration, f64, Duration)>,
     /// When a loss is noticed.
-    pub(super) losses: VecDeque<(Duration, f64)>,
+    losses: VecDeque<(Duration, f64)>,
     pub(super) acked: f64,
-    pub(super) in_flight: f64,
+    in_flight: f64,
     pub(super) lost: f64,
-    pub(super) others_sent: f64,
-    pub(super) others_lost: f64,
-    pub(super) srtt: Duration,
-    /// The congestion control's own pace over the rate of delivery.
-    pub(super) own_pace: Option<f64>,
-    pub(super) arrives: f64,
+    srtt: Duration,
     /// Until when what is sent does not reach the bottleneck, and how much that is.
-    pub(super) held_back: (Duration, f64),
+    held_back: (Duration, f64),
     /// The amplitude of an oscillation of the RTT with a period of 2 s.
     pub(super) sway: Duration,
+    /// Maximum of a random addition to each observed RTT.
+    pub(super) jitter: Duration,
+    /// The largest window.
+    pub(super) max_window: f64,
+    random: u64,
 }
 
 impl SimulatedPath {
@@ -49,31 +52,14 @@ impl SimulatedPath {
             capacity: mbit * 1e6 / 8.0,
             queue,
             rtt,
+            srtt: rtt,
             others: vec![(0.0, 0.0)],
-            now: Duration::ZERO,
-            sent: 0.0,
             cwnd: 10.0 * MSS,
             slow_start: true,
-            cut_until: Duration::ZERO,
-            waiting: VecDeque::new(),
-            returning: VecDeque::new(),
-            losses: VecDeque::new(),
-            acked: 0.0,
-            in_flight: 0.0,
-            lost: 0.0,
-            others_sent: 0.0,
-            others_lost: 0.0,
-            srtt: rtt,
-            own_pace: None,
-            arrives: 0.0,
-            held_back: (Duration::ZERO, 0.0),
-            sway: Duration::ZERO,
+            max_window: f64::INFINITY,
+            random: 1,
+            ..Self::default()
         }
-    }
-
-    pub(super) fn with_others(mut self, shares: &[(f64, f64)]) -> Self {
-        self.others = shares.iter().map(|&(at, share)| (at, share * self.capacity)).collect();
-        self
     }
 
     fn step(&mut self, pace: Option<Rate>) {
@@ -85,7 +71,7 @@ impl SimulatedPath {
             self.in_flight -= bytes;
             self.srtt = self.srtt.mul_f64(0.7) + rtt.mul_f64(0.3);
             if self.slow_start && self.cwnd < 2.0 * self.in_flight.max(bytes) + 2.0 * bytes {
-                self.cwnd += bytes;
+                self.cwnd = (self.cwnd + bytes).min(self.max_window);
             }
         }
         while self.losses.front().is_some_and(|(at, _)| *at <= self.now) {
@@ -93,19 +79,21 @@ impl SimulatedPath {
             self.in_flight -= bytes;
             self.lost += bytes;
             if self.now >= self.cut_until {
+                self.cut = (self.cwnd, self.now);
                 self.cwnd = (self.cwnd * 0.7).max(2.0 * MSS);
                 self.slow_start = false;
                 self.cut_until = self.now + self.rtt;
             }
         }
+        if !self.slow_start && self.cwnd < 2.0 * self.in_flight {
+            self.cwnd = self.cwnd.max(self.cubic_window()).min(self.max_window);
+        }
         let room = (self.cwnd - self.in_flight).max(0.0);
-        let own = self.own_pace.map_or(room, |times| times * self.arrives * dt);
-        let ours = pace.map_or(room, |pace| room.min(pace.as_bytes_per_sec() as f64 * dt)).min(own);
+        let ours = pace.map_or(room, |pace| room.min(pace.as_bytes_per_sec() as f64 * dt));
         let t = self.now.as_secs_f64();
         let theirs = self.others.iter().rev().find(|(at, _)| *at <= t).map_or(0.0, |(_, rate)| rate * dt);
         self.in_flight += ours;
         self.sent += ours;
-        self.others_sent += theirs;
         // First in, first out.
         let mut service = self.capacity * dt;
         let mut passed = 0.0;
@@ -124,14 +112,12 @@ impl SimulatedPath {
                 break;
             }
         }
-        self.arrives += (passed - self.arrives * dt) / self.rtt.as_secs_f64();
         let backlog: f64 = self.waiting.iter().map(|(a, b)| a + b).sum();
         let over = backlog - self.queue;
         if over > 0.0
             && let Some((a, b)) = self.waiting.back_mut()
         {
             let share = (over / (*a + *b).max(1e-9)).min(1.0);
-            self.others_lost += *b * share;
             if *a * share > 0.0 {
                 self.losses.push_back((self.now + self.rtt, *a * share));
             }
@@ -142,6 +128,13 @@ impl SimulatedPath {
             let rtt = self.rtt + Duration::from_secs_f64(backlog.min(self.queue) / self.capacity) + sway;
             self.returning.push_back((self.now + self.rtt, passed, rtt));
         }
+    }
+
+    /// CUBIC's window (RFC 9438, section 4.2).
+    fn cubic_window(&self) -> f64 {
+        let (before, at) = (self.cut.0 / MSS, (self.now - self.cut.1).as_secs_f64());
+        let k = (before * 0.3 / 0.4).cbrt();
+        (0.4 * (at - k).powi(3) + before) * MSS
     }
 
     /// Delays the returning acknowledgements by `time`; they then arrive within another tenth of that.
@@ -158,15 +151,18 @@ impl SimulatedPath {
         self.held_back.0 = self.now + time;
     }
 
-    pub(super) fn seen(&self) -> Observation {
+    pub(super) fn seen(&mut self) -> Observation {
+        // Knuth's MMIX generator.
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let jitter = self.jitter.mul_f64((self.random >> 40) as f64 / f64::from(1 << 24));
         Observation {
             goodput: Bytes::new(self.acked as u64),
             window: Bytes::new(self.cwnd as u64),
-            in_flight: Bytes::new(self.in_flight as u64),
-            rtt: Rtt::new(self.srtt),
+            rtt: Rtt::new(self.srtt + jitter),
             min_rtt: Rtt::new(self.rtt),
             sent: Bytes::new(self.sent as u64),
-            retransmits: Bytes::new(self.lost as u64),
+            lost: Bytes::new(self.lost as u64),
         }
     }
 
@@ -184,11 +180,4 @@ impl SimulatedPath {
         }
         (self.acked - acked) / (self.now - from).as_secs_f64() / self.capacity
     }
-}
-
-/// Starts with the known rate, and the initial window that fits it.
-pub(super) fn with_known_rate(path: &mut SimulatedPath, mbit: f64) -> Option<Pacer> {
-    let rate = Rate::bits_per_sec((mbit * 1e6) as u64);
-    path.cwnd = initial_pace(rate).bdp(Rtt::new(path.rtt)).get() as f64;
-    Some(Pacer::with_known_rate(rate))
 }

@@ -1,0 +1,55 @@
+//! The pacer on a fluid path. What it gains, and beside whom, is tested packet by packet in the lab (`tests/pacing.rs`).
+
+use super::*;
+
+#[test]
+fn false_trains_cost_a_few_rtts() {
+    for share in [0.001, 0.1, 0.5, 0.9, 1.1] {
+        let mut path = SimulatedPath::new(1000.0, 100, 1e6);
+        let mut pacer = Some(capped(mbit(1000.0 * share)));
+        path.run(&mut pacer, 6.0);
+        let reached = path.run(&mut pacer, 12.0);
+        assert!(reached > 0.9, "{share}: {reached} of the path: {pacer:?}");
+    }
+}
+
+#[test]
+fn losses_that_the_cap_does_not_end_are_left_to_the_congestion_control() {
+    let mut path = SimulatedPath::new(1000.0, 100, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 6.0);
+    // Other traffic overflows the queue whatever this connection sends.
+    path.others.push((6.0, 1.3 * path.capacity));
+    let mut off = false;
+    for tenth in 61..160 {
+        path.run(&mut pacer, f64::from(tenth) / 10.0);
+        off |= pacer.as_ref().unwrap().cap.is_none();
+    }
+    assert!(off, "{pacer:?}");
+}
+
+#[test]
+fn fast_and_short_paths_are_not_paced() {
+    for (mbit, rtt_ms, is_fast) in [(10_000.0, 100, true), (1000.0, 5, false)] {
+        let (mut path, mut pacer) = (SimulatedPath::new(mbit, rtt_ms, 250e6), Some(Pacer::default()));
+        path.run(&mut pacer, 3.0);
+        let pacer = pacer.unwrap();
+        assert!(pacer.cap.is_none() && !pacer.is_starting(), "{pacer:?}");
+        assert_eq!(pacer.found() > Some(Pacer::PACED_BELOW), is_fast, "{pacer:?}");
+    }
+    let known = Pacer::with_known_rate(mbit(9_000.0));
+    assert!(known.cap.is_none() && !known.is_starting());
+}
+
+#[test]
+fn pause_lowers_no_cap() {
+    let mut path = SimulatedPath::new(1000.0, 200, 1e6);
+    let mut pacer = Some(Pacer::default());
+    path.run(&mut pacer, 5.0);
+    let before = pacer.as_ref().unwrap().cap;
+    assert!(before.is_some());
+    pacer.as_mut().unwrap().resume();
+    path.now += Duration::from_secs(60);
+    path.run(&mut pacer, 66.0);
+    assert!(pacer.as_ref().unwrap().cap >= before, "{pacer:?}");
+}
