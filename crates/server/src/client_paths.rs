@@ -100,15 +100,26 @@ impl ClientPaths {
         segment: Bytes,
         now: Duration,
     ) -> Option<Rate> {
-        let entry = self.clients.get(&client);
-        let claimed = claimed.map(|claimed| HeldRate { rate: claimed.rate.min(MAX_CLAIMED_RATE), ..claimed });
-        let path = entry.and_then(|entry| entry.known).and_then(|known| unexpired(known, now)).or(claimed)?;
-        let sending = entry.map_or(1, |entry| entry.sending.max(1));
+        let path = self.known(client, claimed, rtt, now)?;
+        let sending = self.sending_connections(client).max(1);
         let share =
             HeldRate { rate: Rate::bits_per_sec(path.rate.as_bits_per_sec() / u64::from(sending)), ..path };
-        let usable =
-            share.may_hold_at(rtt) && rtt >= MIN_CLIENT_RTT && share.initial_window(segment).is_some();
+        let usable = rtt >= MIN_CLIENT_RTT && share.initial_window(segment).is_some();
         usable.then_some(share.rate)
+    }
+
+    /// Returns the remembered path to a client, else `claimed`; `None` where neither is known, or `rtt` belongs to another path.
+    pub(crate) fn known(
+        &self,
+        client: IpAddr,
+        claimed: Option<HeldRate>,
+        rtt: Rtt,
+        now: Duration,
+    ) -> Option<HeldRate> {
+        let remembered = self.clients.get(&client).and_then(|entry| entry.known);
+        let claimed = claimed.map(|claimed| HeldRate { rate: claimed.rate.min(MAX_CLAIMED_RATE), ..claimed });
+        let path = remembered.and_then(|known| unexpired(known, now)).or(claimed)?;
+        path.may_hold_at(rtt).then_some(path)
     }
 
     /// Removes expired paths, and the oldest, where [`MAX_CLIENT_PATHS`] are remembered.

@@ -257,8 +257,8 @@ impl HttpConnection {
         let is_running = *self.context.phase.borrow() == ServerPhase::Running;
         framing.keep_alive &= is_running || self.continuation != Continuation::Nothing;
         let is_upload = received.is_some() && paced;
-        let pace = paced.then(|| self.context.pace.of_reply(reply.length(), asked, self.transport.socket()));
-        let pace = pace.flatten();
+        let (client, socket) = (self.peer.ip(), self.transport.socket());
+        let pace = paced.then(|| self.context.pace.of_reply(reply.length(), asked, client, socket)).flatten();
         if let Some(pace) = pace {
             reply.add(PACE_HEADER, &pace.header());
         }

@@ -64,23 +64,26 @@ impl PacePolicy {
 
     /// Returns the pace of a reply of this length on `socket` to a client's request for one; `None` for a short reply.
     ///
-    /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, that connection
-    /// would be slower than several: [`Pace::Auto`] then paces none, unless initial windows are asked for, which follow from paced
-    /// connections.
+    /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, or the path is known to
+    /// be too fast for pacing, that connection would be slower than several: [`Pace::Auto`] then paces none, unless initial windows are
+    /// asked for, which follow from paced connections.
     pub(crate) fn of_reply(
         &self,
         length: Bytes,
         request: Option<PaceRequest>,
+        client: IpAddr,
         socket: impl AsFd,
     ) -> Option<Pace> {
         if length < MIN_PACED_REPLY {
             return None;
         }
         let asked = request.map_or(self.pace, |request| request.pace);
-        let rtt = || tcp_info::read(socket).ok().and_then(|tcp| tcp.min_rtt());
-        let known = request.and_then(|request| request.known);
-        let suffices =
-            || self.paths.routes.is_some() || one_connection_suffices(host::tcp_wmem_max(), rtt(), known);
+        let suffices = || {
+            let rtt = tcp_info::read(socket).ok().and_then(|tcp| tcp.min_rtt());
+            let claimed = request.and_then(|request| request.known);
+            let known = rtt.and_then(|rtt| self.paths.known(client, claimed, rtt)).map(|known| known.rate);
+            self.paths.routes.is_some() || one_connection_suffices(host::tcp_wmem_max(), rtt, known)
+        };
         match asked.within(self.pace) {
             Pace::Auto if !suffices() => Some(Pace::Off),
             pace => Some(pace),
@@ -101,6 +104,11 @@ impl SharedPaths {
     fn clients(&self) -> MutexGuard<'_, ClientPaths> {
         // Nothing panics while the lock is held.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the remembered path to a client, else the one that it claims.
+    fn known(&self, client: IpAddr, claimed: Option<HeldRate>, rtt: Rtt) -> Option<HeldRate> {
+        self.clients().known(client, claimed, rtt, self.started.elapsed())
     }
 
     /// Returns the rate at which a connection may start.
@@ -162,19 +170,14 @@ impl PacedConnection {
             return;
         }
         self.paced = None;
-        // The pacer starts at half of the known rate: doubled, the initial window's rate stays in force.
-        let window_rate =
-            self.initial_window.as_ref().and_then(InitialWindowPacing::rate).map(|rate| rate.scaled(2.0));
-        let claimed = claimed.map(|claimed| HeldRate {
-            rate: claimed.rate.min(window_rate.unwrap_or(claimed.rate)),
-            ..claimed
-        });
+        let first_cap = self.initial_window.as_ref().and_then(InitialWindowPacing::rate);
         let pace = self.initial_window.as_ref().map_or(pace, |window| window.limit(pace));
         let start = match local_address(&socket) {
             Some(local) if pace == Pace::Auto => {
                 let recorder = PathRecorder { paths: Arc::clone(paths), client, local };
                 PacingStart {
-                    known: paths.starting_rate(client, claimed, &socket).or(window_rate),
+                    known: paths.starting_rate(client, claimed, &socket),
+                    first_cap,
                     observer: Some(Box::new(recorder)),
                 }
             }
@@ -218,12 +221,11 @@ impl Drop for SendingGuard {
     }
 }
 
-/// Returns whether a send buffer of this size holds the BDP of a path of this RTT at its `known` rate, or else at `Pacer::PACED_BELOW`.
-fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<HeldRate>) -> bool {
-    send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| {
-        let known = known.filter(|known| known.may_hold_at(rtt)).map(|known| known.rate);
-        buffer >= known.unwrap_or(Pacer::PACED_BELOW).bdp(rtt)
-    })
+/// Returns whether one paced connection is as fast as several: the path is not known to be too fast for pacing, and the send buffer holds its
+/// BDP at its `known` rate, or else at [`Pacer::PACED_BELOW`].
+fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<Rate>) -> bool {
+    let rate = known.unwrap_or(Pacer::PACED_BELOW);
+    rate <= Pacer::PACED_BELOW && send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= rate.bdp(rtt))
 }
 
 /// Returns the local address of a connection.
@@ -254,11 +256,9 @@ mod tests {
         // Debian's tcp_wmem, and one for long paths.
         assert!(suffices(4, 10, None) && !suffices(4, 20, None) && !suffices(4, 300, None));
         assert!(suffices(256, 302, None));
-        let known = |mbit: u64, rtt_ms| {
-            Some(HeldRate { rate: Rate::bits_per_sec(mbit * 1_000_000), rtt: rtt(rtt_ms) })
-        };
-        assert!(suffices(4, 200, known(100, 200)) && !suffices(4, 200, known(1000, 200)));
-        assert!(!suffices(4, 200, known(100, 20)), "another path");
+        let known = |mbit: u64| Some(Rate::bits_per_sec(mbit * 1_000_000));
+        assert!(suffices(4, 200, known(100)) && !suffices(4, 200, known(1000)));
+        assert!(suffices(1024, 200, known(2900)) && !suffices(1024, 200, known(3100)), "too fast for pacing");
         assert!(one_connection_suffices(None, None, None));
     }
 }
