@@ -30,6 +30,9 @@ pub struct DeliveryMeter {
     stall: ByteCount,
     /// The bytes unread in the socket at the start of `window`.
     unread: Bytes,
+    /// When bytes arrived last, and the longest pause between arrivals in `window`.
+    arrived: Instant,
+    pause: Duration,
     tuner: Option<ReceiveWindowTuner>,
     /// Whether the receive window was ever clamped.
     holds_window: bool,
@@ -64,6 +67,8 @@ impl DeliveryMeter {
             window: ByteCount::now(now),
             stall: ByteCount::now(now),
             unread: Bytes::ZERO,
+            arrived: now,
+            pause: Duration::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             holds_window: false,
         }
@@ -85,6 +90,8 @@ impl DeliveryMeter {
         self.total += bytes;
         self.window.bytes += bytes;
         self.stall.bytes += bytes;
+        self.pause = self.pause.max(now.saturating_duration_since(self.arrived));
+        self.arrived = now;
         let time = self.window.age(now);
         if time >= self.rtt.get().max(SHORTEST_WINDOW) {
             let unread = sockopt::unread(&socket).unwrap_or_default();
@@ -97,6 +104,7 @@ impl DeliveryMeter {
                 self.data_rtt = data_rtt;
                 self.hold(share, socket);
             }
+            self.pause = Duration::ZERO;
         }
     }
 
@@ -107,7 +115,7 @@ impl DeliveryMeter {
 
     fn hold(&mut self, share: Bytes, socket: impl AsFd) {
         let Some(tuner) = self.tuner.as_mut() else { return };
-        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, share) {
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, self.pause, share) {
             // Autotuning moves the clamp, so it is set each time. If that fails, the kernel's
             // window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
@@ -120,9 +128,10 @@ impl DeliveryMeter {
         self.holds_window
     }
 
-    /// Excludes a time without reads of the socket from the stall time.
+    /// Excludes a time without reads of the socket from the stall time and from pauses.
     pub fn exclude(&mut self, time: Duration) {
         self.stall.since += time;
+        self.arrived += time;
     }
 
     /// Returns whether less than [`LEAST_DELIVERY`] arrived during the last `patience`.

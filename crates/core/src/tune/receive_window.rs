@@ -9,6 +9,11 @@
 //! The clamp opens as soon as there is no queue, because it is then too small. It never shrinks, so that loss-based
 //! neighbours cannot starve the connection. If the window does not explain the queue, other flows fill it: the clamp is
 //! released until the queue has drained, or for 128 RTTs, after which the queue may be this connection's own.
+//!
+//! The RTT of the data alone proves no queue: it contains the pauses of a server that limits its rate. A link whose queue stands is never idle,
+//! so arrivals that pause show that there is none.
+
+use std::time::Duration;
 
 use crate::plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
@@ -22,6 +27,8 @@ pub struct ReceiveWindowTuner {
     clamp: Option<Bytes>,
     /// RTTs in which other flows filled the queue, less RTTs in which they did not.
     crowded: u32,
+    /// RTTs in a row in which the arrivals paused too long for a queue.
+    idle: u32,
 }
 
 /// The least queue, as a share of the BDP, that shows that the path is full.
@@ -40,6 +47,10 @@ const USED_SHARE: (u64, u64) = (4, 5);
 const STEADY_GROWTH: (u64, u64) = (11, 10);
 /// The window relative to the BDP; also its growth per RTT while it is too small.
 const WINDOW_PER_BDP: (u64, u64) = (5, 4);
+/// Arrivals that pause for this share of the apparent queue show that there is none.
+const PAUSE_SHARE: f64 = 0.5;
+/// A clamp opens after this many such RTTs; one may be a host's.
+const IDLE_RTTS: u32 = 2;
 /// The smallest clamp: below it single packets dominate the measurements.
 const MIN_CLAMP: Bytes = Bytes::mib(2);
 
@@ -50,11 +61,29 @@ impl ReceiveWindowTuner {
         Self { clamp: Some(with_margin(share).clamp(MIN_CLAMP, LARGEST_WINDOW)), ..Self::default() }
     }
 
-    /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt`, on a path whose RTT without a queue is `rtt`.
+    /// Observes an RTT: data arrived at `rate` with the RTT `data_rtt` and pauses of at most `pause`, on a path whose RTT without a queue
+    /// is `rtt`.
     ///
     /// Returns the clamp to set, if any. The clamp is never below `share`, one of several connections' part of the
     /// path: a connection that starts with the others' queue present would otherwise stay small.
-    pub fn observe(&mut self, rate: Rate, rtt: Rtt, data_rtt: Rtt, share: Bytes) -> Option<Bytes> {
+    pub fn observe(
+        &mut self,
+        rate: Rate,
+        rtt: Rtt,
+        data_rtt: Rtt,
+        pause: Duration,
+        share: Bytes,
+    ) -> Option<Bytes> {
+        // Several connections take turns at a queue; each of them pauses.
+        let excess = data_rtt.get().saturating_sub(rtt.get());
+        let pauses = share == Bytes::ZERO
+            && pause > excess.mul_f64(PAUSE_SHARE).max(rtt.get().mul_f64(NOISE_QUEUE_SHARE));
+        self.idle = if pauses { self.idle + 1 } else { 0 };
+        if self.idle >= IDLE_RTTS {
+            let clamp = self.clamp.take();
+            *self = Self { best: rate, last: rate, idle: self.idle, ..Self::default() };
+            return clamp.map(|_| LARGEST_WINDOW);
+        }
         let queue = data_rtt.get().as_secs_f64() / rtt.get().as_secs_f64().max(1e-9) - 1.0;
         // Slow start sends each window as a burst, so a queue is meaningful only once the rate is steady.
         let steady = rate.as_bits_per_sec() < scale(self.last.as_bits_per_sec(), STEADY_GROWTH);
@@ -75,7 +104,7 @@ impl ReceiveWindowTuner {
         };
         let needed = |best: Rate| with_margin(best.bdp(rtt)).max(MIN_CLAMP);
         self.clamp = match self.clamp {
-            None if steady && queue > FULL_QUEUE => Some(needed(self.best.max(rate))),
+            None if steady && queue > FULL_QUEUE && self.idle == 0 => Some(needed(self.best.max(rate))),
             None => None,
             // The whole window is in flight without a queue: the window is the limit.
             Some(clamp) if queue < NOISE_QUEUE_SHARE && with_margin(rate.bdp(rtt)) > clamp => {
@@ -112,8 +141,6 @@ fn scale(value: u64, (num, den): (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::plan::window_ceiling;
 
@@ -147,7 +174,7 @@ mod tests {
                 let in_all = (load + self.others).max(1.0);
                 let rate = Rate::over(Bytes::new((bdp * load / in_all) as u64), RTT.get());
                 let data_rtt = Rtt::new(RTT.get().mul_f64(in_all));
-                if let Some(clamp) = tuner.observe(rate, RTT, data_rtt, Bytes::ZERO) {
+                if let Some(clamp) = tuner.observe(rate, RTT, data_rtt, Duration::ZERO, Bytes::ZERO) {
                     self.held = clamp.get() as f64;
                 }
                 self.window *= 2.0;
@@ -176,6 +203,26 @@ mod tests {
     }
 
     #[test]
+    fn arrivals_that_pause_show_that_there_is_no_queue() {
+        // nginx with `limit_rate 10m` at 100 ms: the RTT of the data is 184 ms, and 84 ms of it are pauses.
+        let (rate, rtt, data_rtt) =
+            (Rate::mbit(80), Rtt::new(Duration::from_millis(100)), Rtt::new(Duration::from_millis(184)));
+        let observe = |tuner: &mut ReceiveWindowTuner, pause_ms| {
+            tuner.observe(rate, rtt, data_rtt, Duration::from_millis(pause_ms), Bytes::ZERO)
+        };
+        let mut tuner = ReceiveWindowTuner::default();
+        assert!((0..20).all(|_| observe(&mut tuner, 80).is_none()));
+        // Without pauses it is a queue. A clamp opens again once pauses repeat.
+        assert!(
+            (0..3).filter_map(|_| observe(&mut tuner, 4)).all(|clamp| clamp < LARGEST_WINDOW)
+                && tuner.clamp.is_some()
+        );
+        assert!(observe(&mut tuner, 80) < Some(LARGEST_WINDOW));
+        assert_eq!(observe(&mut tuner, 80), Some(LARGEST_WINDOW));
+        assert_eq!(observe(&mut tuner, 80), None);
+    }
+
+    #[test]
     fn clamp_follows_a_path_that_becomes_faster_or_slower() {
         let (mut path, mut tuner) = settled(1);
         path.rate = Rate::mbit(10_000);
@@ -193,18 +240,19 @@ mod tests {
     fn clamp_below_the_bdp_grows_and_is_kept_while_unused() {
         let mut tuner = ReceiveWindowTuner::default();
         let (slow, noise) = (Rate::mbit(70), Rtt::new(Duration::from_millis(300)));
-        tuner.observe(slow, RTT, RTT, Bytes::ZERO);
-        let mut clamp = tuner.observe(slow, RTT, noise, Bytes::ZERO).unwrap();
+        tuner.observe(slow, RTT, RTT, Duration::ZERO, Bytes::ZERO);
+        let mut clamp = tuner.observe(slow, RTT, noise, Duration::ZERO, Bytes::ZERO).unwrap();
         assert_eq!(clamp, Bytes::new(2_187_500));
         for _ in 0..40 {
-            clamp = tuner.observe(window_ceiling(clamp, RTT), RTT, RTT, Bytes::ZERO).unwrap();
+            clamp = tuner.observe(window_ceiling(clamp, RTT), RTT, RTT, Duration::ZERO, Bytes::ZERO).unwrap();
         }
         assert_eq!(clamp, LARGEST_WINDOW);
         // The clamp is kept while the window is unused, or other flows queue.
         for (mbit, data_rtt_ms) in [(5000, 200), (2000, 600)] {
             let (path, mut tuner) = settled(10);
             let data_rtt = Rtt::new(Duration::from_millis(data_rtt_ms));
-            let clamps = (0..50).filter_map(|_| tuner.observe(Rate::mbit(mbit), RTT, data_rtt, Bytes::ZERO));
+            let clamps = (0..50)
+                .filter_map(|_| tuner.observe(Rate::mbit(mbit), RTT, data_rtt, Duration::ZERO, Bytes::ZERO));
             assert_eq!(clamps.last().map(|clamp| clamp.get() as f64), Some(path.held), "{mbit} Mbit/s");
         }
     }
@@ -214,16 +262,16 @@ mod tests {
         let mut tuner = ReceiveWindowTuner::of_several(Bytes::mib(16));
         assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
         for _ in 0..20 {
-            tuner.observe(window_ceiling(tuner.clamp.unwrap(), RTT), RTT, RTT, Bytes::ZERO);
+            tuner.observe(window_ceiling(tuner.clamp.unwrap(), RTT), RTT, RTT, Duration::ZERO, Bytes::ZERO);
         }
         assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
         assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_CLAMP));
         let mut tuner = ReceiveWindowTuner::default();
         let (slow, crowded, share) = (Rate::mbit(70), Rtt::new(Duration::from_millis(600)), Bytes::mib(20));
-        assert_eq!(tuner.observe(slow, RTT, RTT, share), None);
-        assert_eq!(tuner.observe(slow, RTT, crowded, share), Some(Bytes::mib(25)));
+        assert_eq!(tuner.observe(slow, RTT, RTT, Duration::ZERO, share), None);
+        assert_eq!(tuner.observe(slow, RTT, crowded, Duration::ZERO, share), Some(Bytes::mib(25)));
         // Another connection has closed, and its share is free.
-        assert_eq!(tuner.observe(slow, RTT, crowded, share * 2), Some(Bytes::mib(50)));
+        assert_eq!(tuner.observe(slow, RTT, crowded, Duration::ZERO, share * 2), Some(Bytes::mib(50)));
     }
 
     #[test]
