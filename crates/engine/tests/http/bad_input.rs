@@ -1,6 +1,5 @@
-//! Malformed answers, silence, and fields that the user may not set.
+//! Malformed answers, and fields that the user may not set.
 
-use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
 
 use crate::support::{Script, client, open_error, quick};
@@ -31,20 +30,6 @@ fn answers_without_a_complete_head_are_explained() {
         }
         assert!(!text.contains('\x1b'), "{text:?}");
     }
-}
-
-/// The head would be awaited for 20 seconds.
-#[test]
-fn silence_can_be_cancelled() {
-    let cancel = Cancel::new();
-    let flag = cancel.clone();
-    let server = Script::new(move |_, peer| {
-        peer.read_request();
-        flag.cancel();
-        peer.read_request();
-    });
-    let result = client().open(&server.url("/").parse().unwrap(), None, &cancel);
-    assert!(matches!(result, Err(HttpError::Cancelled)));
 }
 
 #[test]

@@ -276,10 +276,6 @@ mod tests {
         }
     }
 
-    fn error(places: &CredentialPlaces) -> String {
-        Credentials::find(places, SystemTime::now()).unwrap_err().to_string()
-    }
-
     #[test]
     fn proxy_and_pair_of_files_are_read() {
         let made = CredentialFiles::valid();
@@ -295,26 +291,23 @@ mod tests {
     }
 
     #[test]
-    fn expired_credentials_name_the_file_and_the_remedy() {
-        let made = CredentialFiles::until(SystemTime::now() - 3 * HOUR);
-        let proxy = error(&made.proxy());
-        for part in ["proxy certificate in", "proxy.pem expired 3 hours ago", "grid-proxy-init"] {
-            assert!(proxy.contains(part), "{part}: {proxy}");
-        }
-        let plain = error(&made.pair());
-        assert!(plain.contains("cert.pem expired") && plain.contains("certificate authority"), "{plain}");
-    }
-
-    #[test]
-    fn unusable_credentials_are_refused_with_a_reason() {
-        let made = CredentialFiles::valid();
+    fn unusable_credentials_are_refused_with_a_reason_and_the_remedy() {
+        let (expired, made) =
+            (CredentialFiles::until(SystemTime::now() - 3 * HOUR), CredentialFiles::valid());
         made.write("proxy.pem", "hello", 0o600);
-        assert!(error(&made.proxy()).contains("no certificate"));
-        let directory =
-            CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
-        assert!(error(&directory).contains("no regular file"));
         let text = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
         made.write("key.pem", text, 0o600);
-        assert!(error(&made.pair()).contains("encrypted"));
+        let directory =
+            CredentialPlaces { proxy_variable: Some(made.dir.path().to_owned()), ..made.places() };
+        for (places, parts) in [
+            (expired.proxy(), ["proxy certificate in", "proxy.pem expired 3 hours ago", "grid-proxy-init"]),
+            (expired.pair(), ["cert.pem", "expired", "certificate authority"]),
+            (made.proxy(), ["proxy.pem", "no certificate", ""]),
+            (directory, ["no regular file", "", ""]),
+            (made.pair(), ["key.pem", "encrypted", ""]),
+        ] {
+            let error = Credentials::find(&places, SystemTime::now()).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{parts:?}: {error}");
+        }
     }
 }
