@@ -1,6 +1,6 @@
 //! Malformed answers, and fields that the user may not set.
 
-use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, HttpError, Retry};
+use longhaul_engine::source::http::{Client, ClientConfig, ErrorKind, Retry};
 
 use crate::support::{Script, client, open_error, quick};
 
