@@ -1,7 +1,6 @@
-//! A path's rate from an earlier transfer, and the first pace of the next one.
+//! A path's rate from an earlier transfer, and the initial window that a server may set by it.
 //!
-//! The next transfer starts at half of the rate, and accelerates only after its first data has arrived without a queue,
-//! because the path's capacity may have changed (Careful Resume, RFC 9959).
+//! The window is half of the BDP, because the path's capacity may have changed (Careful Resume, RFC 9959).
 
 use crate::tune::INITIAL_SEGMENTS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -15,7 +14,7 @@ pub struct HeldRate {
     pub rtt: Rtt,
 }
 
-/// The share of the earlier rate at which a transfer starts (RFC 9959, section 3.3, for the window).
+/// The share of the earlier BDP that is sent at once (RFC 9959, section 3.3).
 const INITIAL_SHARE: f64 = 0.5;
 /// The largest ratio of the RTTs, in either direction, at which two measurements count as one path. Stricter than the
 /// RFC's tenfold, because the earlier RTT is a minimum.
@@ -30,18 +29,12 @@ impl HeldRate {
         (known / MAX_RTT_RATIO..=known * MAX_RTT_RATIO).contains(&rtt)
     }
 
-    /// Returns the number of segments of this size that the first pace sends in one RTT; `None` if the kernel's default
-    /// of ten suffices.
+    /// Returns the initial window in segments of this size; `None` if the kernel's default of ten suffices.
     pub fn initial_window(&self, segment: Bytes) -> Option<u32> {
-        let window = initial_pace(self.rate).bdp(self.rtt).get() / segment.get().max(1);
+        let window = self.rate.scaled(INITIAL_SHARE).bdp(self.rtt).get() / segment.get().max(1);
         let window = u32::try_from(window.min(MAX_INITIAL_WINDOW)).ok()?;
         (u64::from(window) > INITIAL_SEGMENTS).then_some(window)
     }
-}
-
-/// Returns the first pace on a path that carried the rate `known`.
-pub fn initial_pace(known: Rate) -> Rate {
-    known.scaled(INITIAL_SHARE)
 }
 
 #[cfg(test)]

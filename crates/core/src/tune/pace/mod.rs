@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate, Rtt};
 
-pub use super::held_rate::{HeldRate, initial_pace};
+pub use super::held_rate::HeldRate;
 use history::History;
 use probe::{Probe, ProbeResult};
 use train::PacketTrains;
