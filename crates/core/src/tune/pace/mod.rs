@@ -163,7 +163,7 @@ impl Pacer {
     }
 
     /// Returns whether slow start should be restarted: the congestion window is less than a cap needs that losses have set. That cap, not the
-    /// window, protects the queue. At most once in [`Params::MEMORY_RTTS`].
+    /// window, protects the queue. At most once in ten RTTs.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
         let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
         let is_due = self.set_by == CapOrigin::Losses
