@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::paths::Paths;
+use crate::runner::tests::queue;
 
 struct Api {
     dir: tempfile::TempDir,
@@ -15,12 +15,8 @@ const TOKEN: &str = "the-token";
 const HOST: &str = "127.0.0.1:6777";
 const TRANSFERS: &str = "/api/v1/transfers";
 
-/// A queue without a runner, so that nothing is fetched.
 fn api() -> Api {
-    let dir = tempfile::tempdir().unwrap();
-    let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
-    paths.make().unwrap();
-    let queue = Arc::new(Queue::open(paths).unwrap());
+    let (dir, queue) = queue();
     let access = Arc::new(Access::new(TOKEN.to_owned(), HOST.parse().unwrap()));
     Api { dir, state: ApiState { queue, access } }
 }

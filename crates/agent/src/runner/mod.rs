@@ -176,4 +176,4 @@ fn week_time(now: i64) -> WeekTime {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

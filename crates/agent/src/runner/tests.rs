@@ -5,7 +5,8 @@ use crate::database::PartIdentity;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
 
-fn queue() -> (tempfile::TempDir, Arc<Queue>) {
+/// A queue without a runner, so that nothing is fetched.
+pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
     paths.make().unwrap();

@@ -38,13 +38,7 @@ mod tests {
 
     #[test]
     fn invalid_characters_in_file_names_are_replaced() {
-        for (text, name) in [
-            ("table-2.b", "table-2.b"),
-            ("my test (2)", "my_test__2_"),
-            ("..x", "x"),
-            ("é", "_"),
-            (".", "scenario"),
-        ] {
+        for (text, name) in [("table-2.b", "table-2.b"), ("..x", "x"), ("é", "_"), (".", "scenario")] {
             assert_eq!(fitting(text), name);
             assert_eq!(check_name(name), Ok(()));
         }

@@ -106,46 +106,45 @@ impl PathSpec {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::{Bytes, Rtt};
-
     use super::*;
-    use crate::spec::QueueLimit;
 
     #[test]
     fn refuses_impossible_paths() {
-        let rate = "10Gbit".parse().ok();
-        let good = PathSpec { rate, ..PathSpec::default() };
-        assert!(good.validate().is_ok());
-        assert!(PathSpec { background: "0,9999M@3s".parse().unwrap(), ..good.clone() }.validate().is_ok());
-        assert!(PathSpec { background: "0".parse().unwrap(), rate: None, ..good.clone() }.validate().is_ok());
-        assert!(PathSpec { aqm: "red".parse().unwrap(), ..good.clone() }.validate().is_ok());
-        assert!(PathSpec { aqm: "red:max_th=64".parse().unwrap(), ..good.clone() }.validate().is_ok());
-        for bad in [
+        for possible in [
+            "background=0",
+            "rate=10Gbit",
+            "rate=10Gbit; background=0,9999M@3s",
+            "rate=10Gbit; aqm=red",
+            "rate=10Gbit; aqm=red:max_th=64",
+        ] {
+            assert!(PathSpec::of(possible).validate().is_ok(), "{possible}");
+        }
+        let good = PathSpec::of("rate=10Gbit");
+        let values = [
             PathSpec { loss: 1.5, ..good.clone() },
             PathSpec { loss: f64::NAN, ..good.clone() },
-            PathSpec { mtu: Bytes::new(576), ..good.clone() },
-            PathSpec { rate: Some(Rate::bits_per_sec(0)), ..good.clone() },
-            PathSpec { queue: Some(QueueLimit::Packets(0)), ..good.clone() },
-            PathSpec { queue: Some(QueueLimit::Packets(10)), rate: None, ..good.clone() },
-            PathSpec { aqm: "red".parse().unwrap(), rate: None, ..good.clone() },
-            PathSpec { aqm: "red:max_th=65".parse().unwrap(), ..good.clone() },
-            PathSpec {
-                aqm: "red".parse().unwrap(),
-                queue: Some(QueueLimit::Bytes(Bytes::new(22_499))),
-                ..good.clone()
-            },
-            PathSpec { congestion: "cubic\n".to_owned(), ..good.clone() },
-            PathSpec { ack_compression: Rtt::new(Duration::from_millis(1001)), ..good.clone() },
-            PathSpec { cross_flows: "65".parse().unwrap(), ..good.clone() },
-            PathSpec { background: "10Gbit".parse().unwrap(), ..good.clone() },
-            PathSpec { background: "0,100%@3s".parse().unwrap(), ..good.clone() },
-            PathSpec { background: "20%".parse().unwrap(), rate: None, ..good.clone() },
-            PathSpec { jitter: Rtt::new(Duration::from_millis(1)), ..good.clone() },
-            PathSpec { ecn: true, ..good.clone() },
-            PathSpec { aqm: "codel".parse().unwrap(), rate: None, ..good.clone() },
-            PathSpec { up: "queue=0packets".parse().unwrap(), ..good.clone() },
-            PathSpec { second: "rate=1Mbit".parse().unwrap(), rate: None, ..good.clone() },
-        ] {
+            PathSpec { congestion: "cubic\n".to_owned(), ..good },
+        ];
+        let settings = [
+            "rate=10Gbit; mtu=576",
+            "rate=0",
+            "rate=10Gbit; queue=0packets",
+            "queue=10packets",
+            "aqm=red",
+            "rate=10Gbit; aqm=red:max_th=65",
+            "rate=10Gbit; aqm=red; queue=22499",
+            "rate=10Gbit; ack_compression=1001ms",
+            "rate=10Gbit; cross_flows=65",
+            "rate=10Gbit; background=10Gbit",
+            "rate=10Gbit; background=0,100%@3s",
+            "background=20%",
+            "rate=10Gbit; jitter=1ms",
+            "rate=10Gbit; ecn=yes",
+            "aqm=codel",
+            "rate=10Gbit; up=queue=0packets",
+            "second=rate=1Mbit",
+        ];
+        for bad in values.into_iter().chain(settings.map(PathSpec::of)) {
             assert!(bad.validate().is_err(), "{bad:?}");
         }
     }

@@ -36,27 +36,20 @@ impl PathSpec {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::Rtt;
-
     use super::*;
 
     #[test]
     fn allowed_lateness_depends_on_queue_and_delay() {
-        let path = |queue: &str, rtt_ms| PathSpec {
-            rate: "1Gbit".parse().ok(),
-            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            queue: queue.parse().ok(),
-            ..PathSpec::default()
-        };
+        let path = |queue: &str| PathSpec::of(&format!("rate=1Gbit; rtt=200ms{queue}"));
         let allowed = |spec: &PathSpec| spec.allowed_lateness().0;
         // 1 MB drains in 8 ms.
-        assert_eq!(allowed(&path("1MB", 200)), Duration::from_micros(800));
-        assert_eq!(allowed(&path("", 200)), Duration::from_millis(5), "one BDP: the delay decides");
-        assert_eq!(allowed(&path("10packets", 200)), Duration::from_micros(200));
+        assert_eq!(allowed(&path("; queue=1MB")), Duration::from_micros(800));
+        assert_eq!(allowed(&path("")), Duration::from_millis(5), "one BDP: the delay decides");
+        assert_eq!(allowed(&path("; queue=10packets")), Duration::from_micros(200));
         assert_eq!(allowed(&PathSpec::default()), Duration::from_millis(1));
         let late = crate::DirectionStats { late_p99: Duration::from_millis(2), ..Default::default() };
-        assert!(late.infidelity(&path("", 200)).is_none());
-        let why = late.infidelity(&path("1MB", 200)).unwrap();
+        assert!(late.infidelity(&path("")).is_none());
+        let why = late.infidelity(&path("; queue=1MB")).unwrap();
         assert!(why.contains("10 % of the queue's time is 0.80 ms"), "{why}");
     }
 }

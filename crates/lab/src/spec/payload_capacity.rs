@@ -70,8 +70,6 @@ impl PathSpec {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::Bytes;
-
     use super::*;
 
     #[test]
@@ -86,20 +84,11 @@ mod tests {
 
     #[test]
     fn payload_capacity_is_what_background_leaves_in_the_direction_down() {
-        let path = PathSpec {
-            rate: "1Gbit".parse().ok(),
-            rtt: "302ms".parse().unwrap(),
-            background: "0@0s,20%@8s,50%@16s".parse().unwrap(),
-            ..PathSpec::default()
-        };
-        let directed = PathSpec {
-            rtt: "100ms".parse().unwrap(),
-            mtu: Bytes::new(9000),
-            background: "20%".parse().unwrap(),
-            up: "rate=1Mbit; background=0".parse().unwrap(),
-            down: "rate=100Mbit; delay=1s; background=0@0s,50%@2s".parse().unwrap(),
-            ..path.clone()
-        };
+        let path = PathSpec::of("rate=1Gbit; rtt=302ms; background=0@0s,20%@8s,50%@16s");
+        let directed = PathSpec::of(
+            "rate=1Gbit; rtt=100ms; background=20%; mtu=9000; up=rate=1Mbit;background=0; \
+             down=rate=100Mbit;delay=1s;background=0@0s,50%@2s",
+        );
         let steps = [(0.0, 1.0), (7.0, 1.0), (9.0, 0.8), (15.0, 0.8), (17.0, 0.5), (90.0, 0.5)];
         for (path, full, steps) in [
             (path, 1e9 * 1448.0 / 1500.0 / 8.0, &steps[..]),
@@ -116,17 +105,16 @@ mod tests {
 
     #[test]
     fn payload_capacity_is_unknown_beside_other_traffic_than_background() {
-        for (key, value) in [
-            ("rate_steps", "10Mbit@0s, 20Mbit@5s"),
-            ("down", "rate_steps=10Mbit@0s, 20Mbit@5s"),
-            ("second", "rate=10Mbit"),
-            ("cross_flows", "2"),
-            ("pairs", "10ms,50ms"),
+        assert!(PathSpec::of("rate=1Gbit").payload_capacity().is_some());
+        for other in [
+            "rate_steps=10Mbit@0s, 20Mbit@5s",
+            "down=rate_steps=10Mbit@0s, 20Mbit@5s",
+            "second=rate=10Mbit",
+            "cross_flows=2",
+            "pairs=10ms,50ms",
         ] {
-            let mut path = PathSpec { rate: "1Gbit".parse().ok(), ..PathSpec::default() };
-            assert!(path.payload_capacity().is_some());
-            path.set(key, value).unwrap();
-            assert!(path.payload_capacity().is_none(), "{key}");
+            let path = PathSpec::of(&format!("rate=1Gbit; {other}"));
+            assert!(path.payload_capacity().is_none(), "{other}");
         }
     }
 }

@@ -19,6 +19,17 @@ fn parsed<T: FromStr<Err: Debug>>(text: &str) -> T {
     text.parse().unwrap()
 }
 
+impl PathSpec {
+    /// Reads settings such as `rate=1Gbit; rtt=20ms`.
+    pub(crate) fn of(settings: &str) -> Self {
+        let mut spec = Self::default();
+        for (key, value) in settings.split("; ").map(|setting| setting.split_once('=').unwrap()) {
+            spec.set(key, value).unwrap();
+        }
+        spec
+    }
+}
+
 #[test]
 fn texts_are_read_and_shown() {
     assert_shown::<Aqm>(&[
@@ -293,8 +304,7 @@ fn impossible_parameters_of_a_queue_are_refused() {
 
 #[test]
 fn overrides_change_one_direction() {
-    let up = parsed("rate=10Mbit; delay=5ms; loss=1%");
-    let base = PathSpec { rate: "100Mbit".parse().ok(), up, ..PathSpec::default() };
+    let base = PathSpec::of("rate=100Mbit; up=rate=10Mbit;delay=5ms;loss=1%");
     for (stream, rate, loss, millis) in [(0, "10Mbit", 0.01, 5), (1, "100Mbit", 0.0, 0)] {
         let own = base.direction(stream);
         assert_eq!((own.rate, own.loss, own.one_way().as_millis()), (rate.parse().ok(), loss, millis));
@@ -304,9 +314,8 @@ fn overrides_change_one_direction() {
 #[test]
 fn the_default_queue_is_one_bdp() {
     for (rtt_ms, bytes) in [(200, 250_000_000), (0, 96_000)] {
-        let rtt = Rtt::new(Duration::from_millis(rtt_ms));
-        let spec = PathSpec { rate: "10Gbit".parse().ok(), rtt, ..PathSpec::default() };
-        assert_eq!(spec.queue_limit(), Some(QueueLimit::Bytes(Bytes::new(bytes))), "{rtt}");
+        let spec = PathSpec::of(&format!("rate=10Gbit; rtt={rtt_ms}ms"));
+        assert_eq!(spec.queue_limit(), Some(QueueLimit::Bytes(Bytes::new(bytes))), "{rtt_ms} ms");
     }
 }
 

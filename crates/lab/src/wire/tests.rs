@@ -10,7 +10,6 @@ const TCP_HEADER: usize = 32;
 const UDP_HEADER: usize = 8;
 const FIN_PSH_ACK_CWR: u8 = 0x99;
 
-/// Returns `len` bytes of payload.
 fn payload(len: usize) -> impl Iterator<Item = u8> {
     (0..len).map(|n| (n % 251) as u8)
 }

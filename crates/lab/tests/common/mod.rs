@@ -11,7 +11,6 @@ pub(crate) fn lab(spec: PathSpec) -> Option<Lab> {
     observed(spec, &ObservationOptions::default())
 }
 
-/// Builds an observed lab like [`lab`].
 pub(crate) fn observed(spec: PathSpec, watch: &ObservationOptions) -> Option<Lab> {
     match Lab::observed(spec, watch) {
         Ok(lab) => Some(lab),

@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::Bytes;
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Tcp};
 use longhaul_lab::{PathSpec, QueueLimit};
 
+use crate::common::path;
 use crate::simulated::{self, Seen};
 
 const SECONDS: u64 = 60;
@@ -51,11 +52,9 @@ impl Case {
     /// Runs the case in the lab's simulation.
     fn here(self) -> Seen {
         let path = PathSpec {
-            rate: Some(Rate::bits_per_sec(100_000_000)),
-            rtt: Rtt::new(Duration::from_millis(2 * self.one_way_ms)),
             queue: Some(QueueLimit::Packets(100)),
             aqm: self.aqm.parse().unwrap(),
-            ..PathSpec::default()
+            ..path("100Mbit", 2 * self.one_way_ms)
         };
         let payload = Bytes::new(1460);
         let tcp =

@@ -31,7 +31,6 @@ fn spec(congestion: &str, connections: usize, rtt_ms: u64) -> PathSpec {
     }
 }
 
-/// Measures kernel connections.
 fn in_kernel(lab: &Lab) -> Seen {
     first_packet(lab);
     thread::sleep(SEEN.0);

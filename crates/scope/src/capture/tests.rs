@@ -257,6 +257,8 @@ const SMALL_WINDOW: Download = Download { window: Bytes::new(100 * MSS as u64), 
 #[test]
 fn limit_is_named_from_the_packets_of_either_side() {
     assert_limit(&SMALL_WINDOW, LimitedBy::ReceiveWindow, 0.8);
+    // Fills a stock send buffer.
+    assert_limit(&Download { rtt: 0.2, in_flight: 1500, ..DOWNLOAD }, LimitedBy::ServerSendBuffer, 0.6);
     // An even rate with little in flight, and a short file.
     assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
     assert_limit(&Download { in_flight: 100_000, seconds: 0.9, ..DOWNLOAD }, LimitedBy::SlowStart, 0.9);
@@ -272,12 +274,6 @@ fn limit_is_named_from_the_packets_of_either_side() {
         LimitedBy::ReceiveWindow,
         "the window scale is unknown"
     );
-}
-
-#[test]
-fn full_stock_buffer_is_server_limit() {
-    let stock = Download { rtt: 0.2, in_flight: 1500, ..DOWNLOAD };
-    assert_limit(&stock, LimitedBy::ServerSendBuffer, 0.6);
 }
 
 #[test]

@@ -39,12 +39,10 @@ pub(crate) fn event(second: u64, event: Event) -> JobEvent<'static> {
     JobEvent { at, job: JobId::default(), url: None, event: Cow::Owned(event) }
 }
 
-/// Returns a sample with `bytes` moved.
 pub(crate) fn moved(bytes: f64) -> Sample {
     Sample { moved: Bytes::new(bytes as u64), ..Sample::default() }
 }
 
-/// Returns a round-trip time in seconds.
 pub(crate) fn rtt(seconds: f64) -> Option<Rtt> {
     Some(Rtt::new(Duration::from_secs_f64(seconds)))
 }

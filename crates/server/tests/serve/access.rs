@@ -2,15 +2,14 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::units::Bytes;
-use longhaul_server::{Config, Token, Tokens};
+use longhaul_server::{Config, Tokens};
 
 use crate::site::{Answer, Site, wait_for};
-use crate::uploads::{ID, Talk, content, names, resource};
+use crate::uploads::{ID, Talk, content, head, names, patch, range, resource, with_field, writable_with};
 
 const TOKENS: &str = r#"
     [[token]]
@@ -42,16 +41,12 @@ const TOKENS: &str = r#"
     expires = 2020-01-01T00:00:00Z
 "#;
 
-fn write_tokens(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
-}
-
 /// A writable server with [`TOKENS`], and the directory that holds their file.
 fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
     let beside = tempfile::tempdir().unwrap();
     let path = beside.path().join("tokens");
-    write_tokens(&path, TOKENS);
+    fs::write(&path, TOKENS).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let site = Site::with(|config| {
         fs::create_dir(config.root.join("in")).unwrap();
         config.writable = true;
@@ -62,10 +57,15 @@ fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
 }
 
 fn ask(site: &Site, token: &str, method: &str, target: &str, lines: &[&str], body: &str) -> Answer {
-    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-    let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n");
-    Talk::to(site).ask(&format!("{head}{lines}{length}\r\n"), body.as_bytes())
+    let head = head(method, target, lines);
+    let head =
+        if body.is_empty() { head } else { with_field(&head, &format!("Content-Length: {}", body.len())) };
+    send(site, token, &head, body)
+}
+
+/// Sends a request with this token.
+fn send(site: &Site, token: &str, head: &str, body: &str) -> Answer {
+    Talk::to(site).ask(&head.replace("s3cret", token), body.as_bytes())
 }
 
 fn put(site: &Site, token: &str, target: &str, body: &str) -> u16 {
@@ -74,13 +74,7 @@ fn put(site: &Site, token: &str, target: &str, body: &str) -> u16 {
 
 /// Sends five of nine bytes of an upload.
 fn begin(site: &Site, token: &str, target: &str) -> u16 {
-    let lines = [
-        "Content-Type: application/partial-upload",
-        "Upload-Offset: 0",
-        "Upload-Length: 9",
-        "Upload-Complete: ?0",
-    ];
-    ask(site, token, "PATCH", target, &lines, "12345").status
+    send(site, token, &patch(target, 0, 5, 9, false), "12345").status
 }
 
 #[test]
@@ -137,10 +131,8 @@ fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
     assert_eq!((put(&site, "eves", "/f", "x"), put(&site, "bobs", "/f", "x")), (423, 423));
     assert_eq!(status("bobs").status, 404);
     assert_eq!((status("eves").status, ask(&site, "eves", "DELETE", &url, &[], "").status), (404, 404));
-    let ranged =
-        ["Content-Type: application/partial-upload", "Content-Range: bytes 5-8/9", "Upload-Complete: ?0"];
     for token in ["eves", "bobs"] {
-        assert_eq!(ask(&site, token, "PATCH", &url, &ranged, "6789").status, 423);
+        assert_eq!(send(&site, token, &range(&url, 5..9, 9), "6789").status, 423);
     }
     assert_eq!(content(&site, "f.longhaul-journal"), kept);
     let mine = status("anns");
@@ -154,20 +146,11 @@ fn paused_upload_of_another_token_is_neither_seen_nor_restarted() {
 fn ranges_of_two_tokens_do_not_mix() {
     let (site, _beside) = site(|_| {});
     let url = resource("f", ID);
-    for (token, range, body, status) in
-        [("anns", "0-4", "12345", 202), ("bobs", "5-8", "6789", 423), ("anns", "5-8", "6789", 202)]
-    {
-        let range = format!("Content-Range: bytes {range}/9");
-        let lines = ["Content-Type: application/partial-upload", &range, "Upload-Complete: ?0"];
-        assert_eq!(ask(&site, token, "PATCH", &url, &lines, body).status, status, "{token} {range}");
+    for (token, bytes, status) in [("anns", 0..5, 202), ("bobs", 5..9, 423), ("anns", 5..9, 202)] {
+        let answer = send(&site, token, &range(&url, bytes.clone(), 9), &"123456789"[bytes.clone()]);
+        assert_eq!(answer.status, status, "{token} {bytes:?}");
     }
-    let last = [
-        "Content-Type: application/partial-upload",
-        "Upload-Offset: 9",
-        "Upload-Complete: ?1",
-        "Content-Length: 0",
-    ];
-    assert_eq!(ask(&site, "anns", "PATCH", &url, &last, "").status, 201);
+    assert_eq!(send(&site, "anns", &patch(&url, 9, 0, 9, true), "").status, 201);
     assert_eq!(content(&site, "f"), b"123456789");
 }
 
@@ -175,10 +158,7 @@ fn ranges_of_two_tokens_do_not_mix() {
 fn one_token_writes_over_uploads_of_every_token() {
     let (site, _beside) = site(|_| {});
     assert_eq!(begin(&site, "anns", &resource("f", ID)), 204);
-    let mut config = Config::new(site.dir.path(), "127.0.0.1:0".parse().unwrap());
-    config.writable = true;
-    config.tokens = Tokens::One(Token::new("s3cret").unwrap());
-    let single = Site::of(config);
+    let single = writable_with(|config| config.root = site.dir.path().to_owned());
     assert_eq!(put(&single, "s3cret", "/f", "whole"), 201);
     assert_eq!(names(&site), ["f", "in"]);
 }
@@ -262,9 +242,8 @@ fn quota_of_paused_uploads_is_kept() {
     let whole = "a whole file of more than twenty bytes";
     assert_eq!(put(&site, "anns", "/whole", whole), 507);
     let chunks = format!("{:x}\r\n{whole}\r\n0\r\n\r\n", whole.len());
-    let head =
-        "PUT /whole HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer anns\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(Talk::to(&site).ask(head, chunks.as_bytes()).status, 507);
+    let head = head("PUT", "/whole", &["Transfer-Encoding: chunked"]);
+    assert_eq!(send(&site, "anns", &head, &chunks).status, 507);
     assert!(!names(&site).iter().any(|name| name.starts_with("whole")));
     assert_eq!(ask(&site, "anns", "DELETE", &h, &[], "").status, 204);
     assert_eq!(put(&site, "anns", "/whole", "small"), 201);

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::metrics::{value, with_metrics};
 use crate::site::{Answer, Site, noise, wait_for};
-use crate::uploads::{Talk, content, names, writable};
+use crate::uploads::{ID, Talk, content, head, names, resource, writable};
 
 const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -67,9 +67,13 @@ fn what_is_not_served_is_refused_clearly() {
         ("PUT /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nGET ", 405),
         ("POST /f HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", 405),
         ("DELETE /f HTTP/1.1\r\nHost: h\r\n\r\n", 405),
+        (&head("DELETE", &resource("f", ID), &[]), 405),
+        (&head("PATCH", &resource("f", ID), &[]), 405),
+        (&head("HEAD", &resource("f", ID), &[]), 200),
         ("GET /f HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody", 400),
         ("\u{16}\u{3}\u{1}garbage\n", 400),
         ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", 204),
+        ("OPTIONS /f HTTP/1.1\r\nHost: h\r\n\r\n", 204),
         (&big, 431),
         (&huge, 405),
         ("G\u{e4}T /f HTTP/1.1\r\nHost: h\r\n\r\n", 400),
@@ -83,6 +87,7 @@ fn what_is_not_served_is_refused_clearly() {
         assert_eq!(answer.status, status, "{start}");
         if matches!(status, 405 | 204) {
             assert_eq!(answer.header("Allow"), Some("GET, HEAD, OPTIONS"), "{start}");
+            assert_eq!(answer.header("Accept-Patch"), None, "{start}");
         }
         // What follows a refused body is never read as a request.
         assert!(!answer.body.contains("\r\nDate:"), "{}", answer.body);
@@ -100,29 +105,19 @@ fn what_is_not_served_is_refused_clearly() {
 fn methods_of_webdav_and_of_proxies_are_refused_and_change_nothing() {
     for (site, allowed) in [(Site::start(), "HEAD"), (writable(), "PUT")] {
         site.write("f", b"content");
-        for request in [
-            "LOCK /f",
-            "UNLOCK /f",
-            "PROPPATCH /f",
-            "PROPFIND /",
-            "COPY /f",
-            "MOVE /f",
-            "TRACE /f",
-            "CONNECT example.org:443",
-            "POST /f",
-            "get /f",
-            "B\u{e9}LOCK /f",
-        ] {
-            let (method, target) = request.split_once(' ').unwrap();
+        let of_files = "LOCK UNLOCK PROPPATCH COPY MOVE TRACE POST get B\u{e9}LOCK".split(' ');
+        for (method, target) in
+            of_files.map(|method| (method, "/f")).chain([("PROPFIND", "/"), ("CONNECT", "example.org:443")])
+        {
             let lines = "Authorization: Bearer s3cret\r\nDestination: /g\r\nLock-Token: <urn:x>\r\nDepth: infinity\r\nContent-Length: 0";
             let answer = site.ask(method, target, &[lines]);
             let allow = answer.header("allow").unwrap_or_default();
             assert!(
                 answer.status == 400
                     || answer.status == 405 && allow.starts_with("GET") && allow.contains(allowed),
-                "{request}: {answer:?}"
+                "{method}: {answer:?}"
             );
-            assert!(!format!("{answer:?}").contains("Destination"), "{request}: {answer:?}");
+            assert!(!format!("{answer:?}").contains("Destination"), "{method}: {answer:?}");
         }
         assert_eq!(names(&site), ["f"]);
         assert_eq!(content(&site, "f"), b"content");
@@ -222,7 +217,6 @@ fn thousands_of_idle_connections_cost_no_threads() {
     }
 }
 
-/// Counts the threads of this process.
 fn threads() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     text.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap().trim().parse().unwrap()

@@ -12,14 +12,8 @@ use crate::site::{Answer, Site, curl, noise, wait_for};
 use crate::uploads::{Talk, head, writable_with};
 
 const CONTENT: usize = 24 << 20;
-const COUNTERS: [&str; 6] = [
-    "longhaul_connections_total",
-    "longhaul_sent_bytes_total",
-    "longhaul_retransmits_total",
-    "longhaul_busy_seconds_total",
-    "longhaul_rwnd_limited_seconds_total",
-    "longhaul_sndbuf_limited_seconds_total",
-];
+const COUNTERS: &str =
+    "connections sent_bytes retransmits busy_seconds rwnd_limited_seconds sndbuf_limited_seconds";
 
 /// A scrape: values by name and labels.
 struct Scrape(BTreeMap<String, f64>);
@@ -75,12 +69,9 @@ impl Scrape {
 }
 
 fn ask(metrics: SocketAddr, method: &str, target: &str) -> Answer {
-    let mut stream = TcpStream::connect(metrics).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
-    write!(stream, "{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    Answer::read(&text)
+    let mut talk = Talk(TcpStream::connect(metrics).unwrap());
+    talk.0.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    talk.ask(&head(method, target, &["Connection: close"]), b"")
 }
 
 fn scrape_until(site: &Site, ready: impl Fn(&Scrape) -> bool) -> Scrape {
@@ -99,7 +90,6 @@ pub(crate) fn with_metrics(config: &mut Config) {
     config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap());
 }
 
-/// Reads one value.
 pub(crate) fn value(site: &Site, key: &str) -> f64 {
     scrape(site).get(key)
 }
@@ -175,8 +165,8 @@ fn transfers_that_take_every_place_are_seen_and_what_they_counted_stays() {
     assert_eq!(after.get("longhaul_replies_total{code=\"200\"}"), 2.0);
     let all = [before, during, later, after, scrape(&site)];
     for (one, next) in all.iter().zip(&all[1..]) {
-        for counter in COUNTERS {
-            assert!(next.get(counter) >= one.get(counter), "{counter}");
+        for counter in COUNTERS.split(' ').map(|name| format!("longhaul_{name}_total")) {
+            assert!(next.get(&counter) >= one.get(&counter), "{counter}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What clients ask of pacing, what the server makes of it, and what the socket then does.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::units::Rate;
 
-use crate::site::{Answer, Site, noise};
+use crate::site::{Site, noise};
+use crate::uploads::Talk;
 
 /// 4 MiB at 40 Mbit/s take 0.84 s, but the kernel starts with a burst. A busy machine only lengthens it.
 const SIZE: usize = 4 << 20;
@@ -22,27 +22,21 @@ fn site(pace: Pace) -> Site {
 }
 
 /// Gets `target` on a connection that stays; returns the pace in force by the reply's head, and how long all of it took.
-fn get(stream: &mut TcpStream, target: &str, pace: Option<&str>) -> (Option<String>, Duration) {
+fn get(talk: &mut Talk, target: &str, pace: Option<&str>) -> (Option<String>, Duration) {
     let pace = pace.map_or_else(String::new, |pace| format!("{PACE_HEADER}: {pace}\r\n"));
     let started = Instant::now();
-    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{pace}\r\n").as_bytes()).unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.extend(byte);
-    }
-    let answer = Answer::read(std::str::from_utf8(&head).unwrap());
+    talk.send(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{pace}\r\n"), b"");
+    let answer = talk.answer_head();
     assert_eq!(answer.status, 200, "{answer:?}");
     let mut body = vec![0; answer.header("content-length").unwrap().parse().unwrap()];
-    stream.read_exact(&mut body).unwrap();
+    talk.0.read_exact(&mut body).unwrap();
     assert!(body == noise(body.len()), "{target} arrived changed");
     (answer.header(PACE_HEADER).map(str::to_owned), started.elapsed())
 }
 
 /// Returns what the server says is in force on a large reply, and how long the reply took.
 fn large(site: &Site, pace: Option<&str>) -> (Option<String>, Duration) {
-    get(&mut site.connect(), "/large", pace)
+    get(&mut Talk::to(site), "/large", pace)
 }
 
 #[test]
@@ -100,7 +94,7 @@ fn what_cannot_be_remembered_of_this_path_bounds_nothing() {
 fn short_reply_is_not_paced() {
     let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
     for asked in [None, Some("80Mbit"), Some("off"), Some("fast")] {
-        assert_eq!(get(&mut site.connect(), "/small", asked).0, None, "asked for {asked:?}");
+        assert_eq!(get(&mut Talk::to(&site), "/small", asked).0, None, "asked for {asked:?}");
     }
 }
 
@@ -108,19 +102,19 @@ fn short_reply_is_not_paced() {
 fn rate_ends_with_its_reply() {
     let site = site(Pace::Auto);
     for then in ["auto", "off"] {
-        let mut stream = site.connect();
+        let mut talk = Talk::to(&site);
         // Each try is the first reply after a paced one.
         let unbounded = is_unbounded(|| {
-            let (told, slow) = get(&mut stream, "/large", Some("40Mbit"));
+            let (told, slow) = get(&mut talk, "/large", Some("40Mbit"));
             assert_eq!(told.as_deref(), Some("40000000"));
             assert!(slow >= AT_40_MBIT, "{slow:?} before {then}");
-            let (told, took) = get(&mut stream, "/large", Some(then));
+            let (told, took) = get(&mut talk, "/large", Some(then));
             assert_eq!(told.as_deref(), Some(then));
             took
         });
         assert!(unbounded, "40 Mbit/s outlast their reply, before {then}");
         // And the other way round.
-        let (_, slow) = get(&mut stream, "/large", Some("40Mbit"));
+        let (_, slow) = get(&mut talk, "/large", Some("40Mbit"));
         assert!(slow >= AT_40_MBIT, "{slow:?} after {then}");
     }
 }

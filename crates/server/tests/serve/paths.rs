@@ -34,34 +34,20 @@ fn nothing_above_the_root_is_reached() {
     let absolute = format!("/{}/secret", outer.path().display());
     let long = format!("/{}", "a".repeat(300));
     let deep = format!("/{}file", "x/".repeat(2500));
-    for (target, status) in [
-        ("/../secret", 400),
-        ("/sub/../../secret", 400),
-        ("/%2e%2e/secret", 400),
-        ("/.%2E/secret", 400),
-        ("/%2e%2e%2fsecret", 400),
-        ("/..%5csecret", 404),
-        ("/%252e%252e/secret", 404),
-        ("/file%00.txt", 400),
-        ("/up", 404),
-        ("/absolute", 404),
-        ("/parent/secret", 404),
-        ("/magic/etc/passwd", 404),
-        ("/loop", 404),
-        ("/fifo", 404),
-        ("/.hidden", 404),
-        ("/%2ehidden", 404),
-        ("/file/", 404),
-        ("/file/more", 404),
-        (absolute.as_str(), 404),
-        (long.as_str(), 404),
-        (deep.as_str(), 404),
-        ("secret", 400),
-        ("file:///etc/passwd", 400),
+    for (status, targets) in [
+        (400, "/../secret /sub/../../secret /%2e%2e/secret /.%2E/secret /%2e%2e%2fsecret"),
+        (400, "/file%00.txt secret file:///etc/passwd"),
+        (404, "/..%5csecret /%252e%252e/secret /up /absolute /parent/secret /magic/etc/passwd /loop /fifo"),
+        (404, "/.hidden /%2ehidden /file/ /file/more"),
+        (404, absolute.as_str()),
+        (404, long.as_str()),
+        (404, deep.as_str()),
     ] {
-        let answer = site.get(target, &[]);
-        assert_eq!(answer.status, status, "{}", &target[..target.len().min(80)]);
-        assert!(!answer.body.contains(SECRET), "{target}");
+        for target in targets.split(' ') {
+            let answer = site.get(target, &[]);
+            assert_eq!(answer.status, status, "{}", &target[..target.len().min(80)]);
+            assert!(!answer.body.contains(SECRET), "{target}");
+        }
     }
     let Some((_, body)) = curl(&["--path-as-is", &site.url("/../../../../etc/passwd")]) else { return };
     assert!(!String::from_utf8_lossy(&body).contains("root:"));

@@ -50,11 +50,6 @@ impl Site {
         Self::run(dir, tempfile::tempdir().unwrap(), config, telemetry)
     }
 
-    /// Starts a server of another directory than the site's own.
-    pub(crate) fn of(config: Config) -> Self {
-        Self::run(tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), config, None)
-    }
-
     fn run(dir: TempDir, beside: TempDir, config: Config, telemetry: Option<Telemetry>) -> Self {
         let mut server = Server::bind(config).unwrap();
         let (address, stopper) = (server.addresses()[0], server.stopper());
@@ -121,7 +116,6 @@ impl Site {
         self.ask("GET", target, lines)
     }
 
-    /// Waits for the server's end.
     pub(crate) fn ended(mut self) -> ServerOutcome {
         self.thread.take().unwrap().join().unwrap()
     }
@@ -144,7 +138,6 @@ fn served() -> (TempDir, Config) {
     (dir, config)
 }
 
-/// Waits until `happened`.
 #[track_caller]
 pub(crate) fn wait_for(happened: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(40);
@@ -154,7 +147,6 @@ pub(crate) fn wait_for(happened: impl Fn() -> bool) {
     }
 }
 
-/// A reply, taken apart.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -14,11 +14,6 @@ use crate::uploads::{
     writable_with,
 };
 
-/// A server that gives transfers much time to end.
-fn patient() -> Site {
-    writable_with(|config| config.limits.grace = Duration::from_secs(100))
-}
-
 /// Begins an upload; returns once it is in progress.
 fn begin(site: &Site, request: &str) -> Talk {
     let mut talk = Talk::to(site);
@@ -168,7 +163,7 @@ fn ending_server_keeps_what_has_come() {
 
 #[test]
 fn finishing_server_completes_an_upload_in_progress_and_refuses_to_begin_another() {
-    let site = patient();
+    let site = writable_with(|config| config.limits.grace = Duration::from_secs(100));
     let mut running = begin(&site, &head("PUT", "/f", &["Content-Length: 10"]));
     running.send("", b"12345");
     site.stopper.finish();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use longhaul_core::checksum::Algorithm;
 use sha2::Digest as _;
 
-use super::tests::{filled, open, source, writing};
+use super::tests::{filled, writing};
 use super::*;
 use crate::cancel::Cancel;
 use crate::digest::FileDigests;
@@ -23,7 +23,6 @@ fn pipeline(target: &Path, wanted: WantedDigests, tree: bool) -> Pipeline {
     pipeline_with(target, wanted, tree, (Bytes::mib(4), Bytes::new(SEGMENT)))
 }
 
-/// Creates the pipeline of a new file.
 fn fresh(wanted: WantedDigests) -> (tempfile::TempDir, Pipeline) {
     let dir = tempfile::tempdir_in(".").unwrap();
     let pipeline = pipeline(&dir.path().join("file"), wanted, false);
@@ -38,12 +37,8 @@ fn verify(pipeline: &Pipeline) {
 /// Creates the pipeline with these sizes of the application buffer and its segments.
 fn pipeline_with(target: &Path, wanted: WantedDigests, tree: bool, buffer: (Bytes, Bytes)) -> Pipeline {
     let size = Bytes::new(SEGMENT * SEGMENTS - 5);
-    let journal = Journal::new(size, vec![source("u")], None);
-    let part = open(target).unwrap();
-    let committed = part.journal().unwrap().sound().map(|journal| journal.committed().clone());
     let pool = SegmentPool::new(&MemoryBudget::new(AppBuffer::Fixed(buffer.0)), Some(buffer.1), 1);
-    let committed = committed.unwrap_or_default();
-    let pipeline = Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool);
+    let pipeline = Pipeline { pool, ..super::tests::pipeline(target, size) };
     pipeline.hashing_in_order(wanted, tree.then(|| Arc::new(TreeDigest::new(size).unwrap())))
 }
 

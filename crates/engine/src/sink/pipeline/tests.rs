@@ -15,7 +15,7 @@ use crate::sink::segment_pool::{Flow, Segment};
 
 const SIZE: Bytes = Bytes::new(300_000);
 
-pub(super) fn open(target: &std::path::Path) -> Result<PartFile, OutputError> {
+fn open(target: &std::path::Path) -> Result<PartFile, OutputError> {
     Output::File(target.to_owned()).prepare()?.open(None)
 }
 
@@ -23,13 +23,9 @@ fn pool() -> SegmentPool {
     SegmentPool::new(&MemoryBudget::new(AppBuffer::Fixed(Bytes::kib(128))), None, 1)
 }
 
-pub(super) fn source(url: &str) -> JournalSource {
+pub(super) fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
     let tag = Identity::from(Validator::parse("\"a\"").unwrap());
-    JournalSource::new(url, url.to_owned(), tag)
-}
-
-fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
-    let journal = Journal::new(size, vec![source("u")], None);
+    let journal = Journal::new(size, vec![JournalSource::new("u", "u".to_owned(), tag)], None);
     let part = open(target).unwrap();
     let committed = part.journal().unwrap().sound();
     let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());

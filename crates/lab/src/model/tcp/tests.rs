@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::Bytes;
 use proptest::prelude::*;
 
 use super::{CongestionAlgorithm, Network, PacketCounts, Tcp};
+use crate::PathSpec;
 use crate::model::Time;
-use crate::{PathSpec, QueueLimit};
 
 /// The paper's connections: 64 KB sockets, 1500-byte packets.
 pub(in crate::model) const RENO: Tcp = Tcp {
@@ -20,12 +20,7 @@ const WIDE: Tcp = Tcp { buffer: Bytes::gib(1), ..RENO };
 
 /// The paper's path: 100 Mbit/s, a queue of 100 packets.
 pub(in crate::model) fn path(one_way_ms: u64) -> PathSpec {
-    PathSpec {
-        rate: Some(Rate::bits_per_sec(100_000_000)),
-        rtt: Rtt::new(Duration::from_millis(2 * one_way_ms)),
-        queue: Some(QueueLimit::Packets(100)),
-        ..PathSpec::default()
-    }
+    PathSpec::of(&format!("rate=100Mbit; delay={one_way_ms}ms; queue=100packets"))
 }
 
 fn at(seconds: u64) -> Time {
@@ -73,8 +68,7 @@ fn windows_follow_the_response_function_under_random_loss() {
         (CongestionAlgorithm::Reno, 1e-3, 1000, reno(1e-3), 0.8..1.1),
         (CongestionAlgorithm::Cubic, 1e-4, 500, cubic(1e-4), 0.75..1.25),
     ] {
-        let rate = Some(Rate::bits_per_sec(10_000_000_000));
-        let lossy = PathSpec { loss, rate, queue: None, ..path(50) };
+        let lossy = PathSpec { loss, ..PathSpec::of("rate=10Gbit; rtt=100ms") };
         let counts = endless(&lossy, Tcp { algorithm, ..WIDE }, 1, seconds);
         let seen = counts.arrived as f64 / seconds as f64 * 0.1;
         assert!(slack.contains(&(seen / window)), "{algorithm:?}: {seen} packets a round trip of {window}");
@@ -156,13 +150,8 @@ proptest! {
         is_cubic: bool,
         seed: u64,
     ) {
-        let path = PathSpec {
-            rate: Some(Rate::bits_per_sec(mbits * 1_000_000)),
-            queue: Some(QueueLimit::Packets(queue)),
-            loss,
-            seed,
-            ..path(one_way_ms)
-        };
+        let path = PathSpec::of(&format!("rate={mbits}Mbit; delay={one_way_ms}ms; queue={queue}packets"));
+        let path = PathSpec { loss, seed, ..path };
         let algorithm = if is_cubic { CongestionAlgorithm::Cubic } else { CongestionAlgorithm::Reno };
         let mut network = Network::new(&path, Tcp { algorithm, ..RENO });
         for number in &connections {

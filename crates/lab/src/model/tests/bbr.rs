@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::Bytes;
 
+use crate::PathSpec;
 use crate::model::simulation::{FlowObservation, SimulatedControl, Simulation};
-use crate::{PathSpec, QueueLimit};
 
 const PACKET: Bytes = Bytes::new(1500);
 const STEP: Duration = Duration::from_millis(20);
@@ -13,14 +13,7 @@ const RTT: Duration = Duration::from_millis(100);
 
 /// A path of 100 Mbit/s and 100 ms with a queue of `queue` BDPs.
 fn path(queue: f64) -> PathSpec {
-    let rate = Rate::bits_per_sec(100_000_000);
-    let queue = (rate.bdp(Rtt::new(RTT)).get() as f64 * queue) as u64;
-    PathSpec {
-        rate: Some(rate),
-        rtt: Rtt::new(RTT),
-        queue: Some(QueueLimit::Bytes(Bytes::new(queue))),
-        ..PathSpec::default()
-    }
+    PathSpec::of(&format!("rate=100Mbit; rtt=100ms; queue={}", (1_250_000.0 * queue) as u64))
 }
 
 fn sender(spec: &PathSpec, packet: Bytes) -> Simulation {
@@ -28,7 +21,6 @@ fn sender(spec: &PathSpec, packet: Bytes) -> Simulation {
     sender.beside(spec.cross_flows).under(SimulatedControl::Bbr)
 }
 
-/// Runs for `seconds`; returns the observation of each step.
 fn run(sender: &mut Simulation, seconds: u64) -> Vec<FlowObservation> {
     let mut seen = Vec::new();
     sender.run(Duration::from_secs(seconds), STEP, |observation, _| {

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rate};
 use proptest::prelude::*;
 
+use crate::PathSpec;
 use crate::model::simulation::{FlowTotals, Simulation};
-use crate::{PathSpec, QueueLimit};
 
 const PACKET: Bytes = Bytes::new(1500);
 const STEP: Duration = Duration::from_millis(100);
 
 /// A path of 1 Gbit/s and 302 ms.
 fn spec(queue: u64) -> PathSpec {
-    PathSpec {
-        rate: Some(Rate::bits_per_sec(1_000_000_000)),
-        rtt: Rtt::new(Duration::from_millis(302)),
-        queue: Some(QueueLimit::Bytes(Bytes::new(queue))),
-        ..PathSpec::default()
-    }
+    PathSpec::of(&format!("rate=1Gbit; rtt=302ms; queue={queue}"))
 }
 
 fn simulation(spec: &PathSpec) -> Simulation {
@@ -108,13 +103,8 @@ proptest! {
         paces in prop::collection::vec(prop::option::of(0_u64..400), 1..20),
         loss in 0.0_f64..0.2,
     ) {
-        let spec = PathSpec {
-            rate: Some(Rate::bits_per_sec(mbits * 1_000_000)),
-            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            queue: Some(QueueLimit::Bytes(Bytes::new(queue_kb * 1000))),
-            loss,
-            ..PathSpec::default()
-        };
+        let spec = PathSpec::of(&format!("rate={mbits}Mbit; rtt={rtt_ms}ms; queue={queue_kb}kB"));
+        let spec = PathSpec { loss, ..spec };
         let mut sim = simulation(&spec);
         let mut paces = paces.into_iter().cycle();
         let mut acknowledged = 0;

@@ -152,11 +152,9 @@ fn set_replaces_values() {
     assert_eq!(scenario.sweep[1].values, ["1ms", "2ms"]);
     assert_eq!(scenario.path.rate, "10Mbit".parse().ok());
     for (set, expected) in [
-        ("eta=1", "--set eta: there is no such parameter; [sweep] has: zeta, path.rtt, alpha; and path.KEY"),
         ("path.latency=1", "--set path.latency: there is no such parameter"),
         ("path.rate=1Gbit,2Gbit", "--set path.rate: [sweep] has no 'path.rate', so that it takes one value"),
         ("path.rate=fast", "--set path.rate: 'fast' is not a rate"),
-        ("path.rtt=soon", "[sweep] path.rtt: 'soon' is not a time"),
     ] {
         let error = parse(SWEPT, &[set]).unwrap_err();
         assert!(error.contains(expected), "{error}");
@@ -178,10 +176,8 @@ fn errors_name_problem_and_line() {
     let cases = [
         ("rtt =", "latency =", "unknown field `latency`"),
         ("\"20ms\"", "\"20\"", "line 4"),
-        ("\"20ms\"", "\"20\"", "rtt: '20' is not a time"),
         ("\"1Gbit\"", "[]", "line 3"),
         ("\"1Gbit\"", "[]", "expected a string, a number, or true or false"),
-        ("0.001", "2.0", "loss: '2' is no share of packets: write 2%"),
         ("\"tuned\"", "\"fast\"", "'fast' is not one of stock, tuned"),
         ("repeat = 2", "repeat = 0", "repeat"),
         ("repeat = 2", "repeat = 20000", "that makes 20001 executions, and 10000 are the most"),
@@ -212,7 +208,6 @@ fn errors_name_problem_of_sweep_and_plots() {
         ("alpha", "\"\"", "a name starts with a small letter"),
         ("alpha", "a-b", "a name starts with a small letter"),
         ("alpha", "run", "[sweep] run: results have a column of this name"),
-        ("[1, 0.5, true]", "[1, 2, 1]", "[sweep] alpha: '1' stands there twice"),
         ("0.5", "\"a\\u0000b\"", "holds a control character"),
         ("alpha", "zeta", "duplicate key"),
         ("alpha", "path_rtt", "[sweep] two parameters are $path_rtt to a command"),

@@ -140,7 +140,7 @@ fn damaged_and_newer_results_are_refused() {
     }
     // Files of runs are removed only beside results of the lab.
     let runs = directory.path().join("runs");
-    draw(&runs, &["one-1-client.out", "mine.txt"]);
+    draw(&runs, "one-1-client.out mine.txt");
     let fresh = Results::new(&scenario(SCENARIO, &[]));
     for (json, left) in
         [("[]", &["mine.txt", "one-1-client.out"][..]), (&good[..good.len() / 2], &["mine.txt"])]
@@ -174,8 +174,8 @@ fn values_without_data_are_named() {
 const PLOTTED: &str = "[[plot]]\ntitle = 'First'\nx = 'run'\ny = ['wall_s']\n\
     [[plot]]\ntitle = 'Second'\nx = 'run'\ny = ['wall_s']\n";
 
-fn draw(directory: &Path, names: &[&str]) {
-    names.iter().try_for_each(|name| fs::write(directory.join(name), "")).unwrap();
+fn draw(directory: &Path, names: &str) {
+    names.split(' ').try_for_each(|name| fs::write(directory.join(name), "")).unwrap();
 }
 
 fn listed(directory: &Path) -> Vec<String> {
@@ -188,8 +188,7 @@ fn listed(directory: &Path) -> Vec<String> {
 #[test]
 fn drawings_of_removed_plots_are_deleted() {
     let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
-    let drawn = ["first.svg", "first.png", "second.svg", "plots.html", "records.html", "mine.svg"];
-    draw(directory.path(), &drawn);
+    draw(directory.path(), "first.svg first.png second.svg plots.html records.html mine.svg");
     let third = PLOTTED.replace("Second", "Third");
     // The drawings of the last run count: Third is one of them.
     for (plots, left) in
@@ -200,7 +199,7 @@ fn drawings_of_removed_plots_are_deleted() {
         resumed.write_tables(&output).unwrap();
         let tables = ["results.csv", "results.json", "runs", "summary.md"];
         assert_eq!(listed(directory.path()), [left, &tables].concat());
-        draw(directory.path(), &["third.svg"]);
+        draw(directory.path(), "third.svg");
     }
 }
 
@@ -234,15 +233,13 @@ fn results_of_earlier_versions_are_read() {
 #[test]
 fn fresh_removes_all_that_was_written() {
     let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
-    let top =
-        ["first.svg", "second.png", "plots.html", "records.html", "results.csv", "summary.md", "mine.svg"];
-    draw(directory.path(), &top);
+    draw(directory.path(), "first.svg second.png plots.html records.html results.csv mine.svg");
     draw(
         directory.path(),
-        &["summary.md.12~", "runs/prepare.log", "runs/cleanup.log", "runs/one-1-server.log"],
+        "summary.md summary.md.12~ runs/prepare.log runs/cleanup.log runs/one-1-server.log",
     );
     // Files of an earlier version.
-    draw(directory.path(), &["runs/one-1-near.out", "runs/one-1-near.err", "runs/one-1-far.log"]);
+    draw(directory.path(), "runs/one-1-near.out runs/one-1-near.err runs/one-1-far.log");
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();
     assert_eq!(listed(directory.path()), ["mine.svg", "runs"]);
     assert!(listed(&directory.path().join("runs")).is_empty());

@@ -24,7 +24,6 @@ fn pause(directory: &Path, name: &str, url: &str) {
     std::fs::write(directory.join(format!("{name}.longhaul-journal")), text).unwrap();
 }
 
-/// Scans the whole tree.
 async fn scan(partials: &PartialUploads) {
     let hung = partials.scan(&Disks::new(&partials.root, DISK), vec![Vec::new()]).await;
     assert!(hung.is_empty() && partials.counts_all());
