@@ -90,7 +90,11 @@ impl DeliveryMeter {
         self.total += bytes;
         self.window.bytes += bytes;
         self.stall.bytes += bytes;
-        self.pause = self.pause.max(now.saturating_duration_since(self.arrived));
+        let pause = now.saturating_duration_since(self.arrived);
+        // Bytes that wait have arrived in the pause: it is the reader's.
+        if pause > self.pause && sockopt::unread(&socket).is_ok_and(|unread| unread == Bytes::ZERO) {
+            self.pause = pause;
+        }
         self.arrived = now;
         let time = self.window.age(now);
         if time >= self.rtt.get().max(SHORTEST_WINDOW) {

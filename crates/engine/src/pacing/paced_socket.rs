@@ -103,6 +103,10 @@ impl PacedSocket {
         self.due = now + self.interval().mul_f64(slowdown);
         let tcp = tcp_info::read(&self.socket).ok();
         let Some((tcp, seen)) = tcp.and_then(|tcp| Some((tcp, self.observation(&tcp)?))) else {
+            // What cannot be observed is not paced.
+            if self.pace.take().is_some() {
+                let _ = unset_max_pacing_rate(&self.socket);
+            }
             self.is_paused = true;
             return;
         };

@@ -75,7 +75,8 @@ impl History {
     /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.
     pub(super) fn lost_share(&self, few: Bytes) -> f64 {
         let Some((now, seen)) = self.entries.back() else { return 0.0 };
-        let Some((_, old)) = self.before(now.saturating_sub(seen.rtt.get())) else { return 0.0 };
+        let from = now.saturating_sub(seen.rtt.get());
+        let Some((_, old)) = self.before(from).filter(|(at, _)| *at <= from) else { return 0.0 };
         let lost = seen.lost - old.lost;
         if lost > few { lost.get() as f64 / (seen.sent - old.sent).get().max(1) as f64 } else { 0.0 }
     }

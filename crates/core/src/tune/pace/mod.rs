@@ -87,7 +87,7 @@ pub struct Pacer {
     history: History,
     /// When the first observation after a pause was made.
     since: Option<Duration>,
-    /// The excess of the next test over the cap, as a share.
+    /// The excess of the next test over the cap, as a share; after each raise four times as much, or twice after losses.
     gain: f64,
     /// Losses until then are of data sent before the cap was set or removed.
     ignore_losses_until: Duration,
@@ -148,7 +148,7 @@ impl Pacer {
 
     /// Returns the measured rate of the path; `None` where neither a test nor losses have shown it.
     pub fn found(&self) -> Option<Rate> {
-        self.found.or_else(|| self.fast())
+        self.found.max(self.fast())
     }
 
     /// Returns the rate of delivery, if that is too high for pacing.
@@ -182,13 +182,13 @@ impl Pacer {
 
     /// Returns the interval until the next observation.
     pub fn interval(&self) -> Duration {
+        let rtt = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get());
         match self.phase {
             // Trains of 0.025 RTTs must be measured: a queue of 0.1 BDP overflows two RTTs later.
             PacerPhase::Start(_) => {
-                let train = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get() / 40);
-                train.mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
+                (rtt / 40).mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
             }
-            PacerPhase::Free => Params::MIN_RTT * 10,
+            PacerPhase::Free => (rtt / 4).clamp(Params::MIN_RTT * 3 / 10, Params::MIN_RTT * 10),
             PacerPhase::Test(ref probe) => probe.interval(),
             PacerPhase::Hold { .. } => Params::MIN_RTT * 3 / 10,
         }
@@ -196,7 +196,7 @@ impl Pacer {
 
     /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
-        (self.history, self.since) = (History::default(), None);
+        (self.history, self.since, self.lost) = (History::default(), None, 0.0);
         match self.phase {
             PacerPhase::Start(_) => self.phase = PacerPhase::default(),
             PacerPhase::Test(_) => self.phase = PacerPhase::Hold { until: Duration::ZERO },
@@ -211,12 +211,12 @@ impl Pacer {
         self.history.push(seen, now);
         let age = now.saturating_sub(*self.since.get_or_insert(now));
         let rtt = seen.min_rtt.get();
-        let is_fast = self.fast().is_some() && self.loss_episodes == 0;
-        if is_fast || (rtt < Params::MIN_RTT && self.cap.is_none()) {
+        let is_fast = self.fast().is_some();
+        if (is_fast && self.set_by != CapOrigin::Losses) || rtt < Params::MIN_RTT {
             self.release();
         }
         let lost = self.history.lost_share(Params::FEW_PACKETS);
-        if lost > Params::LOSS {
+        if lost > Params::LOSS && rtt >= Params::MIN_RTT {
             if now >= self.ignore_losses_until {
                 self.react_to_losses(lost, seen, now);
             } else if self.cap.is_none() {
@@ -246,6 +246,9 @@ impl Pacer {
                 if self.history.sending_rate(rtt / 4) >= cap.scaled(1.0 - Params::UNCERTAINTY) {
                     self.lost = 0.0;
                     self.phase = PacerPhase::Test(Probe::new(cap, self.gain, seen, now));
+                } else if is_fast && seen.window >= cap.bdp(seen.min_rtt) {
+                    // The host cannot send at this pace.
+                    self.release();
                 } else {
                     *until = now + rtt / 16;
                 }
@@ -291,7 +294,8 @@ impl Pacer {
                     CapOrigin::Trains | CapOrigin::Raise => CapOrigin::Raise,
                     CapOrigin::Losses => CapOrigin::Losses,
                 };
-                self.gain = (self.gain * 2.0).min(1.0);
+                let growth = if set_by == CapOrigin::Losses { 2.0 } else { 4.0 };
+                self.gain = (self.gain * growth).min(1.0);
                 (raised, set_by, now)
             }
         };
@@ -299,7 +303,7 @@ impl Pacer {
     }
 
     /// Lowers the cap to what was delivered while `lost` was lost, again each second RTT while that halves the losses. Removes it where it
-    /// does not, or the queue is long: then others fill the queue.
+    /// does not, or the queue is long: then others fill the queue; and where nothing is delivered.
     fn react_to_losses(&mut self, lost: f64, seen: &Observation, now: Duration) {
         let rtt = seen.rtt.get();
         let rest = now + rtt * (Params::MEMORY_RTTS << self.loss_episodes.min(3));
@@ -308,12 +312,12 @@ impl Pacer {
         if before == 0.0 {
             self.loss_episodes += 1;
         }
-        if is_long || (before > 0.0 && lost > before / 2.0) {
+        // In slow start the bottleneck forwards a burst, and then nothing.
+        let delivered = self.history.delivery().max(self.history.delivery_over(rtt / 16));
+        if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {
             (self.lost, self.ignore_losses_until) = (0.0, rest);
             return self.release();
         }
-        // In slow start the bottleneck forwards a burst, and then nothing.
-        let delivered = self.history.delivery().max(self.history.delivery_over(rtt / 16));
         let lowered = delivered.scaled(Params::HEADROOM).max(self.history.peak_delivery().scaled(0.5));
         (self.found, self.gain) = (Some(delivered), Self::MIN_GAIN);
         self.ignore_losses_until = now + rtt * 2;

@@ -56,7 +56,7 @@ impl Probe {
 
     /// Returns the interval at which the end of the echo is observed.
     pub(super) fn interval(&self) -> Duration {
-        self.queue / 2
+        (self.queue / 2).max(Params::MIN_RTT / 50)
     }
 
     /// Observes the connection; returns the result once the echo of the burst is over.
@@ -69,8 +69,11 @@ impl Probe {
         if now < self.to {
             return None;
         }
-        // A late observation has lengthened the burst.
-        let sent = *self.sent.get_or_insert(Rate::over(seen.sent - self.sent_before, now - self.from));
+        let sent = *self.sent.get_or_insert_with(|| {
+            // A late observation has lengthened the burst.
+            self.to = now;
+            Rate::over(seen.sent - self.sent_before, now - self.from)
+        });
         // The end of the echo may be acknowledged late.
         let until = self.to + self.rtt.0 + self.queue * 2;
         (now >= until).then(|| self.result(history, sent.min(self.pace), until))
@@ -99,7 +102,7 @@ impl Probe {
                 let growth = (rise + error).as_secs_f64() / (self.to - self.from).as_secs_f64().max(1e-6);
                 sent.scaled(1.0 / (1.0 + growth))
             };
-            if rise > error.max(jitter * 2) {
+            if rise > error.max(jitter * 3) {
                 ProbeResult::Full(forwarded(rise))
             } else {
                 ProbeResult::Room(forwarded(Duration::ZERO))

@@ -58,9 +58,10 @@ fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
     if time.is_zero() || error > Params::UNCERTAINTY {
         return None;
     }
-    let (due, slack) =
-        (first.at + rate.time_for(middle.delivered - first.delivered), time.mul_f64(Params::UNCERTAINTY));
-    let is_even = due + slack >= middle.at.saturating_sub(middle.early) && due <= middle.at + slack;
+    let due = first.at.saturating_add(rate.time_for(middle.delivered - first.delivered));
+    let slack = time.mul_f64(Params::UNCERTAINTY);
+    let is_even =
+        due.saturating_add(slack) >= middle.at.saturating_sub(middle.early) && due <= middle.at + slack;
     is_even.then_some((rate, error))
 }
 

@@ -126,9 +126,7 @@ impl Simulation {
 
     /// Sets the pace: packets are sent no faster than this rate and the congestion control allow.
     pub fn set_pace(&mut self, rate: Option<Rate>) {
-        /// Minimum pace: a pace of zero could not be raised again.
-        const MIN_PACE: Rate = Rate::bits_per_sec(8_000);
-        self.flows[0].set_pace(rate.map(|rate| rate.max(MIN_PACE)));
+        self.flows[0].set_pace(rate);
     }
 
     /// Restarts slow start, regardless of earlier losses.

@@ -62,6 +62,7 @@ fn run(mut pacer: Pacer, steps: &[Step], mut check: impl FnMut(&Pacer, Option<Ra
         let before = pacer.cap;
         let pace = pacer.observe(&seen, now);
         assert!(pace.is_none() == pacer.cap.is_none() && pace >= pacer.cap, "{pacer:?}");
+        assert!(pace != Some(Rate::default()), "a pace of zero could not be raised: {pacer:?}");
         check(&pacer, before, now);
     }
 }
