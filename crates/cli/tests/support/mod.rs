@@ -40,7 +40,9 @@ pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, closed_
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
 pub(crate) use probe::{Iperf3, misses, probe, report};
-pub(crate) use program::{Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, put};
+pub(crate) use program::{
+    Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, public_copy, put,
+};
 pub(crate) use real::{Apache, Nginx, Serve, Site};
 pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};

@@ -1,7 +1,9 @@
 //! `longhaul get` as a child process with a timeout.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -150,6 +152,16 @@ impl Get {
         assert!(!self.path("f").exists());
         assert_eq!(partial_files(self.dir()), ["f.longhaul-journal", "f.longhaul-part"]);
     }
+}
+
+/// Copies the program to a directory that every user may read; its own may be private. Another process copies it: a file that is open for
+/// writing in a child of this one cannot be run.
+pub(crate) fn public_copy() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("longhaul");
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_longhaul")).arg(&program).status().unwrap().success());
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    (dir, program)
 }
 
 /// Returns a wrapper that runs a command without cachestat(2), like an older kernel.

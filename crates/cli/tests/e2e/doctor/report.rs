@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::doctor::command::{
     LONG_FAT, about_path, assert_unread, doctor, finding, in_lab, in_lab_with, json, longhaul, text, unread,
 };
-use crate::support::{black_hole, closed_port, names, needs_root};
+use crate::support::{black_hole, closed_port, names, needs_root, public_copy};
 
 #[test]
 fn host_with_small_buffers_is_told_the_exact_fix() {
@@ -203,13 +203,10 @@ fn directory_that_cannot_be_written_is_a_missing_reading() {
 /// test does not run as root, which is required to change the user ID.
 fn unprivileged(args: &[&str]) -> Option<Output> {
     needs_root("becoming another user")?;
-    // The program's own directory may be private.
-    let dir = tempfile::tempdir().unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), dir.path().join("longhaul")).unwrap();
-    fs::write(dir.path().join("hidden"), "4096 131072 6291456").unwrap();
-    for (name, mode) in [("", 0o755), ("hidden", 0o600)] {
-        fs::set_permissions(dir.path().join(name), Permissions::from_mode(mode)).unwrap();
-    }
+    let (dir, _) = public_copy();
+    let hidden = dir.path().join("hidden");
+    fs::write(&hidden, "4096 131072 6291456").unwrap();
+    fs::set_permissions(hidden, Permissions::from_mode(0o600)).unwrap();
     let script = "mount --bind hidden /proc/sys/net/ipv4/tcp_rmem
         exec setpriv --reuid=65534 --regid=65534 --clear-groups ./longhaul doctor --rate 10Gbit --rtt 200ms \"$@\"";
     let mut command = Command::new("unshare");

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::lab::{exec_in, last_object, longhaul_in, needs_lab, objects, ran, wait_until};
 use crate::support::running::Running;
-use crate::support::{Ended, needs_root};
+use crate::support::{Ended, needs_root, public_copy};
 
 fn explain(home: &Path, args: &[&str]) -> Ended {
     let mut command = longhaul_in(home);
@@ -100,11 +100,7 @@ const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "-
 
 /// Explains a process as an unprivileged user; checks that the error contains `words`.
 fn refused_to_unprivileged(process: u32, words: &[&str]) {
-    // A directory that every user may read.
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let program = dir.path().join("longhaul");
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    let (dir, program) = public_copy();
     let mut command = Command::new(UNPRIVILEGED[0]);
     command.args(&UNPRIVILEGED[1..]).arg(&program).args(["explain", "--for", "1s"]);
     command.args(["--pid", &process.to_string()]).env("HOME", dir.path()).current_dir(dir.path());

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::{address_of, holding, is_verified, midway, put_of, to};
-use crate::support::{Nginx, Writable, content, needs_root, put, same};
+use crate::support::{Nginx, Writable, content, needs_root, public_copy, put, same};
 
 #[test]
 fn unreadable_source_is_refused_before_a_request() {
@@ -30,11 +30,8 @@ fn unreadable_source_is_refused_before_a_request() {
 #[test]
 fn unreadable_file_of_another_user_is_refused() {
     let Some(()) = needs_root("becoming another user") else { return };
-    // In a world-readable directory: a private one would be refused itself.
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let (program, file) = (dir.path().join("longhaul"), dir.path().join("f"));
-    fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    let (dir, program) = public_copy();
+    let file = dir.path().join("f");
     fs::write(&file, "secret").unwrap();
     fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
     let output = Command::new("setpriv")
