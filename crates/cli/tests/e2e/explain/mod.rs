@@ -1,10 +1,9 @@
 //! `longhaul explain` as a process: of records, of running processes, of a transfer over an emulated path.
 
 use std::fmt::Write as _;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
