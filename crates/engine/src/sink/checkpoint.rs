@@ -211,6 +211,18 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_synced_is_not_journalled() {
+        let checkpoint = Checkpoint::new(RangeSet::new());
+        checkpoint.wrote(ByteRange::new(0, 60));
+        checkpoint.end();
+        // A pipe has no device: fdatasync fails.
+        let (_reader, pipe) = io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(pipe));
+        let error = checkpoint.run(&file, |_| Err(io::Error::other("it is journalled"))).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+    }
+
+    #[test]
     fn range_forgotten_during_a_sync_is_journalled_by_the_last_only() {
         let (checkpoint, file) = (Checkpoint::new(RangeSet::new()), tempfile::tempfile().unwrap());
         checkpoint.wrote(ByteRange::new(0, 60));

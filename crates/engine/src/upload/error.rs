@@ -377,5 +377,10 @@ mod tests {
         for status in [401, 403, 409, 413, 423, 501, 507] {
             assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");
         }
+        let (mut busy, wait) = (refused(503, true), std::time::Duration::from_secs(9));
+        if let UploadError::Refused { retry_after, .. } = &mut busy {
+            *retry_after = Some(wait);
+        }
+        assert_eq!(busy.retry(), Retry::After(wait));
     }
 }

@@ -225,6 +225,7 @@ fn quota_of_a_token_is_kept() {
     let (site, _beside) = site(|_| {});
     let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
     assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &h)), (204, 204));
+    assert_eq!(begin(&site, "eves", &f), 409, "what is there stays, and counts");
     let refused = ask(&site, "eves", "PUT", "/g", &[], "longer than six bytes");
     assert!(refused.status == 507 && refused.body.contains("of this token"), "{refused:?}");
     assert_eq!((begin(&site, "eves", &g), put(&site, "eves", "/g", "small")), (507, 201));

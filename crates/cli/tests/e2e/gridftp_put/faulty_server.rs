@@ -186,6 +186,11 @@ fn store_whose_success_is_never_reported_or_that_is_refused_midway_is_an_error()
     for features in [BLOCKS, PLAIN] {
         let unreported = storing(features, |session| assert!(session.receive(0, &mut Vec::new())));
         fails(&unreported, SIZE, &[75], "storing the file");
+        let failed = storing(features, |session| {
+            session.receive(0, &mut Vec::new());
+            session.reply("451 write error");
+        });
+        fails(&failed, SIZE, &[75], "451 write error");
         for word in ["no space left", "make room"] {
             let full = storing(features, |session| {
                 for mut data in session.data(1) {

@@ -46,15 +46,16 @@ async fn partial_files_of_uploads_are_found_and_other_files_are_not() {
     let below = dir.path().join("a/b");
     std::fs::create_dir_all(&below).unwrap();
     std::os::unix::fs::symlink(dir.path(), below.join("round")).unwrap();
-    pause(&below, "f", "upload:1");
+    pause(&below, "f", "upload:1;token=ann");
     pause(&below, "download", "https://host/download");
     for name in ["f", "g.longhaul-part"] {
         std::fs::write(below.join(name), [7; 10_000]).unwrap();
     }
     let partials = PartialUploads::new(dir.path(), Some(Bytes::new(100)), None);
     scan(&partials).await;
-    let known: Vec<_> = partials.lock().parts.keys().cloned().collect();
-    assert_eq!(known, [below.join("f.longhaul-part")]);
+    let holder = |(path, part): (&PathBuf, &KnownPart)| (path.clone(), part.holder.clone());
+    let known: Vec<_> = partials.lock().parts.iter().map(holder).collect();
+    assert_eq!(known, [(below.join("f.longhaul-part"), Some("ann".into()))]);
     assert!(partials.used() >= Bytes::new(10_000) && partials.await_scan(&Grant::default()).await);
     assert!(list(&below, 0).uploads.is_empty() && list(&dir.path().join("none"), 9).uploads.is_empty());
 }

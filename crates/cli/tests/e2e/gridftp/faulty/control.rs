@@ -42,6 +42,23 @@ fn handling(verb: &'static str, handle: impl Fn(&mut Session) + Send + Sync + 's
 }
 
 #[test]
+fn whole_file_in_one_stream_is_refused_if_its_transfer_failed() {
+    for reply in ["426 connection closed, transfer aborted", "451 local error in processing"] {
+        let server = Scripted::new(content(SIZE, 97), move |session, command| {
+            if command.verb != "RETR" {
+                return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]);
+            }
+            let start = session.transfer(command).unwrap().range.start;
+            session.reply("150 sending");
+            session.data(1).remove(0).raw(&session.file()[usize::try_from(start).unwrap()..]);
+            session.reply(reply);
+            true
+        });
+        is_refused(&server, &[75], reply);
+    }
+}
+
+#[test]
 fn full_or_closing_server_ends_the_run() {
     let full = handling("", |session| {
         session.reply("421 too many users");
