@@ -242,3 +242,23 @@ fn stalls_of_a_host_do_not_lower_the_pace() {
         );
     }
 }
+
+/// BBR's own pace, which the cap bounds, hides what a test would show.
+#[test]
+fn cap_that_is_far_too_low_is_gone_under_each_congestion_control() {
+    for (congestion, cap, mbit, rtt_ms, rtts) in [
+        ("cubic", 1, 1000, 100, 25),
+        ("bbr", 1, 1000, 100, 25),
+        ("bbr", 100, 1000, 100, 20),
+        ("bbr", 2, 100, 200, 20),
+    ] {
+        let spec = PathSpec { congestion: congestion.to_owned(), ..path(mbit, rtt_ms, 1.0, "0") };
+        let first = Rate::bits_per_sec(cap * 1_000_000);
+        let mut sender = PacedSender::new(&spec, PACKET, Some(Pacer::with_first_cap(first)));
+        let rtt = spec.rtt.get();
+        sender.run_until(rtt * rtts);
+        let delivered = PACKET * sender.run_until(rtt * (rtts + 5)).acknowledged;
+        let share = delivered.get() as f64 / (spec.rate.unwrap().bdp(spec.rtt) * 5).get() as f64;
+        assert!(share > 0.85, "{congestion}, {cap} of {mbit} Mbit/s, {rtt_ms} ms: {share}");
+    }
+}

@@ -93,6 +93,8 @@ pub struct Pacer {
     ignore_losses_until: Duration,
     /// Slow start is not restarted before.
     restart_from: Duration,
+    /// Whether the congestion control's own pace hid what the last test would have shown: BBR follows the rate that a cap bounds.
+    is_held_back: bool,
     /// The largest share lost in an RTT since losses last lowered the cap; zero once it was tested.
     lost: f64,
     /// Times at which losses began, without a passed test in between.
@@ -162,14 +164,14 @@ impl Pacer {
         matches!(self.phase, PacerPhase::Start(_))
     }
 
-    /// Returns whether slow start should be restarted: the congestion window is less than a cap needs that losses have set. That cap, not the
-    /// window, protects the queue. At most once in ten RTTs.
+    /// Returns whether slow start should be restarted: the congestion window is less than a cap needs that losses have set, which protects the
+    /// queue; or the congestion control paced below a test. At most once in ten RTTs.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
         let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
-        let is_due = self.set_by == CapOrigin::Losses
-            && is_small
-            && now >= self.restart_from.max(self.ignore_losses_until);
+        let is_wanted = self.is_held_back || (self.set_by == CapOrigin::Losses && is_small);
+        let is_due = is_wanted && now >= self.restart_from.max(self.ignore_losses_until);
         if is_due {
+            self.is_held_back = false;
             self.restart_from = now + seen.rtt.get() * Params::MEMORY_RTTS;
         }
         is_due
@@ -276,11 +278,12 @@ impl Pacer {
                 self.gain = (self.gain / 2.0).max(Self::MIN_GAIN);
                 (cap.max(least.scaled(Params::HEADROOM)), self.set_by, now + rtt * 4)
             }
-            ProbeResult::HeldBack => {
+            ProbeResult::HeldBack { by_window } if by_window || self.set_by == CapOrigin::Losses => {
                 self.gain = self.gain.min(Params::ROOM - 1.0);
                 (cap, self.set_by, now + rtt)
             }
-            ProbeResult::Room(_) | ProbeResult::Hidden => {
+            ProbeResult::Room(_) | ProbeResult::Hidden | ProbeResult::HeldBack { .. } => {
+                self.is_held_back |= matches!(result, ProbeResult::HeldBack { .. });
                 let raised = match result {
                     ProbeResult::Room(rate) => {
                         self.loss_episodes = 0;

@@ -32,8 +32,8 @@ pub(super) enum ProbeResult {
     Room(Rate),
     /// Noise as large as the queue, or no acknowledgements: nothing was measured.
     Hidden,
-    /// The congestion control sent no faster than before.
-    HeldBack,
+    /// The congestion control sent no faster than before: by its window, or by a pace of its own.
+    HeldBack { by_window: bool },
 }
 
 impl Probe {
@@ -76,10 +76,11 @@ impl Probe {
         });
         // The end of the echo may be acknowledged late.
         let until = self.to + self.rtt.0 + self.queue * 2;
-        (now >= until).then(|| self.result(history, sent.min(self.pace), until))
+        let by_window = seen.window < self.pace.bdp(seen.rtt);
+        (now >= until).then(|| self.result(history, sent.min(self.pace), until, by_window))
     }
 
-    fn result(&self, history: &History, sent: Rate, until: Duration) -> ProbeResult {
+    fn result(&self, history: &History, sent: Rate, until: Duration, by_window: bool) -> ProbeResult {
         let (rtt, min_rtt) = self.rtt;
         let echo = self.from + min_rtt;
         let before = history.median_rtt(echo.saturating_sub(min_rtt / 4), echo);
@@ -94,7 +95,7 @@ impl Probe {
         if jitter > self.queue / 2 {
             ProbeResult::Hidden
         } else if sent < self.pace.scaled((1.0 + self.gain / 2.0) / (1.0 + self.gain)) {
-            ProbeResult::HeldBack
+            ProbeResult::HeldBack { by_window }
         } else {
             // The queue grows by sent / capacity - 1; the smoothed RTT follows it late.
             let error = self.queue / 16;
