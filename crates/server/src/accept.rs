@@ -61,7 +61,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
                     None => {
                         tracing::debug!(%peer, "refused: its client has as many connections as it may");
                         if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
-                            tokio::spawn(refuse(stream, context.tls.is_some(), permit));
+                            tokio::spawn(refuse(permit, stream, context.tls.is_some()));
                         }
                     }
                 }
@@ -90,7 +90,9 @@ async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerCont
 }
 
 /// Answers 503 to a connection that gets no slot; one that expects TLS is closed.
-async fn refuse(mut stream: TcpStream, encrypted: bool, _permit: OwnedSemaphorePermit) {
+///
+/// The permit is dropped last, once the descriptor is closed.
+async fn refuse(_permit: OwnedSemaphorePermit, mut stream: TcpStream, encrypted: bool) {
     if encrypted {
         return;
     }
@@ -119,6 +121,8 @@ async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerCont
         _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
     };
     if !admitted {
+        // Before another connection gets the slot and a descriptor.
+        drop(stream);
         return;
     }
     tokio::select! {
