@@ -3,7 +3,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{address_of, holding, is_verified, midway, put_of, to};
 use crate::support::{Nginx, Writable, content, needs_root, public_copy, put, same};
@@ -81,8 +81,15 @@ fn source_is_read_for_its_digest_only_where_that_is_compared() {
         let run = run.args(["f", &relay.url(target)]);
         let mut running = run.start();
         running.until("it is midway", || midway.try_recv().is_ok());
-        let threads = running.threads();
-        assert_eq!(threads.iter().any(|name| name == "hasher"), hashes, "{threads:?}");
+        let mut threads = running.threads();
+        let is_there = |threads: &[String]| threads.iter().any(|name| name == "hasher");
+        // A thread has its name only once it runs.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while hashes && !is_there(&threads) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+            threads = running.threads();
+        }
+        assert_eq!(is_there(&threads), hashes, "{threads:?}");
     }
 }
 
