@@ -128,10 +128,12 @@ fn sweep_has_a_row_for_each_number_buffer_and_control_and_names_its_probe_in_eac
     let plain = rows.iter().filter(|row| row["buffer"].is_null() && row["congestion"].is_null());
     let streams: Vec<_> = plain.map(|row| row["streams"].as_u64().unwrap()).collect();
     let buffers: Vec<_> = rows.iter().filter_map(|row| row["buffer"].as_u64()).collect();
-    let found = (&streams[..], &buffers[..]);
-    let all = (&[1, 2, 4, 8, 16][..], &[64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20, 64 << 20][..]);
-    // What a busy host had no time for is named instead.
-    assert!(found == all || misses(&report, "too little arrived in the time that was left"), "{report}");
+    // What a busy host had no time for is named instead, each by itself.
+    for number in [1, 2, 4, 8, 16] {
+        let named = || misses(&report, &format!("TCP with {number} connections: too little arrived"));
+        assert!(streams.contains(&number) || named(), "{number}: {report}");
+    }
+    assert_eq!(buffers, [64 << 10, 256 << 10, 1 << 20, 2 << 20, 8 << 20, 64 << 20], "{report}");
     assert!(rows.iter().any(|row| row["congestion"] == "reno"), "{report}");
     let drawn = fs::read_to_string(run.path("probe.svg")).unwrap();
     for words in

@@ -1,4 +1,4 @@
-//! The pacer on a fluid path. What it gains, and beside whom, is tested packet by packet in the lab (`tests/pacing.rs`).
+//! The pacer on a fluid path. Its gains, alone and beside other flows, are tested packet by packet in the lab (`tests/pacing.rs`).
 
 use super::*;
 
