@@ -9,6 +9,7 @@
 mod answer;
 mod client;
 mod content;
+mod dice;
 mod disk;
 mod fault;
 mod ftp;

@@ -3,8 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::faults::dice::{LONGEST, one_of, stop};
 use crate::faults::fault::Stop;
-use crate::faults::generate::{LONGEST, one_of, stop};
 use crate::faults::schedule::Build;
 
 /// Faults of one transfer. Places are in thousandths of its blocks.

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Site;
 use crate::faults::content::{OLDER, composition};
-use crate::faults::generate::one_of;
+use crate::faults::dice::one_of;
 use crate::faults::run::{Outcome, leftovers};
 use crate::faults::schedule::Build;
 
