@@ -139,7 +139,9 @@ impl StreamTuner {
     fn conclude(&mut self, view: &IntervalMean, rtt: Rtt) {
         self.confident |= view.has_queue() && view.intervals == HOLD_INTERVALS;
         if self.confident && !view.is_held_back() {
-            self.concluded = Some(Remembered { rtt, rate: view.rate(), streams: self.wanted });
+            // Streams that end carry less.
+            let best = self.concluded.map_or(Rate::default(), |concluded| concluded.rate);
+            self.concluded = Some(Remembered { rtt, rate: view.rate().max(best), streams: self.wanted });
         }
     }
 

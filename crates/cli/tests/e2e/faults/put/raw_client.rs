@@ -187,24 +187,24 @@ impl RawRun {
         Ok(())
     }
 
-    /// Sends the whole file as one range, and completes it: nothing of the earlier sequence prevents that.
+    /// Sends the whole file as one range, and completes it: nothing of the earlier sequence prevents that. A range whose connection broke may
+    /// be read only then, and begins the upload again.
     fn complete_soundly(&mut self) -> Result<(), String> {
         let (began, whole) = (Instant::now(), 0..self.schedule.len);
         loop {
             let sent = status_of(self.send_range(&whole, 0, whole.len()))?;
             let completed = status_of(self.send_completion(0))?;
             self.judge(Some((0, completed)))?;
-            if let Some(201 | 204) = completed {
-                break;
+            let left = leftovers(&self.site.files);
+            if matches!(completed, Some(201 | 204)) && left.is_empty() {
+                return Ok(());
             }
             if began.elapsed() > RECOVERY {
-                return Err(format!("a sound upload is answered {sent:?} and {completed:?}"));
+                return Err(format!(
+                    "a sound upload is answered {sent:?} and {completed:?}, and leaves {left:?}"
+                ));
             }
             std::thread::sleep(Duration::from_millis(50));
-        }
-        match leftovers(&self.site.files) {
-            none if none.is_empty() => Ok(()),
-            left => Err(format!("a complete upload leaves {left:?}")),
         }
     }
 
