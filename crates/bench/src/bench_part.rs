@@ -7,7 +7,9 @@ use crate::bench_job::BenchJob;
 use crate::bench_run::BenchRun;
 use crate::report::Goal;
 use crate::streams::{paper, stock, tuned};
-use crate::{buffers, gridftp, icdc, long_path, no_delay, pacing_cells, small_files, total_time};
+use crate::{
+    buffers, gridftp, icdc, long_path, no_delay, pacing_cells, second_runs, small_files, total_time,
+};
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -29,6 +31,8 @@ pub(crate) enum BenchPart {
     StreamsFairness,
     /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with their peers
     TotalTime,
+    /// The second runs of default commands, with the path memory of the first
+    SecondRuns,
     /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
     SmallFiles,
     /// No delay: the disk and the CPU are the limit
@@ -56,10 +60,11 @@ const PACING_GRID: [BenchPart; 2] = [BenchPart::PacingCells, BenchPart::PacingSi
 
 impl BenchPart {
     /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::LongPath,
         Self::NoDelay,
         Self::TotalTime,
+        Self::SecondRuns,
         Self::SmallFiles,
         Self::Icdc,
         STREAMS[0],
@@ -104,6 +109,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::jobs(),
             Self::StreamsPaper => paper::jobs(),
             Self::TotalTime => total_time::jobs(),
+            Self::SecondRuns => second_runs::jobs(),
             Self::SmallFiles => small_files::jobs(),
             Self::Gridftp => gridftp::jobs(),
             Self::Buffers => buffers::jobs(),
@@ -126,6 +132,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::targets(runs),
             Self::StreamsPaper => paper::targets(runs),
             Self::TotalTime => total_time::targets(runs),
+            Self::SecondRuns => second_runs::targets(runs),
             Self::SmallFiles => small_files::targets(runs),
             Self::Gridftp => gridftp::targets(runs),
             Self::PacingCells => pacing_cells::targets(runs),
@@ -148,6 +155,7 @@ impl BenchPart {
             Self::StreamsTuned => tuned::section(runs),
             Self::StreamsPaper => paper::section(runs),
             Self::TotalTime => total_time::section(runs),
+            Self::SecondRuns => second_runs::section(runs),
             Self::SmallFiles => small_files::section(runs),
             Self::Gridftp => gridftp::section(runs),
             Self::Buffers => buffers::section(runs),

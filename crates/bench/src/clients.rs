@@ -56,10 +56,13 @@ pub(crate) enum BenchClient {
     Experiment(Experiment),
     /// fio, which only writes: the disk's bound.
     Fio,
+    /// The second run of a client of longhaul, with the path memory of the first.
+    Again(&'static BenchClient),
 }
 
 /// Options of all longhaul fetches: a run must not use what an earlier one stored.
 const GET: &str = "get --json --no-resume --no-memory";
+const NO_MEMORY: &str = " --no-memory";
 /// Linux 6.18 announces a window of 64 KiB with it, which is the socket buffer of the paper's ns-2 simulations.
 pub(crate) const SMALL_BUFFER: &str = "--recv-buffer 51KiB";
 
@@ -155,6 +158,7 @@ impl BenchClient {
     /// Returns the required server; `None` for local programs.
     pub(crate) fn server(self) -> Option<BenchServer> {
         match self {
+            Self::Again(client) => client.server(),
             Self::Fio => None,
             Self::Served(pace) => Some(BenchServer::Serve(pace)),
             Self::GetFromServe => Some(BenchServer::ServeDefault),
@@ -195,6 +199,7 @@ impl BenchClient {
         let put = format!("{longhaul} put --json --no-resume");
         let to_serve = format!("{source} http://{server}/copy");
         match self {
+            Self::Again(client) => client.command(words).replacen(NO_MEMORY, "", 1),
             Self::GetFromServe => format!("{longhaul} {GET} -o {file} {url}"),
             Self::Streams(streams) => format!("{longhaul} {GET} {} -o {file} {url}", streams.options()),
             Self::SmallSockets(streams) => {
@@ -258,7 +263,7 @@ impl BenchClient {
             root: "/DIR",
             list: "LIST",
             file: match self {
-                Self::GetEach | Self::Aria2List | Self::GridFtpEach => "DIR",
+                Self::GetEach | Self::Aria2List | Self::GridFtpEach | Self::Again(Self::GetEach) => "DIR",
                 Self::UrlCopy(_) => "/FILE",
                 _ => "FILE",
             },
@@ -299,6 +304,7 @@ impl fmt::Display for BenchClient {
             Self::CurlToNull => f.pad("curl to /dev/null"),
             Self::Experiment(experiment) => f.pad(experiment.title()),
             Self::Fio => f.pad("fio, direct"),
+            Self::Again(client) => f.pad(&format!("{client}, again")),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A [`bench_job`] is a set of clients to compare on a path; [`bench_environment`] makes a scenario of it, which the
 //! lab's runner executes for a [`planned_job`].
 //! [`clients`] are the programs that are compared, [`server`] the servers, [`paths`] the emulated paths. [`long_path`],
-//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`pacing_cells`], [`total_time`] and [`buffers`] define the runs of each part and
+//! [`no_delay`], [`small_files`], [`icdc`], [`gridftp`], [`streams`], [`pacing_cells`], [`total_time`], [`second_runs`] and [`buffers`] define the runs of each part and
 //! make its tables; [`bench_part`] lists the parts, [`report`] combines their sections. [`apt_figures`] and [`pacing_grid`] simulate, and need no lab.
 
 mod apt_figures;
@@ -30,6 +30,7 @@ mod paths;
 mod planned_job;
 mod report;
 mod run_series;
+mod second_runs;
 mod server;
 mod small_files;
 mod source_file;

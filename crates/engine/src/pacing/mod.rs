@@ -1,8 +1,8 @@
 //! Paces sending sockets: reads TCP_INFO, calls [`Pacer`](longhaul_core::tune::pace::Pacer), and
 //! sets SO_MAX_PACING_RATE.
 //!
-//! One thread observes the sending sockets through duplicates of their descriptors: each up to 330 times a second, in slow start up to
-//! 27,000 times.
+//! One thread observes the sending sockets through duplicates of their descriptors: each up to 330 times a second, in tests up to 5,000, in slow
+//! start up to 20,000.
 
 mod paced_socket;
 
