@@ -4,6 +4,7 @@
 //! One thread observes the sending sockets through duplicates of their descriptors: each up to 330 times a second, in tests up to 5,000, in slow
 //! start up to 20,000.
 
+mod command_queue;
 mod paced_socket;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use longhaul_core::pace::Pace;
 use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate};
@@ -24,13 +24,14 @@ use rustix::thread::set_current_timer_slack;
 use socket2::{Domain, Socket, Type};
 
 use crate::threads::lock;
+use command_queue::{CommandReceiver, CommandSender, Received};
 use paced_socket::{BBR, PacedSocket, STARTUP_CONTROL, set_final_control};
 
 /// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last
 /// [`PacingHandle`] are dropped.
 #[derive(Debug, Default)]
 pub struct PacingThread {
-    commands: Mutex<Option<Sender<PacingCommand>>>,
+    commands: Mutex<Option<CommandSender>>,
     next: AtomicU64,
 }
 
@@ -70,7 +71,7 @@ pub struct PathMeasurement {
 #[derive(Debug)]
 pub struct PacingHandle {
     number: u64,
-    commands: Sender<PacingCommand>,
+    commands: CommandSender,
 }
 
 enum PacingCommand {
@@ -157,18 +158,17 @@ impl PacingThread {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let socket = PacedSocket::new(socket, congestion, start);
         let commands = self.thread()?;
-        // Fails only if the pacing thread panicked; the socket is then not paced.
-        let _ = commands.send(PacingCommand::Add(number, Box::new(socket)));
+        commands.send(PacingCommand::Add(number, Box::new(socket)));
         Ok(PacingHandle { number, commands })
     }
 
     /// Returns the channel to the thread; starts the thread on the first call.
-    fn thread(&self) -> io::Result<Sender<PacingCommand>> {
+    fn thread(&self) -> io::Result<CommandSender> {
         let mut running = lock(&self.commands);
         if let Some(commands) = &*running {
             return Ok(commands.clone());
         }
-        let (commands, received) = crossbeam_channel::unbounded();
+        let (commands, received) = command_queue::new();
         std::thread::Builder::new().name("pacing".to_owned()).spawn(move || run(&received))?;
         Ok(running.insert(commands).clone())
     }
@@ -177,39 +177,37 @@ impl PacingThread {
 impl PacingHandle {
     /// Pauses the pacer while nothing is sent, because observations would not show the path.
     pub fn pause(&self) {
-        let _ = self.commands.send(PacingCommand::Pause(self.number));
+        self.commands.send(PacingCommand::Pause(self.number));
     }
 
     /// Resumes the pacer.
     pub fn resume(&self) {
-        let _ = self.commands.send(PacingCommand::Resume(self.number));
+        self.commands.send(PacingCommand::Resume(self.number));
     }
 }
 
 impl Drop for PacingHandle {
     fn drop(&mut self) {
-        let _ = self.commands.send(PacingCommand::Remove(self.number));
+        self.commands.send(PacingCommand::Remove(self.number));
     }
 }
 
-fn run(commands: &Receiver<PacingCommand>) {
+fn run(commands: &CommandReceiver) {
     // Refused, observations are later, and measure less.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let start = Instant::now();
     let mut sockets: BTreeMap<u64, PacedSocket> = BTreeMap::new();
     loop {
         let due = sockets.values().filter(|socket| !socket.is_paused()).map(|socket| socket.due()).min();
-        let command = match due {
-            Some(due) => commands.recv_deadline(start + due),
-            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match command {
-            Ok(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
-            Ok(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
-            Ok(PacingCommand::Resume(number)) => with(&mut sockets, number, PacedSocket::resume),
-            Ok(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
+        match commands.receive(due.map(|due| start + due)) {
+            Received::Command(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
+            Received::Command(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
+            Received::Command(PacingCommand::Resume(number)) => {
+                with(&mut sockets, number, PacedSocket::resume)
+            }
+            Received::Command(PacingCommand::Remove(number)) => drop(sockets.remove(&number)),
+            Received::Closed => return,
+            Received::TimedOut => {
                 let slowdown = |is_starting, most: f64| {
                     let alike =
                         |socket: &&PacedSocket| !socket.is_paused() && socket.is_starting() == is_starting;
