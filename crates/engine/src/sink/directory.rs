@@ -174,7 +174,7 @@ impl Directory {
         if is_shared && ![directory.st_uid, geteuid().as_raw()].contains(&link.st_uid) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "it is a symbolic link of another user in a directory that all may write to",
+                "it is a symbolic link of another user in a directory that all may write to; give another name",
             ));
         }
         Ok(())

@@ -36,7 +36,7 @@ pub enum OutputError {
     )]
     Repeated(PathBuf),
     /// Another transfer is writing this file.
-    #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
+    #[error("{0} is being written by another transfer; wait for it, or give another name with -o")]
     Busy(PathBuf),
     /// The journal of an earlier run cannot be read.
     #[error(transparent)]
