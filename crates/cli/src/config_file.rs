@@ -64,7 +64,10 @@ impl ConfigFile {
     pub(crate) fn read(path: PathBuf, program: &Command) -> Result<Self, ConfigError> {
         match read_text(&path) {
             Ok(text) => Self::parse(path, &text, program),
-            Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            // NotADirectory: a user without a home directory, as HOME=/dev/null of a service.
+            Err(source)
+                if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            {
                 Ok(Self { path, settings: Vec::new() })
             }
             // Below another user's directory, as the home that `sudo -u` keeps: this user has no file.

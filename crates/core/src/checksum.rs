@@ -17,15 +17,18 @@ pub enum Algorithm {
     Sha256,
     /// SHA-512.
     Sha512,
+    /// BLAKE2b of 512 bits, as b2sum computes it.
+    Blake2b,
     /// BLAKE3, the fastest.
     Blake3,
 }
 
-const NAMES: [(&str, Algorithm, usize); 5] = [
+const NAMES: [(&str, Algorithm, usize); 6] = [
     ("md5", Algorithm::Md5, 16),
     ("sha1", Algorithm::Sha1, 20),
     ("sha256", Algorithm::Sha256, 32),
     ("sha512", Algorithm::Sha512, 64),
+    ("blake2b", Algorithm::Blake2b, 64),
     ("blake3", Algorithm::Blake3, 32),
 ];
 
@@ -63,7 +66,7 @@ pub struct Checksum {
 /// The text is not a checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is not a checksum: write ALG:HEX, with ALG one of md5, sha1, sha256, sha512, blake3 and all of its hex digits"
+    "'{0}' is not a checksum: write ALG:HEX, with ALG one of md5, sha1, sha256, sha512, blake2b, blake3 and all of its hex digits"
 )]
 pub struct ParseChecksumError(String);
 

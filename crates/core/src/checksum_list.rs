@@ -15,6 +15,17 @@ struct Entry {
     /// The path of the file, without a leading `./`.
     path: String,
     checksum: Checksum,
+    /// The checksum that the digits of a line without an algorithm can be as well.
+    alternative: Option<Checksum>,
+}
+
+/// The checksum of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedChecksum {
+    /// The checksum.
+    pub checksum: Checksum,
+    /// Another algorithm's, of which one is the file's: the line states none.
+    pub alternative: Option<Checksum>,
 }
 
 /// The reason why a list has no checksum for a file.
@@ -33,14 +44,19 @@ pub enum ChecksumListError {
 
 impl ChecksumList {
     /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
-    /// escaped). The number of digits selects MD5 to SHA-512; BLAKE3 needs a tag. Other lines, such as a signature, are
+    /// escaped). The number of digits selects MD5 to SHA-512. Lines of b2sum and b3sum have those of SHA-512 and SHA-256:
+    /// the name of the list's `file`, as `B3SUMS`, selects the more likely one. Other lines, such as a signature, are
     /// ignored.
     ///
     /// # Errors
     /// [`ChecksumListError::Empty`] if no line is a checksum.
-    pub fn parse(text: &[u8]) -> Result<Self, ChecksumListError> {
+    pub fn parse(text: &[u8], file: &str) -> Result<Self, ChecksumListError> {
         let text = String::from_utf8_lossy(text);
-        let entries: Vec<_> = text.trim_start_matches('\u{feff}').lines().filter_map(entry).collect();
+        let file = file.to_ascii_lowercase();
+        let is_blake = ["b2sum", "b3sum", "blake2", "blake3"].iter().any(|name| file.contains(name))
+            || [".b2", ".b3"].iter().any(|suffix| file.ends_with(suffix));
+        let lines = text.trim_start_matches('\u{feff}').lines();
+        let entries: Vec<_> = lines.filter_map(|line| entry(line, is_blake)).collect();
         if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
     }
 
@@ -49,7 +65,7 @@ impl ChecksumList {
     ///
     /// # Errors
     /// [`ChecksumListError::Missing`] and [`ChecksumListError::Ambiguous`].
-    pub fn find(&self, path: &str) -> Result<&Checksum, ChecksumListError> {
+    pub fn find(&self, path: &str) -> Result<ListedChecksum, ChecksumListError> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let in_common = |entry: &Entry| {
             let pairs = entry.path.rsplit('/').zip(path.rsplit('/'));
@@ -61,22 +77,25 @@ impl ChecksumList {
         }
         let found: Vec<_> = self.entries.iter().filter(|entry| in_common(entry) == most).collect();
         let best = found.iter().map(|entry| entry.checksum.algorithm).max();
-        let mut best =
-            found.iter().map(|entry| &entry.checksum).filter(|found| Some(found.algorithm) == best);
+        let mut best = found.iter().filter(|entry| Some(entry.checksum.algorithm) == best);
         match best.next() {
-            Some(first) if best.all(|other| other == first) => Ok(first),
+            Some(first) if best.all(|other| other.checksum == first.checksum) => Ok(ListedChecksum {
+                checksum: first.checksum.clone(),
+                alternative: first.alternative.clone(),
+            }),
             _ => Err(ChecksumListError::Ambiguous(name.to_owned())),
         }
     }
 }
 
-fn entry(line: &str) -> Option<Entry> {
+fn entry(line: &str, is_blake: bool) -> Option<Entry> {
     let line = line.trim_end_matches('\r');
     let (line, is_escaped) = line.strip_prefix('\\').map_or((line, false), |rest| (rest, true));
-    let (path, checksum) = tagged(line).or_else(|| untagged(line))?;
+    let tagged = tagged(line).map(|(path, checksum)| (path, checksum, None));
+    let (path, checksum, alternative) = tagged.or_else(|| untagged(line, is_blake))?;
     let path = if is_escaped { unescape(path) } else { path.to_owned() };
     let path = path.trim_start_matches("./").to_owned();
-    (!path.is_empty()).then_some(Entry { path, checksum })
+    (!path.is_empty()).then_some(Entry { path, checksum, alternative })
 }
 
 /// Reads `SHA256 (NAME) = HEX`, and `SHA2-256(NAME)= HEX` as openssl writes it.
@@ -88,18 +107,22 @@ fn tagged(line: &str) -> Option<(&str, Checksum)> {
     Some((path, Checksum::from_hex(Algorithm::named(&name)?, hex)?))
 }
 
-/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`.
-fn untagged(line: &str) -> Option<(&str, Checksum)> {
+/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; `is_blake` prefers the algorithms of b2sum and b3sum.
+fn untagged(line: &str, is_blake: bool) -> Option<(&str, Checksum, Option<Checksum>)> {
     let (hex, rest) = line.split_once([' ', '\t'])?;
-    let algorithm = match hex.len() {
-        32 => Algorithm::Md5,
-        40 => Algorithm::Sha1,
-        64 => Algorithm::Sha256,
-        128 => Algorithm::Sha512,
+    let (mut algorithm, mut alternative) = match hex.len() {
+        32 => (Algorithm::Md5, None),
+        40 => (Algorithm::Sha1, None),
+        64 => (Algorithm::Sha256, Some(Algorithm::Blake3)),
+        128 => (Algorithm::Sha512, Some(Algorithm::Blake2b)),
         _ => return None,
     };
+    if let Some(alternative) = alternative.as_mut().filter(|_| is_blake) {
+        std::mem::swap(&mut algorithm, alternative);
+    }
     let path = rest.strip_prefix([' ', '*']).unwrap_or(rest);
-    Some((path, Checksum::from_hex(algorithm, hex)?))
+    let alternative = alternative.and_then(|algorithm| Checksum::from_hex(algorithm, hex));
+    Some((path, Checksum::from_hex(algorithm, hex)?, alternative))
 }
 
 /// Replaces the escape sequences of coreutils.
@@ -133,7 +156,36 @@ mod tests {
     }
 
     fn find(list: &str, path: &str) -> Result<String, ChecksumListError> {
-        ChecksumList::parse(list.as_bytes())?.find(path).map(ToString::to_string)
+        ChecksumList::parse(list.as_bytes(), "SHA256SUMS")?.find(path).map(|found| found.checksum.to_string())
+    }
+
+    /// The lines of b2sum and b3sum state no algorithm, and have as many digits as others.
+    #[test]
+    fn line_without_an_algorithm_has_the_two_of_its_length() {
+        let list = format!(
+            "{}  three\n{}  two\nBLAKE2b (tagged) = {}\n",
+            hex(64, "a"),
+            hex(128, "b"),
+            hex(128, "c")
+        );
+        for (file, three, two) in [
+            ("SUMS", ["sha256", "blake3"], ["sha512", "blake2b"]),
+            ("dir/B3SUMS.txt", ["blake3", "sha256"], ["blake2b", "sha512"]),
+            ("f.iso.b2", ["blake3", "sha256"], ["blake2b", "sha512"]),
+        ] {
+            let list = ChecksumList::parse(list.as_bytes(), file).unwrap();
+            let found = |path: &str| {
+                let ListedChecksum { checksum, alternative } = list.find(path).unwrap();
+                [Some(checksum), alternative]
+                    .map(|sum| sum.map_or(String::new(), |sum| sum.algorithm.to_string()))
+            };
+            assert_eq!(
+                (found("three"), found("two")),
+                (three.map(str::to_owned), two.map(str::to_owned)),
+                "{file}"
+            );
+            assert_eq!(found("tagged"), ["blake2b".to_owned(), String::new()]);
+        }
     }
 
     #[test]

@@ -162,6 +162,7 @@ fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest + Send> {
         Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
         Algorithm::Sha256 => Box::new(sha2::Sha256::default()),
         Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
+        Algorithm::Blake2b => Box::new(blake2::Blake2b512::default()),
         Algorithm::Blake3 => Box::new(blake3::Hasher::new()),
     }
 }
@@ -199,6 +200,8 @@ mod tests {
             "md5:900150983cd24fb0d6963f7d28e17f72",
             "sha1:a9993e364706816aba3e25717850c26c9cd0d89d",
             "SHA-256:BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD",
+            "blake2b:ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1\
+             7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923",
             "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
         ] {
             let wanted: Checksum = text.parse().unwrap();

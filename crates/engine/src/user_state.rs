@@ -17,8 +17,9 @@ pub fn path_memory() -> Option<PathBuf> {
 }
 
 fn directory_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    // The specification requires that relative paths are ignored.
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // The specification requires that relative paths are ignored. HOME=/dev/null, as of services, is no home.
+    let is_usable = |path: &PathBuf| path.is_absolute() && (path.is_dir() || !path.exists());
+    let absolute = |name| variable(name).map(PathBuf::from).filter(is_usable);
     let base = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(base.join("longhaul"))
 }
@@ -37,6 +38,6 @@ mod tests {
         assert_eq!(of(&[("HOME", "/h")]), Some("/h/.local/state/longhaul".into()));
         assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/longhaul".into()));
         assert_eq!(of(&[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), of(&[("HOME", "/h")]));
-        assert_eq!(of(&[("HOME", "")]), None);
+        assert_eq!([of(&[("HOME", "")]), of(&[("HOME", "/dev/null")])], [None, None]);
     }
 }

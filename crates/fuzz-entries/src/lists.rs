@@ -27,12 +27,15 @@ pub fn cookies(bytes: &[u8]) {
 
 /// Reads a list of checksums, and looks up the name of each line.
 pub fn checksum_list(bytes: &[u8]) {
-    let Ok(list) = ChecksumList::parse(bytes) else { return };
+    let Ok(list) = ChecksumList::parse(bytes, "SUMS") else { return };
     let text = String::from_utf8_lossy(bytes);
     for line in text.lines() {
         for word in line.split([' ', '*', '(', ')']).filter(|word| !word.is_empty()) {
             if let Ok(found) = list.find(word) {
-                assert!(text.to_ascii_lowercase().contains(found.hex()), "a digest that no line has");
+                assert!(
+                    text.to_ascii_lowercase().contains(found.checksum.hex()),
+                    "a digest that no line has"
+                );
             }
         }
     }

@@ -58,7 +58,12 @@ pub(crate) fn file_reply(
         }
     };
     let media = media_type(source);
-    Ok(match wanted(request, &validators, size, now) {
+    let range = if untrusted && is_conditional_on_date(request) {
+        RangeHeader::Whole
+    } else {
+        wanted(request, &validators, size, now)
+    };
+    Ok(match range {
         RangeHeader::Whole => Reply::new(typed(200, &media), vec![piece(source, Bytes::ZERO, size)]),
         RangeHeader::Parts(parts) if parts.len() == 1 => {
             let head = typed(206, &media).with(
@@ -84,7 +89,7 @@ pub(crate) fn file_reply(
 }
 
 /// Returns the entity tag of a file: of its size and time of modification (seconds and nanoseconds), which replicas and restored
-/// files share (`rsync -t`).
+/// files share (`rsync -t`). A client that sets an upload's time sets its seconds only.
 pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: SystemTime) -> io::Result<ETag> {
     let since = Duration::from_secs(seconds.unsigned_abs());
     let second = match seconds < 0 {
@@ -127,6 +132,11 @@ fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: Syst
         }
         _ => RangeHeader::Whole,
     }
+}
+
+/// Returns whether a range is requested of the file of a date, which a client may have given to two uploads.
+fn is_conditional_on_date(request: &RequestHead) -> bool {
+    request.header("if-range").is_some_and(|condition| ETag::parse(condition).is_none())
 }
 
 fn piece(source: &Arc<SourceFile>, start: Bytes, length: Bytes) -> Piece {

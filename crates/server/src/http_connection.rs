@@ -10,6 +10,7 @@ use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead, TargetPath}
 use longhaul_core::units::{Bytes, Rate};
 use tokio::time::{timeout, timeout_at};
 
+use crate::access::RequestOrigin;
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::ServerContext;
@@ -20,6 +21,7 @@ use crate::reply_pacing::PacedConnection;
 use crate::routes::{Action, route};
 use crate::server_phase::ServerPhase;
 use crate::stall_detector::StallDetector;
+use crate::targets::has_valid_host;
 use crate::transport::{ReplyError, ServerTransport};
 use crate::upload;
 
@@ -204,7 +206,10 @@ impl HttpConnection {
         let mut token = None;
         let path = TargetPath::parse(request.target());
         let access = &self.context.access;
-        let action = match access.authorise(&request, &path, self.is_exposed(), SystemTime::now()) {
+        let origin = RequestOrigin { client: self.peer.ip().into(), is_exposed: self.is_exposed() };
+        let now = (SystemTime::now(), Instant::now());
+        let action = match access.authorise(&request, &path, origin, now) {
+            _ if !has_valid_host(&request) => Action::Reply(Reply::text(400, "the Host is not a host")),
             Ok(grant) => {
                 token.clone_from(&grant.holder);
                 route(self.context.offers(), request, path, grant)

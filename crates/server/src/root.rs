@@ -1,13 +1,14 @@
 //! The served directory; openat2(2) confines names to it.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use longhaul_engine::send::SourceFile;
 use longhaul_engine::sink::directory::Directory;
@@ -82,7 +83,8 @@ impl Root {
         let metadata = looked.metadata()?;
         if metadata.is_file() {
             let (file, path) = (File::from(self.reopen(&looked)?), self.path.join(below));
-            return Ok(Found::File(Arc::new(SourceFile::described(file, path, metadata))));
+            let may_grow = is_being_written(&metadata, SystemTime::now());
+            return Ok(Found::File(Arc::new(SourceFile::described(file, path, metadata, may_grow))));
         }
         match metadata.is_dir() {
             true => Ok(Found::Directory(File::from(self.reopen(&looked)?))),
@@ -185,6 +187,14 @@ impl Root {
             .find(|opened| !matches!(opened, Err(Errno::AGAIN | Errno::INTR)))
             .unwrap_or_else(open)
     }
+}
+
+/// Returns whether a file was changed so recently that it may be a log or a recording, which grows on. What is written into an older
+/// file is another version of it.
+fn is_being_written(metadata: &Metadata, now: SystemTime) -> bool {
+    const RECENT: Duration = Duration::from_secs(10 * 60);
+    let changed = u64::try_from(metadata.ctime()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_secs(changed) + RECENT > now
 }
 
 /// Distinguishes a kernel or sandbox without openat2 from a directory that cannot be opened.

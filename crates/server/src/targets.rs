@@ -1,5 +1,7 @@
 //! What the target of a request addresses, before it is routed.
 
+use std::net::Ipv6Addr;
+
 use longhaul_core::probe::message::{MEASURE_PATH, STREAM_PATH};
 use longhaul_core::proto::http::RequestHead;
 
@@ -23,6 +25,29 @@ pub(crate) fn is_measurement(request: &RequestHead) -> bool {
     }
 }
 
+/// Returns whether the Host of a request is a host, with a port or without (RFC 9110, section 7.2); a request of HTTP/1.0 may have none.
+pub(crate) fn has_valid_host(request: &RequestHead) -> bool {
+    request.header("host").is_none_or(is_host)
+}
+
+fn is_host(text: &str) -> bool {
+    let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) if address.parse::<Ipv6Addr>().is_ok() => (None, port),
+        Some(_) => return false,
+        None => {
+            let (name, port) = text.split_at(text.find(':').unwrap_or(text.len()));
+            (Some(name), port)
+        }
+    };
+    // Unreserved characters, percent-encoded ones and delimiters (RFC 3986, section 3.2.2).
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte);
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(fits) && !name.starts_with('.') && !name.contains("..")
+    };
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok_and(|_| !port.starts_with('+'));
+    name.is_none_or(is_name) && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+}
+
 /// Returns the path of a target.
 pub(crate) fn without_query(request: &RequestHead) -> &str {
     request.target().split('?').next().unwrap_or_default()
@@ -44,6 +69,19 @@ pub(crate) fn without_secrets(target: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_is_a_name_or_an_address_with_a_port_or_without() {
+        for host in
+            ["h", "a.b_c-d.", "h:80", "h:", "127.0.0.1:1", "[::1]", "[::1]:80", "xn--bcher-kva.example"]
+        {
+            assert!(is_host(host), "{host}");
+        }
+        let odd = "|:80|.|.h|a..b|a b|a/b|a@b|h:x|h:+1|h:65536|h:80:80|[::1|[h]|[::1]x|::1|h?|h#|h\\|<h>|ä|h\t|\"h\"";
+        for host in odd.split('|') {
+            assert!(!is_host(host), "{host}");
+        }
+    }
 
     #[test]
     fn a_target_is_reported_without_its_secrets() {

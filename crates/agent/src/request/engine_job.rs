@@ -160,6 +160,7 @@ impl TransferRequest {
             assume_unchanged: self.assume_unchanged,
             newer_than: None,
             accept_complete: false,
+            claims: None,
             keep_time: self.kind == TransferKind::Tree,
             retries: STREAM_RETRIES,
             stall: STALL,

@@ -119,11 +119,8 @@ impl Cookie {
 
 /// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name, value.
 fn cookie(line: &str) -> Option<Cookie> {
-    let flag = |text: &str| match text {
-        "TRUE" => Some(true),
-        "FALSE" => Some(false),
-        _ => None,
-    };
+    // Programs in Python write True and False.
+    let flag = |text: &str| text.to_ascii_lowercase().parse().ok();
     let fields: Vec<_> = line.splitn(7, '\t').collect();
     let (value, fields) = match &fields[..] {
         [fields @ .., value] if fields.len() == 6 => (*value, fields),
@@ -173,7 +170,7 @@ mod tests {
     #[test]
     fn request_carries_the_cookies_of_its_host_path_and_transport() {
         let file = "# Netscape HTTP Cookie File\r\n\r\n\
-            .example.org\tTRUE\t/\tFALSE\t0\tall\t1\r\n\
+            .example.org\tTrue\t/\tFalse\t0\tall\t1\r\n\
             www.example.org\tFALSE\t/\tFALSE\t0\tone\t2\n\
             #HttpOnly_example.org\tTRUE\t/data\tTRUE\t4000000000\tsecure\ta=b\n\
             example.org\tTRUE\t/data/x\tFALSE\t0\tdeep\n\

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use longhaul_core::identity::Identity;
 use longhaul_core::units::Bytes;
 
 use super::Job;
@@ -25,16 +24,20 @@ pub(super) fn is_complete(
     }
     let expected = &job.expected;
     if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
-        let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-        return match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
-            Ok(found) => found.map(|found| found.whole.as_ref() == Some(checksum)),
-            Err(_) => Some(false),
-        };
+        for checksum in std::iter::once(checksum).chain(&expected.alternative) {
+            let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+            match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
+                Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
+                Ok(None) => return None,
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        return Some(false);
     }
     // The server's digest, if required, is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
     Some(match (&description.identity, job.urls.first()) {
-        (Some(Identity::ETag(tag)), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, tag),
+        (Some(identity), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, identity),
         _ => false,
     })
 }

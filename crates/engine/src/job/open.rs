@@ -75,7 +75,7 @@ pub(super) fn open<'e>(
         }
     };
     // Before any network access, so that an unwritable output fails at once.
-    let output = job.output.prepare()?;
+    let output = job.output.prepare()?.claiming(job.options.claims.clone());
     let named = job.expected.name.as_deref();
     let early = (output.name().is_some() || named.is_some()).then(|| output.open(named));
     let part = match early {

@@ -1,6 +1,7 @@
 //! The request of a job, and its outcome.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::advice::Finding;
@@ -17,6 +18,7 @@ use crate::digest::WantedDigests;
 use crate::rate_limit::RateLimit;
 use crate::sampling::SampleInterval;
 use crate::sink::output::Output;
+use crate::sink::output_claims::OutputClaims;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
 use crate::transfer::Streams;
@@ -44,6 +46,8 @@ pub struct Expected {
     pub size: Option<Bytes>,
     /// The file's digest.
     pub checksum: Option<Checksum>,
+    /// Another digest, if either that or `checksum` is the file's: a list of checksums may not state the algorithm.
+    pub alternative: Option<Checksum>,
     /// Whether a digest from the server is required if `checksum` is absent.
     pub by_server: bool,
     /// The algorithm of a digest to request from the server after the transfer.
@@ -118,6 +122,8 @@ pub struct JobOptions {
     /// It is complete by its checksum, or by its size and its entity tag or time. If false, an
     /// existing file is an error.
     pub accept_complete: bool,
+    /// The outputs of the jobs of one command, none of which may have the path of another; `None` if they may.
+    pub claims: Option<Arc<OutputClaims>>,
     /// Whether the file gets the server's modification time.
     pub keep_time: bool,
     /// The maximum number of consecutive failures of a stream.

@@ -91,6 +91,9 @@ pub(super) fn verify(
         Some(algorithm) => Some(stated_digest(fetch, algorithm, cancel)?),
         None => None,
     };
+    if let Some(digest) = alternative_digest(fetch, whole.as_ref(), cancel)? {
+        return Ok(Verification::Correct(Some(digest)));
+    }
     match (fetch.expected.checksum.as_ref().or(stated.as_ref()), whole) {
         (Some(wanted), Some(found)) if found != *wanted && pipeline.part().is_stream() => {
             Err(TransferError::Checksum {
@@ -110,6 +113,21 @@ pub(super) fn verify(
         }
         (_, whole) => Ok(Verification::Correct(whole)),
     }
+}
+
+/// Returns the file's digest by the algorithm of the alternative checksum, if that is the right one and `whole` is not.
+fn alternative_digest(
+    fetch: &Fetch<'_>,
+    whole: Option<&Checksum>,
+    cancel: &Cancel,
+) -> Result<Option<Checksum>, TransferError> {
+    let (pipeline, expected) = (&fetch.transfer.pipeline, &fetch.expected);
+    let is_refuted = whole.is_some() && whole != expected.checksum.as_ref();
+    let alternative = expected.alternative.as_ref().filter(|_| is_refuted && !pipeline.part().is_stream());
+    let Some(alternative) = alternative else { return Ok(None) };
+    let wanted = WantedDigests { whole: Some(alternative.algorithm), pieces: None };
+    let read = pipeline.read_back(wanted, cancel)?.ok_or_else(|| fetch.interrupted())?;
+    Ok(read.whole.filter(|found| found == alternative))
 }
 
 /// Requests the digest from the source that described the file.

@@ -13,18 +13,20 @@ pub struct SourceFile {
     file: File,
     path: PathBuf,
     metadata: Metadata,
+    may_grow: bool,
 }
 
 impl SourceFile {
     /// Wraps an open file, with its current metadata. Fails if the kernel cannot read the metadata.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { file, path, metadata })
+        Ok(Self { file, path, metadata, may_grow: false })
     }
 
-    /// Wraps an open file with `metadata` read just before.
-    pub fn described(file: File, path: PathBuf, metadata: Metadata) -> Self {
-        Self { file, path, metadata }
+    /// Wraps an open file with `metadata` read just before. If it `may_grow`, bytes added to its end are no change: those
+    /// that it had are sent.
+    pub fn described(file: File, path: PathBuf, metadata: Metadata, may_grow: bool) -> Self {
+        Self { file, path, metadata, may_grow }
     }
 
     /// Returns the file; read by position only, because several senders share it.
@@ -42,11 +44,16 @@ impl SourceFile {
         &self.metadata
     }
 
-    /// Fails if the file was written to since it was opened.
+    /// Fails if the file was written to since it was opened, except for its growth if that is expected.
     pub(crate) fn check(&self) -> Result<(), SendError> {
         let now =
             self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
-        if self.is_same(&now) { Ok(()) } else { Err(SendError::Changed { path: self.path.clone() }) }
+        let has_grown = self.may_grow && now.size() > self.metadata.size();
+        if has_grown || self.is_same(&now) {
+            Ok(())
+        } else {
+            Err(SendError::Changed { path: self.path.clone() })
+        }
     }
 
     /// Compares the metadata that a write changes.
@@ -92,6 +99,13 @@ pub(crate) mod tests {
         std::fs::rename(dir.path().join("new"), &path).unwrap();
         source.check().unwrap();
 
+        let grown = |may_grow| {
+            let mut file = open();
+            file.may_grow = may_grow;
+            File::options().append(true).open(&path).unwrap().write_all_at(b"more", 3).unwrap();
+            file.check().is_ok()
+        };
+        assert_eq!([grown(true), grown(false)], [true, false]);
         let source = open();
         let written = source.metadata().modified().unwrap();
         let file = File::options().write(true).open(&path).unwrap();

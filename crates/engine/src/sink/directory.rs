@@ -6,12 +6,20 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use longhaul_core::units::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::part_names::JOURNAL_FRESH;
 
 /// The flags for opening a directory: for looking up names, which requires no read permission.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The permissions of partial files and journals, as far as the umask permits them.
+const CREATED_MODE: u32 = 0o644;
 
 /// An open directory. Each `name` is that of an entry, without a slash.
 #[derive(Debug)]
@@ -112,6 +120,15 @@ impl Directory {
         Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
     }
 
+    /// Returns the device and inode.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = rustix::fs::fstat(&self.fd)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
     /// Returns the path of an entry, for messages.
     pub fn path_of(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
@@ -145,30 +162,96 @@ impl Directory {
         Ok(PathBuf::from(OsString::from_vec(to.into_bytes())))
     }
 
-    /// Opens a file for reading and writing without following a symbolic link, because the name may be predictable.
-    ///
-    /// A new file has the permissions that the umask permits.
+    /// Refuses to follow a symbolic link of another user in a directory where all may write, as fs.protected_symlinks
+    /// makes the kernel do (proc_sys_fs(5)).
     ///
     /// # Errors
-    /// The kernel's error.
-    pub fn open_file(&self, name: &OsStr, how: OFlags) -> io::Result<File> {
-        let flags = how | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o666))?.into())
+    /// `PermissionDenied`, or the kernel's error on the link.
+    pub fn check_link(&self, name: &OsStr) -> io::Result<()> {
+        let (directory, link) = (rustix::fs::fstat(&self.fd)?, self.look(name, false)?);
+        let shared = Mode::SVTX | Mode::WOTH;
+        let is_shared = Mode::from_raw_mode(directory.st_mode).contains(shared);
+        if is_shared && ![directory.st_uid, geteuid().as_raw()].contains(&link.st_uid) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "it is a symbolic link of another user in a directory that all may write to; give another name",
+            ));
+        }
+        Ok(())
     }
 
-    /// Reads a whole file.
+    /// Opens an existing file for reading and writing without following a symbolic link, because the name may be
+    /// predictable.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn read(&self, name: &OsStr) -> io::Result<Vec<u8>> {
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?.into())
+    }
+
+    /// Creates a file that only its owner may write to, whatever the umask permits.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or another error of the kernel.
+    pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        self.create(name, Mode::from_raw_mode(CREATED_MODE))
+    }
+
+    fn create(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.fd, name, flags, mode)?.into())
+    }
+
+    /// Returns the metadata of a file that is created with this mode, and removed: its owner and permissions are those
+    /// of new files here, by the umask, the directory's access control list and the file system.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(super) fn look_at_new(&self, mode: u32) -> io::Result<Stat> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = OsString::from(format!(".{}-{number}{JOURNAL_FRESH}", std::process::id()));
+        let file = self.create(&name, Mode::from_raw_mode(mode))?;
+        let found = rustix::fs::fstat(&file);
+        self.remove(&name)?;
+        Ok(found?)
+    }
+
+    /// Returns whether a file can be trusted to hold what this user's earlier run has written: it is a regular file of
+    /// this user, has no other name, and no one else may write to it.
+    pub(super) fn is_own(&self, found: &Stat) -> bool {
+        let others = Mode::WGRP | Mode::WOTH;
+        let open_to = |found: &Stat| Mode::from_raw_mode(found.st_mode) & others;
+        let is_single = FileType::from_raw_mode(found.st_mode).is_file() && found.st_nlink <= 1;
+        // Some file systems give all files one owner and one mode.
+        let is_as_new = || {
+            self.look_at_new(CREATED_MODE)
+                .is_ok_and(|new| new.st_uid == found.st_uid && open_to(&new).contains(open_to(found)))
+        };
+        is_single && ((found.st_uid == geteuid().as_raw() && open_to(found).is_empty()) || is_as_new())
+    }
+
+    /// Reads a whole file that only this user can have written.
+    ///
+    /// # Errors
+    /// `InvalidData` for a file of another user, or one of more than `limit`; else the kernel's error.
+    pub(super) fn read_own(&self, name: &OsStr, limit: Bytes) -> io::Result<Vec<u8>> {
         // NONBLOCK, because opening a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut content = Vec::new();
-        let mut file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        file.read_to_end(&mut content)?;
+        let unusable = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        if !self.is_own(&rustix::fs::fstat(&file)?) {
+            return unusable("others than this user may have written it".to_owned());
+        }
+        file.take(limit.get() + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > limit.get() {
+            return unusable(format!("it is larger than {limit}"));
+        }
         Ok(content)
     }
 
@@ -248,11 +331,13 @@ mod tests {
         fs::create_dir(&here).unwrap();
         let directory = Directory::open(&here).unwrap();
         fs::rename(&here, &there).unwrap();
-        drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
+        drop(directory.create_file(OsStr::new("a")).unwrap());
         directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap();
         directory.sync().unwrap();
-        assert!(there.join("b").exists() && directory.read(OsStr::new("b")).unwrap().is_empty());
-        drop(directory.open_file(OsStr::new("a"), OFlags::CREATE).unwrap());
+        assert!(
+            there.join("b").exists() && directory.read_own(OsStr::new("b"), Bytes::ZERO).unwrap().is_empty()
+        );
+        drop(directory.create_file(OsStr::new("a")).unwrap());
         let taken = directory.rename_new(OsStr::new("a"), OsStr::new("b")).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         let dir = tempfile::tempdir().unwrap();
@@ -287,7 +372,7 @@ mod tests {
         directory.make_beneath(Path::new("a/c")).unwrap();
         assert!(dir.path().join("a/c").is_dir() && !dir.path().join("a/new").exists());
         std::os::unix::fs::symlink("elsewhere", dir.path().join("lost")).unwrap();
-        assert!(directory.open_file(OsStr::new("lost"), OFlags::CREATE).is_err());
+        assert!(directory.create_file(OsStr::new("lost")).is_err());
         assert!(!dir.path().join("elsewhere").exists());
     }
 }

@@ -7,12 +7,16 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use longhaul_core::ranges::RangeSet;
-use rustix::fs::{OFlags, Stat, fstat};
+use longhaul_core::units::Bytes;
+use rustix::fs::{Stat, fstat};
 
 use super::directory::Directory;
 use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
 use super::part_names::{JOURNAL, beside};
 use crate::threads::lock;
+
+/// The largest journal that is read: one of half a million ranges.
+const MAX_JOURNAL: Bytes = Bytes::mib(16);
 
 /// The file of a journal. Each `directory` is that of the partial file.
 #[derive(Debug)]
@@ -26,9 +30,9 @@ pub(super) struct JournalFile {
 type FileVersion = (u64, u64, i64, u64);
 
 impl JournalFile {
-    /// Names the journal of the partial file of `target`, which need not exist.
-    pub(super) fn beside(target: &OsStr, directory: &Directory) -> Self {
-        let name = beside(target, JOURNAL);
+    /// Names the journal of the partial file of this `stem`, which need not exist.
+    pub(super) fn beside(stem: &OsStr, directory: &Directory) -> Self {
+        let name = beside(stem, JOURNAL);
         let own = Mutex::new(version_of(directory, &name));
         Self { name, own }
     }
@@ -44,13 +48,16 @@ impl JournalFile {
     /// [`JournalError`] if another version of this program, or another user, could read the journal.
     pub(super) fn read(&self, directory: &Directory, length: u64) -> Result<StoredJournal, JournalError> {
         let path = || self.path(directory);
-        let text = match directory.read(&self.name) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
-            Err(source) => return Err(JournalError::Read { path: path(), source }),
-        };
         let damaged = |why: Arguments<'_>| StoredJournal::Damaged {
             why: format!("the journal {} {why}", path().display()),
+        };
+        let text = match directory.read_own(&self.name, MAX_JOURNAL) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StoredJournal::Absent),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Ok(damaged(format_args!("is not used: {error}")));
+            }
+            Err(source) => return Err(JournalError::Read { path: path(), source }),
         };
         match Journal::decode(&text) {
             Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
@@ -75,7 +82,8 @@ impl JournalFile {
     ) -> io::Result<()> {
         let fresh = self.fresh_name();
         let write = || {
-            let mut file = directory.open_file(&fresh, OFlags::CREATE | OFlags::TRUNC)?;
+            self.remove_fresh(directory);
+            let mut file = directory.create_file(&fresh)?;
             file.write_all(&journal.encode(committed)?)?;
             file.sync_data()?;
             directory.rename(&fresh, &self.name)?;
@@ -106,6 +114,11 @@ impl JournalFile {
         if there.is_some() && there == *lock(&self.own) {
             let _ = directory.remove(&self.name);
         }
+    }
+
+    /// Returns whether `is_taken` holds for the journal, or an incompletely written one.
+    pub(super) fn any(&self, is_taken: impl Fn(&OsStr) -> bool) -> bool {
+        is_taken(&self.name) || is_taken(&self.fresh_name())
     }
 
     /// Returns the name of an incompletely written journal.

@@ -16,6 +16,7 @@ mod journal_file;
 pub mod memory_budget;
 pub mod origin_tag;
 pub mod output;
+pub mod output_claims;
 pub mod output_error;
 pub mod pages;
 pub mod part_file;

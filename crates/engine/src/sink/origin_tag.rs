@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::ETag;
 use rustix::fs::{XattrFlags, fsetxattr, getxattr};
 use url::Url;
@@ -40,20 +41,25 @@ pub(crate) fn write(file: &File, tag: &ETag) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`write`].
-pub(crate) fn write_origin(file: &File, url: &Url, tag: &ETag) -> io::Result<()> {
-    keep(file, ORIGIN, &origin(&file.metadata()?, url, tag))
+pub(crate) fn write_origin(file: &File, url: &Url, identity: &Identity) -> io::Result<()> {
+    origin(&file.metadata()?, url, identity).map_or(Ok(()), |origin| keep(file, ORIGIN, &origin))
 }
 
-/// Returns whether the file at `path` is unchanged since it was fetched from `url` with this tag.
-pub(crate) fn is_as_fetched(path: &Path, url: &Url, tag: &ETag) -> bool {
-    let known = attribute(path, ORIGIN);
-    known.is_some_and(|known| path.symlink_metadata().is_ok_and(|there| origin(&there, url, tag) == known))
+/// Returns whether the file at `path` is unchanged since it was fetched from `url` with this identity.
+pub(crate) fn is_as_fetched(path: &Path, url: &Url, identity: &Identity) -> bool {
+    let found = path.symlink_metadata().ok().and_then(|there| origin(&there, url, identity));
+    found.is_some_and(|found| attribute(path, ORIGIN) == Some(found))
 }
 
-/// Returns the file's size and time, a digest of the URL, which may contain a secret, and the tag.
-fn origin(there: &Metadata, url: &Url, tag: &ETag) -> String {
+/// Returns the file's size and time, a digest of the URL, which may contain a secret, and the server's tag or time of
+/// the file; `None` without either.
+fn origin(there: &Metadata, url: &Url, identity: &Identity) -> Option<String> {
+    if matches!(identity, Identity::Digest(_) | Identity::AssumedUnchanged) {
+        return None;
+    }
     let (seconds, nanoseconds) = (there.mtime(), there.mtime_nsec());
-    format!("{} {seconds}.{nanoseconds:09} {} {tag}", there.len(), blake3::hash(url.as_str().as_bytes()))
+    let url = blake3::hash(url.as_str().as_bytes());
+    Some(format!("{} {seconds}.{nanoseconds:09} {url} {identity}", there.len()))
 }
 
 fn keep(file: &File, name: &str, text: &str) -> io::Result<()> {
@@ -72,13 +78,14 @@ mod tests {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "bytes").unwrap();
-        let (url, tag) = (Url::parse("http://h/f").unwrap(), ETag::parse("\"1\"").unwrap());
+        let tag = |text: &str| Identity::ETag(ETag::parse(text).unwrap());
+        let (url, tag, other) = (Url::parse("http://h/f").unwrap(), tag("\"1\""), tag("\"2\""));
         assert!(!is_as_fetched(&path, &url, &tag));
         let file = File::options().write(true).open(&path).unwrap();
         write_origin(&file, &url, &tag).unwrap();
         assert!(is_as_fetched(&path, &url, &tag));
         assert!(!is_as_fetched(&path, &Url::parse("http://other/f").unwrap(), &tag));
-        assert!(!is_as_fetched(&path, &url, &ETag::parse("\"2\"").unwrap()));
+        assert!(!is_as_fetched(&path, &url, &other));
         std::fs::write(&path, "other").unwrap();
         assert!(!is_as_fetched(&path, &url, &tag), "a change that keeps the size");
     }

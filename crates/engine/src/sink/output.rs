@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::directory::Directory;
+use super::output_claims::{OutputClaims, OutputPlace};
 use super::output_error::OutputError;
 use super::part_file::PartFile;
 use super::part_names::{PART, beside, is_partial};
@@ -44,6 +45,10 @@ pub struct PreparedOutput {
     location: OutputLocation,
     /// `None` if the server or the URL gives the name.
     name: Option<OsString>,
+    /// The outputs of the command.
+    claims: Option<Arc<OutputClaims>>,
+    /// The name that this output has taken of `claims`.
+    taken: OnceLock<OsString>,
 }
 
 #[derive(Debug)]
@@ -71,10 +76,9 @@ impl Output {
             Self::File(path) => prepare_file(path),
             Self::Directory(path) => prepare_directory(path),
             Self::Beneath { root, path } => prepare_beneath(root, path),
-            Self::Stream { file, name } => Ok(PreparedOutput {
-                location: OutputLocation::Stream(Arc::clone(file)),
-                name: Some(name.into()),
-            }),
+            Self::Stream { file, name } => {
+                Ok(PreparedOutput::at(OutputLocation::Stream(Arc::clone(file)), Some(name.into())))
+            }
         }
     }
 }
@@ -83,7 +87,27 @@ impl PreparedOutput {
     /// Creates an output in an open directory; with a `name`, an existing file is replaced, without one the server's
     /// name is used.
     pub fn new(directory: Directory, name: Option<OsString>) -> Self {
-        Self { location: OutputLocation::Directory(directory), name }
+        Self::at(OutputLocation::Directory(directory), name)
+    }
+
+    fn at(location: OutputLocation, name: Option<OsString>) -> Self {
+        Self { location, name, claims: None, taken: OnceLock::new() }
+    }
+
+    /// Makes [`open`](Self::open) take the file's place of `claims`.
+    #[must_use]
+    pub fn claiming(self, claims: Option<Arc<OutputClaims>>) -> Self {
+        Self { claims, ..self }
+    }
+
+    /// Returns the place of the file, with the `suggested` name if the user gave none; `None` for a stream.
+    ///
+    /// # Errors
+    /// The kernel's error on the directory.
+    pub fn place(&self, suggested: Option<&str>) -> io::Result<Option<OutputPlace>> {
+        let OutputLocation::Directory(directory) = &self.location else { return Ok(None) };
+        let name = self.name.as_deref().or_else(|| suggested.map(|name| plain_name(Some(name))));
+        Ok(Some(OutputPlace { directory: directory.identity()?, name: name.map(OsStr::to_owned) }))
     }
 
     /// Returns the file's name, unless the server or the URL gives it.
@@ -100,7 +124,8 @@ impl PreparedOutput {
     /// none.
     ///
     /// # Errors
-    /// [`OutputError::Exists`] if the suggested name exists; see also [`PartFile::open_in`].
+    /// [`OutputError::Repeated`] if another file of the command has this place; [`OutputError::Exists`] if the suggested
+    /// name exists; see also [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
         let directory = match &self.location {
             OutputLocation::Directory(directory) => directory,
@@ -110,23 +135,42 @@ impl PreparedOutput {
                 return Ok(PartFile::of_stream(file.try_clone().map_err(failed)?, &name));
             }
         };
-        let name = match &self.name {
-            Some(name) => name.as_os_str(),
-            None => free_name(directory, suggested)?,
-        };
+        let name = self.name.as_deref().unwrap_or_else(|| plain_name(suggested));
+        self.claim(directory, name)?;
+        if self.name.is_none() {
+            refuse_existing(directory, name)?;
+        }
         let ours = directory.try_clone().map_err(|source| cannot_create(directory, name, source))?;
         PartFile::open_in(ours, name)
+    }
+
+    /// Takes the place of `name`, before an existing file of this name is judged: it may be that of another URL.
+    fn claim(&self, directory: &Directory, name: &OsStr) -> Result<(), OutputError> {
+        let Some(claims) = self.claims.as_ref().filter(|_| self.taken.get().is_none_or(|own| *own != *name))
+        else {
+            return Ok(());
+        };
+        let identity = directory.identity().map_err(|source| cannot_create(directory, name, source))?;
+        if !claims.take(OutputPlace { directory: identity, name: Some(name.to_owned()) }) {
+            return Err(OutputError::Repeated(directory.path_of(name)));
+        }
+        let _ = self.taken.set(name.to_owned());
+        Ok(())
     }
 }
 
 /// Validates a suggested name. Refuses names of partial files, by which a server could plant the data that another
-/// transfer resumes from, and names that lead to other directories.
-fn free_name<'a>(directory: &Directory, suggested: Option<&'a str>) -> Result<&'a OsStr, OutputError> {
+/// transfer resumes from, and names that lead to other directories; [`NAMELESS`] takes their place.
+fn plain_name(suggested: Option<&str>) -> &OsStr {
     let plain =
         |name: &&str| !matches!(*name, "" | "." | "..") && !name.contains(['/', '\0']) && !is_partial(name);
-    let name = OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS));
+    OsStr::new(suggested.filter(plain).unwrap_or(NAMELESS))
+}
+
+/// Fails if there is a file or another entry of this name.
+fn refuse_existing(directory: &Directory, name: &OsStr) -> Result<(), OutputError> {
     match directory.look(name, false) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(cannot_create(directory, name, source)),
         Ok(_) if directory.is_directory(name) => Err(OutputError::IsDirectory(directory.path_of(name))),
         Ok(_) => Err(OutputError::Exists(directory.path_of(name))),
@@ -181,6 +225,7 @@ fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
                 return Ok(PreparedOutput::new(directory, None));
             }
             FileType::Symlink => {
+                directory.check_link(&name).map_err(failed)?;
                 let to = directory.read_link(&name).map_err(failed)?;
                 let Some((above, end)) = split(&to) else {
                     let directory = directory.subdirectory(&to).map_err(failed)?;
@@ -239,5 +284,33 @@ mod tests {
         fs::rename(at("here"), at("there")).unwrap();
         complete(&output, Some("never used")).unwrap();
         assert!(at("there/f").is_file());
+    }
+
+    #[test]
+    fn link_of_another_user_in_a_shared_directory_is_not_followed() {
+        use std::os::unix::fs::{PermissionsExt, lchown};
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root can give a link to another user");
+        }
+        for (mode, directory, link, followed) in [
+            (0o1777, 0, 1, false),
+            (0o1777, 0, 0, true),
+            (0o1777, 1, 1, true),
+            (0o1777, 2, 1, false),
+            (0o1775, 0, 1, true),
+            (0o777, 0, 1, true),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            fs::create_dir(at("shared")).unwrap();
+            fs::write(at("victim"), "precious").unwrap();
+            symlink(at("victim"), at("shared/link")).unwrap();
+            lchown(at("shared/link"), Some(link), None).unwrap();
+            lchown(at("shared"), Some(directory), None).unwrap();
+            fs::set_permissions(at("shared"), fs::Permissions::from_mode(mode)).unwrap();
+            let found = file(at("shared/link")).map(drop);
+            let words = found.as_ref().map_or_else(ToString::to_string, |()| "another user".to_owned());
+            assert!(found.is_ok() == followed && words.contains("another user"), "{mode:o}: {found:?}");
+        }
     }
 }

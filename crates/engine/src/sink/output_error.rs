@@ -30,8 +30,13 @@ pub enum OutputError {
         "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0} to replace it"
     )]
     Exists(PathBuf),
+    /// An earlier file of the same command has this path.
+    #[error(
+        "cannot write {0}: another file of this command has this path; fetch this file alone with -o and another name, or name it with out= in a list (-i)"
+    )]
+    Repeated(PathBuf),
     /// Another transfer is writing this file.
-    #[error("{0} is being written by another longhaul; wait for it, or give another name with -o")]
+    #[error("{0} is being written by another transfer; wait for it, or give another name with -o")]
     Busy(PathBuf),
     /// The journal of an earlier run cannot be read.
     #[error(transparent)]

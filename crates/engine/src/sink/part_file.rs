@@ -15,8 +15,9 @@ use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, Stat, fallocate, flock, fstat, fstatvfs};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 pub use final_name::{FinishWarning, Finished};
 
@@ -51,10 +52,12 @@ struct FileLocation {
 impl PartFile {
     /// Opens or creates the partial file of `target` in `directory`, and locks it against other transfers.
     ///
+    /// A file that others could have written is not used: another user's is left alone, and this user's is replaced.
+    ///
     /// # Errors
     /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another transfer writes it.
     pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open(directory, target, OFlags::CREATE)
+        Self::open(directory, target, true)
     }
 
     /// Opens an existing partial file of `target` in `directory`, and locks it against other transfers.
@@ -62,18 +65,29 @@ impl PartFile {
     /// # Errors
     /// See [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` if there is no partial file.
     pub fn open_existing_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open(directory, target, OFlags::empty())
+        Self::open(directory, target, false)
     }
 
-    fn open(directory: Directory, target: &OsStr, how: OFlags) -> Result<Self, OutputError> {
-        let part = beside(target, PART);
+    fn open(directory: Directory, target: &OsStr, creates: bool) -> Result<Self, OutputError> {
+        let stem = stem(&directory, target);
+        let part = beside(&stem, PART);
         let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
         if directory.is_directory(target) {
             return Err(OutputError::IsDirectory(target_path));
         }
         let failed = |source| OutputError::Create { path: part_path.clone(), source };
         let file = loop {
-            let file = directory.open_file(&part, how).map_err(failed)?;
+            let opened = match directory.open_file(&part) {
+                Err(error) if creates && error.kind() == io::ErrorKind::NotFound => {
+                    directory.create_file(&part)
+                }
+                opened => opened,
+            };
+            let file = match opened {
+                // Another run has created it since.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                opened => opened.map_err(failed)?,
+            };
             if !file.metadata().map_err(failed)?.is_file() {
                 return Err(OutputError::NotAFile(part_path));
             }
@@ -87,18 +101,26 @@ impl PartFile {
             let ours = identity(&file).map_err(failed)?;
             let has =
                 |name| directory.look(name, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours);
-            match (has(&part), has(target)) {
-                (true, false) => break file,
-                // A run was killed between link and unlink of a rename: writing here would modify a complete file.
-                (true, true) => {
-                    let _ = JournalFile::beside(target, &directory).remove(&directory);
-                    directory.remove(&part).map_err(failed)?;
-                }
+            if !has(&part) {
                 // Another run renamed this file to its final name before it was locked here.
-                (false, _) => {}
+                continue;
             }
+            let found = fstat(&file).map_err(|error| failed(error.into()))?;
+            // A run may have been killed between link and unlink of a rename: writing here would modify a complete file.
+            if directory.is_own(&found) && !has(target) {
+                break file;
+            }
+            if is_of_others(&found) {
+                return Err(failed(io::Error::new(
+                    io::ErrorKind::PermissionDenied,
+                    "it is another user's; write into a directory of your own",
+                )));
+            }
+            tracing::info!("{} is begun anew: others may write to what is there", part_path.display());
+            let _ = JournalFile::beside(&stem, &directory).remove(&directory);
+            directory.remove(&part).map_err(failed)?;
         };
-        let journal = JournalFile::beside(target, &directory);
+        let journal = JournalFile::beside(&stem, &directory);
         let names = Some(FileLocation { directory, target: target.to_owned(), part, journal });
         Ok(Self { names, target_path, part_path, file })
     }
@@ -309,6 +331,23 @@ impl PartFile {
     }
 }
 
+/// Returns the name after which the partial file and the journal of `target` are named: `target`, or where another user's
+/// files have these names, one with this user's number.
+fn stem(directory: &Directory, target: &OsStr) -> OsString {
+    let is_taken = |name: &OsStr| {
+        directory.look(name, false).is_ok_and(|found| is_of_others(&found) && !directory.is_own(&found))
+    };
+    let mut stem = target.to_owned();
+    if is_taken(&beside(target, PART)) || JournalFile::beside(target, directory).any(is_taken) {
+        stem.push(format!(".{}", geteuid().as_raw()));
+    }
+    stem
+}
+
+fn is_of_others(found: &Stat) -> bool {
+    found.st_uid != geteuid().as_raw()
+}
+
 /// Returns a file's device and inode.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     let meta = file.metadata()?;
@@ -341,11 +380,12 @@ pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
 /// # Errors
 /// See [`PartFile::journal`].
 pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal, JournalError> {
-    let part = beside(target, PART);
+    let stem = stem(directory, target);
+    let part = beside(&stem, PART);
     match directory.look(&part, false) {
         Ok(there) => {
             let length = u64::try_from(there.st_size).unwrap_or(0);
-            JournalFile::beside(target, directory).read(directory, length)
+            JournalFile::beside(&stem, directory).read(directory, length)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoredJournal::Absent),
         Err(source) => Err(JournalError::Read { path: directory.path_of(&part), source }),

@@ -9,7 +9,7 @@ pub(super) const PART: &str = ".longhaul-part";
 /// The suffix of a journal.
 pub(super) const JOURNAL: &str = ".longhaul-journal";
 /// The suffix of an incompletely written journal.
-const JOURNAL_FRESH: &str = ".longhaul-journal~";
+pub(super) const JOURNAL_FRESH: &str = ".longhaul-journal~";
 
 /// Returns whether `name` is one of a partial file or its journal. A server that could choose such a name could make
 /// another transfer resume from the server's content.

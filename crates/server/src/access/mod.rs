@@ -1,21 +1,24 @@
 //! Decides whether a request is allowed, before it is routed: tokens, their rights and directories, credentials in clear.
 
+mod failed_logins;
 mod token;
 mod token_directory;
 mod token_set;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
 use longhaul_core::units::Bytes;
 
 use crate::ServeError;
+use crate::admission::ClientKey;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
 
+use failed_logins::{FailedLogins, Login};
 pub use token::{Token, TokenError};
 pub use token_set::WIDE_MODE;
 use token_set::{TokenEntry, TokenFile};
@@ -89,6 +92,15 @@ pub(crate) struct Access {
     /// Reading needs a token too.
     guards_reading: bool,
     allows_cleartext: bool,
+    failed_logins: FailedLogins,
+}
+
+/// The connection of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RequestOrigin {
+    pub(crate) client: ClientKey,
+    /// Others than the client may have read the request on its way.
+    pub(crate) is_exposed: bool,
 }
 
 enum TokenStore {
@@ -115,7 +127,8 @@ impl Access {
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
             Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
         };
-        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext })
+        let failed_logins = FailedLogins::default();
+        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext, failed_logins })
     }
 
     /// Makes the rules of an address that is public and only read.
@@ -126,6 +139,7 @@ impl Access {
             measures: false,
             guards_reading: false,
             allows_cleartext: true,
+            failed_logins: FailedLogins::default(),
         }
     }
 
@@ -150,21 +164,24 @@ impl Access {
         self.writable
     }
 
-    /// Decides on a request for `path`; it is `exposed` where others may have read it on its way.
+    /// Decides on a request for `path`.
     ///
     /// # Errors
-    /// The reply: 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in clear.
+    /// The reply: 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in
+    /// clear, 429 after too many wrong tokens of this client.
     pub(crate) fn authorise(
         &self,
         request: &RequestHead,
         path: &Result<TargetPath, TargetError>,
-        exposed: bool,
-        now: SystemTime,
+        origin: RequestOrigin,
+        now: (SystemTime, Instant),
     ) -> Result<Grant, Reply> {
+        let RequestOrigin { client, is_exposed } = origin;
+        let (now, instant) = now;
         let need = self.need(request);
         let has_tokens = !matches!(self.tokens, TokenStore::None);
         let is_secret = need != Need::Nothing || request.header("authorization").is_some();
-        if exposed && has_tokens && is_secret && !self.allows_cleartext {
+        if is_exposed && has_tokens && is_secret && !self.allows_cleartext {
             return Err(Reply::text(
                 403,
                 "credentials are not taken unencrypted: use https, or start the server with --allow-cleartext",
@@ -176,10 +193,18 @@ impl Access {
         if request.repeats("authorization") {
             return Err(Reply::text(400, "there may be one Authorization only"));
         }
-        let entry = self.presented(request).ok_or_else(unauthorized)?;
-        if entry.is_expired(now) {
+        if request.header("authorization").is_none() {
             return Err(unauthorized());
         }
+        let entry = self.presented(request).filter(|entry| !entry.is_expired(now));
+        let login = self.failed_logins.judge(client, entry.as_deref(), instant);
+        let entry = entry.filter(|_| login == Login::Accepted).ok_or_else(|| match login {
+            Login::Refused => {
+                let head = ReplyHead::new(429).with("Retry-After", "1");
+                Reply::explained(head, "too many wrong tokens came from this address: try again later")
+            }
+            Login::Accepted | Login::Wrong => unauthorized(),
+        })?;
         if let (Need::Right(right), Ok(path)) = (need, path)
             && !entry.permits(right, path)
         {
@@ -225,6 +250,9 @@ fn unauthorized() -> Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
     use super::*;
 
     fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
@@ -237,9 +265,34 @@ mod tests {
         let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{line}\r\n\r\n");
         let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
         let path = TargetPath::parse(request.target());
-        access
-            .authorise(&request, &path, exposed, SystemTime::now())
-            .map_or_else(|reply| reply.status(), |_| 200)
+        let origin = RequestOrigin { client: client(1), is_exposed: exposed };
+        let now = (SystemTime::now(), Instant::now());
+        access.authorise(&request, &path, origin, now).map_or_else(|reply| reply.status(), |_| 200)
+    }
+
+    fn client(number: u8) -> ClientKey {
+        IpAddr::from([10, 0, 0, number]).into()
+    }
+
+    #[test]
+    fn wrong_tokens_of_a_client_are_limited_and_others_are_served() {
+        let (access, start) = (access(false, true), Instant::now());
+        let put = |number: u8, token: &str, seconds: f64| {
+            let text = format!("PUT /f HTTP/1.1\r\nHost: h\r\n{token}\r\n\r\n");
+            let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
+            let origin = RequestOrigin { client: client(number), is_exposed: false };
+            let now = (SystemTime::now(), start + Duration::from_secs_f64(seconds));
+            let path = TargetPath::parse(request.target());
+            access.authorise(&request, &path, origin, now).map_or_else(|reply| reply.status(), |_| 200)
+        };
+        let (right, wrong) = ("Authorization: Bearer s3cret", "Authorization: Bearer guess");
+        let guesses: Vec<_> = (0..1000).map(|n| put(1, wrong, f64::from(n) / 1000.0)).collect();
+        assert_eq!(guesses.iter().filter(|status| **status == 401).count(), 20);
+        // A guess that is right shows no more than a wrong one; requests without a token are not counted.
+        assert_eq!([put(1, right, 0.999), put(1, "X: y", 0.999), put(2, right, 0.999)], [429, 401, 200]);
+        assert_eq!([put(1, right, 2.1), put(1, wrong, 2.1), put(1, right, 2.1)], [200, 401, 200]);
+        // A token that was accepted from this client stays so: the guesses may be another's behind the same proxy.
+        assert_eq!([put(1, wrong, 2.1), put(1, wrong, 2.1), put(1, right, 2.1)], [401, 429, 200]);
     }
 
     #[test]

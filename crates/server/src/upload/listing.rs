@@ -49,12 +49,16 @@ struct WrittenUpload {
 }
 
 impl Uploads {
-    /// Lists the uploads of the command's directory: those of its token, and with the right to delete those of all.
+    /// Lists the uploads of the command's directory, and the space of uploads in all: those of its token, and with the right to delete
+    /// those of all.
     pub(super) fn list(&self, command: &UploadCommand) -> Result<Reply, Reply> {
         let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
-        let (used, counts_all) = (self.partials.used().get(), self.partials.counts_all());
+        let grant = &command.grant;
+        let own = grant.holder.as_ref().filter(|_| !grant.may_replace);
+        let (used, counts_all) = (self.partials.used(own).get(), self.partials.counts_all());
+        let quota = if own.is_some() { grant.quota } else { self.partials.quota() };
         let listing = WrittenListing {
-            quota: self.partials.quota().map(|quota| quota.get()),
+            quota: quota.map(|quota| quota.get()),
             used: counts_all.then_some(used),
             used_at_least: (!counts_all).then_some(used),
             uploads,

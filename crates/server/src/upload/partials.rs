@@ -156,9 +156,12 @@ impl PartialUploads {
         Ok(())
     }
 
-    /// Returns the space of all partial files.
-    pub(super) fn used(&self) -> Bytes {
-        self.lock().parts.values().fold(Bytes::ZERO, |sum, known| sum + known.space)
+    /// Returns the space of the partial files that a token began; of all with `None`.
+    pub(super) fn used(&self, holder: Option<&Arc<str>>) -> Bytes {
+        let known = self.lock();
+        let counted =
+            known.parts.values().filter(|known| holder.is_none() || known.holder.as_ref() == holder);
+        counted.fold(Bytes::ZERO, |sum, known| sum + known.space)
     }
 
     /// Stops counting a partial file, whose lock the caller holds.

@@ -1,9 +1,11 @@
 //! Receives an upload on a thread of its own: socket to segments, then digest and final name.
 
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::proto::http::{
@@ -14,6 +16,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::WantedDigests;
+use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError};
 use longhaul_engine::sink::writer::Writer;
 use longhaul_engine::tree_digest::TreeDigest;
@@ -174,7 +177,7 @@ impl InboundUpload {
                 Some(_) => {}
             }
         }
-        let timed = modified.map(|modified| pipeline.part().set_modified(modified));
+        let timed = modified.map(|modified| set_modified(pipeline.part(), modified));
         if let Some(Err(error)) = &timed {
             tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
         }
@@ -198,6 +201,25 @@ impl InboundUpload {
         }
         Ok(Reply::empty(head))
     }
+}
+
+/// Gives a file the client's time, and the fraction of a second of this moment: files of one size and time have different entity tags,
+/// whatever time their clients choose.
+///
+/// Fails on a file system without fractions of a second; the file keeps the time of its last write.
+fn set_modified(part: &PartFile, modified: SystemTime) -> io::Result<()> {
+    let written = part.file().metadata()?.modified()?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // Some file systems have a resolution of a microsecond.
+    let fraction = Duration::from_micros(u64::from(now.subsec_micros().max(1)));
+    part.set_modified(modified.checked_add(fraction).unwrap_or(modified))?;
+    if part.file().metadata()?.mtime_nsec() != 0 {
+        return Ok(());
+    }
+    part.set_modified(written)?;
+    Err(io::Error::other(
+        "its file system has no fractions of a second, so that its entity tag could be that of another file",
+    ))
 }
 
 impl InboundUpload {

@@ -81,6 +81,9 @@ fn what_is_not_served_is_refused_clearly() {
         ("GET /f HTTP/1.1\r\nHost: h\r\nX Y: z\r\n\r\n", 400),
         ("GET /f HTTP/1.1\r\nHost: h\r\nX\u{0}: y\r\n\r\n", 400),
         ("GET /f HTTP/1.1\r\nHost: h\r\n: y\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost:\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: h/../x\r\n\r\n", 400),
+        ("GET /f HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
     ] {
         let answer = Answer::read(&site.raw(text));
         let start: String = text.chars().take(50).collect();

@@ -324,6 +324,35 @@ fn existing_file_is_kept_or_replaced_as_the_client_says() {
     assert_eq!(names(&site), ["f", "g"]);
 }
 
+/// A client sets the seconds of the time; the tag does not depend on them alone.
+#[test]
+fn uploads_of_one_size_and_time_have_different_tags() {
+    let site = writable();
+    let mut talk = Talk::to(&site);
+    let mut put = |body: &str, line: &str| {
+        let lines = ["Content-Length: 3", "X-OC-Mtime: 1700000000", line];
+        let answer = talk.ask(&head("PUT", "/f", &lines), body.as_bytes());
+        assert!(answer.status == 412 || answer.header("x-oc-mtime") == Some("accepted"), "{answer:?}");
+        answer.status
+    };
+    let state = || {
+        let answer = site.get("/f", &[]);
+        ["etag", "last-modified"].map(|name| answer.header(name).unwrap().to_owned())
+    };
+    assert_eq!(put("old", "X: y"), 201);
+    let [old, date] = state();
+    assert!(old.starts_with('"') && date == "Tue, 14 Nov 2023 22:13:20 GMT", "{old} {date}");
+    assert_eq!(put("new", &format!("If-Match: {old}")), 204);
+    assert_eq!(put("bad", &format!("If-Match: {old}")), 412, "an update is not lost");
+    let [new, same] = state();
+    assert!(new.starts_with('"') && new != old && same == date, "{old} {new}");
+    // Bytes of two uploads are not mixed, by the date neither.
+    for (condition, answer) in [(&new, (206, "ew")), (&old, (200, "new")), (&date, (200, "new"))] {
+        let found = site.get("/f", &["Range: bytes=1-2", &format!("If-Range: {condition}")]);
+        assert_eq!((found.status, found.body.as_str()), answer, "{condition}");
+    }
+}
+
 #[test]
 fn client_that_waits_for_100_continue_gets_it_once_there_is_space() {
     let site = writable();

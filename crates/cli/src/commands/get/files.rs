@@ -1,6 +1,6 @@
 //! The files that a command names by URLs, metalinks and lists, with their known properties.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use longhaul_engine::source::is_known_scheme;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{ChecksumArg, GetArgs, Operand, stdout, url_list};
+use super::{ChecksumArg, GetArgs, Operand, if_newer, stdout, url_list};
 
 /// Maximum of sources per file: more would exceed the number of streams.
 const MOST_SOURCES: usize = 16;
@@ -126,7 +126,6 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
     refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
-    refuse_repeated(&files)?;
     if let Some(list) = &args.checksum_file {
         look_up_checksums(list, args, &mut files, cancel)?;
     }
@@ -149,16 +148,29 @@ pub(super) fn refuse_clear<'u>(
     }
 }
 
-/// Fails if two files with one URL would get one name.
-fn refuse_repeated(files: &[RemoteFile]) -> anyhow::Result<()> {
-    let mut places = HashSet::new();
-    let name = |file: &RemoteFile| file.name.clone().or_else(|| file.expected.name.clone());
-    match files.iter().find(|file| !places.insert((file.urls.first(), &file.dir, name(file)))) {
-        Some(twice) => {
-            bail!("{} occurs twice: leave one out, or name one with out= in a list", twice.shown())
+/// Fails if two files would be written to one path, as far as the paths are known before the servers answer; `several` is as of
+/// [`make_directories`], which has made the directories. A file named by its server alone is known by its URL.
+pub(super) fn refuse_repeated(args: &GetArgs, files: &[RemoteFile], several: bool) -> anyhow::Result<()> {
+    let mut places = HashMap::new();
+    for file in files {
+        let (mut output, url) = (file.target(args.output.as_deref(), several), file.urls.first());
+        let name = file.expected.name.as_ref();
+        let newer = url.filter(|_| args.if_newer).and_then(|url| if_newer::path_of(&output, url, name));
+        output = newer.map_or(output, Output::File);
+        // The transfer reports an output that cannot be used.
+        let Ok(Ok(Some(place))) = output.prepare().map(|output| output.place(name.map(String::as_str)))
+        else {
+            continue;
+        };
+        let unnamed = url.filter(|_| !place.is_named());
+        let Some(first) = places.insert((place, unnamed), file) else { continue };
+        let remedy = "leave one out, or name one with out= in a list (-i)";
+        match (first.urls.first() == url, file.shown()) {
+            (true, shown) => bail!("{shown} occurs twice: {remedy}"),
+            (false, shown) => bail!("{shown} would get the path of {}: {remedy}", first.shown()),
         }
-        None => Ok(()),
     }
+    Ok(())
 }
 
 /// Creates the missing output directories; `several` is whether there may be several files.
@@ -196,7 +208,8 @@ fn look_up_checksums(
     cancel: &Cancel,
 ) -> anyhow::Result<()> {
     let read = || -> anyhow::Result<ChecksumList> {
-        Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?)?)
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?, &name)?)
     };
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
     let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
@@ -207,7 +220,7 @@ fn look_up_checksums(
         let found = list.find(&remote).or_else(|error| here.map_or(Err(error), |name| list.find(name)));
         let found =
             found.with_context(|| format!("{} has no checksum of {}", path.display(), file.shown()))?;
-        file.expected.checksum = Some(found.clone());
+        (file.expected.checksum, file.expected.alternative) = (Some(found.checksum), found.alternative);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `longhaul get --if-newer`: fetches a file only if the server's is newer than the local one.
 
 use std::fs;
+use std::path::PathBuf;
 
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::listing::check_name;
@@ -10,26 +11,29 @@ use longhaul_engine::sink::origin_tag;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use percent_encoding::percent_decode_str;
+use url::Url;
 
 use crate::summary::Unchanged;
 
-/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
-pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
-    let url = job.urls.first()?;
+/// Returns the path that a file has with --if-newer: named after its URL, unless it has a name; `None` if the URL has none, or the
+/// name is that of a directory. The server then provides a name, and nothing is replaced.
+pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Option<PathBuf> {
     let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let of_url = percent_decode_str(last).decode_utf8_lossy().into_owned();
-    let named = job.expected.name.as_ref().unwrap_or(&of_url);
-    // If the URL has no name, the server provides one, and nothing is replaced.
+    let named = named.unwrap_or(&of_url);
     let is_name = check_name(named.as_bytes()).is_ok() && !is_partial(named);
-    let path = match &job.output {
+    let path = match output {
         Output::File(path) if !path.is_dir() => path.clone(),
         Output::File(directory) | Output::Directory(directory) if is_name => directory.join(named),
         _ => return None,
     };
-    if path.is_dir() {
-        // The transfer refuses the path, as without --if-newer.
-        return None;
-    }
+    // The transfer refuses a directory, as without --if-newer.
+    (!path.is_dir()).then_some(path)
+}
+
+/// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
+pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
+    let path = path_of(&job.output, job.urls.first()?, job.expected.name.as_ref())?;
     job.output = Output::File(path.clone());
     let there = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
     let modified = there.modified().ok()?;

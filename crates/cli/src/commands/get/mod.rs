@@ -10,6 +10,7 @@ mod url_list;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
@@ -64,7 +65,7 @@ pub(crate) struct GetArgs {
     /// Write to a file, into a directory that exists or ends in / (several URLs need one), or to stdout (-)
     ///
     /// A missing directory is made. An existing file is replaced once the new one is complete. Without -o, and within
-    /// a directory, the server or the URL sets the name, and nothing is ever replaced. A file is sent to stdout
+    /// a directory, the server or the URL sets the name, and nothing is ever replaced; a file that is there complete is not fetched again. A file is sent to stdout
     /// over one connection, in order (| tar x): it cannot be resumed, and its digest is checked at its end, so look at the exit code.
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
     output: Option<PathBuf>,
@@ -105,7 +106,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     writer: WriterArg,
 
-    /// Demand this checksum of the file: md5, sha1, sha256, sha512 or blake3, and the hex digits; or server, which has to state it
+    /// Demand this checksum of the file: md5, sha1, sha256, sha512, blake2b or blake3, and the hex digits; or server, which has to state it
     ///
     /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it (Repr-Digest or Digest); one that states none
     /// fails.
@@ -114,7 +115,8 @@ pub(crate) struct GetArgs {
 
     /// Demand the checksums of a file, as SHA256SUMS: by the names of its lines; a file without a line is not fetched
     ///
-    /// The lines are those of sha256sum and its kin, or of BSD: SHA256 (NAME) = HEX. A checksum of -i or of a metalink precedes it.
+    /// The lines are those of sha256sum and its kin, of b2sum and b3sum, or of BSD: SHA256 (NAME) = HEX. A line without an algorithm is right
+    /// by either of its length: SHA-256 or BLAKE3, SHA-512 or BLAKE2b. A checksum of -i or of a metalink precedes it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["checksum", "recursive"], help_heading = "Integrity")]
     checksum_file: Option<PathBuf>,
 
@@ -260,6 +262,9 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         let stdout = stdout::output(args, files.len())?;
         let several = files.len() > 1 || args.input.is_some();
         files::make_directories(args, &files, several)?;
+        if stdout.is_none() {
+            files::refuse_repeated(args, &files, several)?;
+        }
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((files, options, stdout, several))
     };
@@ -325,8 +330,9 @@ fn options(
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         newer_than: None,
-        // Repeating the command succeeds, as with aria2 -c -i and wget -c -i.
-        accept_complete: (several || args.input.is_some()) && !common.no_resume,
+        // Repeating the command succeeds, as with aria2 -c and wget -c.
+        accept_complete: !common.no_resume,
+        claims: Some(Arc::default()),
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
         stall: common.stall_timeout(),

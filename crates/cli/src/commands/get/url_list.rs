@@ -1,6 +1,5 @@
 //! Lists of URLs: one file per line, with its options on indented lines below, as in aria2 and wget.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -82,20 +81,7 @@ impl UrlList {
                 list.unknown.push((name, number));
             }
         }
-        list.check_names()?;
         Ok(list)
-    }
-
-    /// Fails if two files have one path.
-    fn check_names(&self) -> anyhow::Result<()> {
-        let mut places = HashMap::new();
-        for (file, number) in self.files.iter().zip(1..) {
-            let Some(name) = &file.name else { continue };
-            if let Some(first) = places.insert((&file.dir, name), number) {
-                bail!("URL {number} of the list has the name of URL {first}, {name}: change out= of one");
-            }
-        }
-        Ok(())
     }
 }
 
@@ -186,13 +172,10 @@ mod tests {
             ("http://h/\n split", "line 2", "no option"),
             ("http://h/\n checksum=md5:12", "line 2", "checksum"),
             ("http://h/\n header=none", "line 2", "colon"),
-            ("http://h/a\n out=x\nhttp://h/b\n out=x", "URL 2", "of URL 1"),
         ] {
             let error = format!("{:#}", UrlList::parse(text.as_bytes()).unwrap_err());
             assert!(error.contains(place) && error.contains(why), "{text:?}: {error}");
         }
         assert!(UrlList::parse(b"http://h/\xff").is_err());
-        let apart = b"http://h/a\n out=x\nhttp://h/b\n out=x\n dir=d";
-        assert!(UrlList::parse(apart).is_ok(), "two directories hold a file of one name");
     }
 }

@@ -40,6 +40,17 @@ fn options_of_the_file_hold_where_the_command_line_has_none() {
     assert_eq!(asks[0].field("x-two"), Some("2"));
 }
 
+/// As of the users of services: no file of the home is there, and none is missed.
+#[test]
+fn home_that_is_no_directory_is_none() {
+    let (server, run) = configured("");
+    let run = run.env("HOME", "/dev/null");
+    let ended = run.run().ok();
+    assert!(!ended.stderr.contains("/dev/null"), "{ended:?}");
+    let private = crate::get::environment::private();
+    run.again([&private.url("/g"), &server.url("/f")]).run().fails(77, &["401", "give a login"]);
+}
+
 #[test]
 fn unknown_option_is_reported_with_file_and_line() {
     for (text, words) in [

@@ -59,16 +59,18 @@ fn a_directory_that_cannot_be_written() {
 fn file_goes_into_a_directory_that_exists_as_with_cp() {
     let file = File::new(content(1000, 4));
     let server = Server::of(file.clone());
-    let run = get().file("file", "");
+    let run = get().file("file", "").file("dir/other/f", "precious");
     fs::create_dir_all(run.path("dir/f")).unwrap();
     // A missing directory is made if its name ends with a slash.
     for (output, path) in [("dir/f", "dir/f/f"), (".", "f"), ("new/deeper/", "new/deeper/f")] {
         get_into(&run, output, &server).ok();
         same(run.path(path), &file.bytes);
     }
-    for (output, word) in
-        [("dir/f", "dir/f/f exists"), ("dir", "dir/f: it is a directory"), ("file/", "cannot create file/")]
-    {
+    for (output, word) in [
+        ("dir/other", "dir/other/f exists"),
+        ("dir", "dir/f: it is a directory"),
+        ("file/", "cannot create file/"),
+    ] {
         get_into(&run, output, &server).fails(73, &[word]);
     }
 }
@@ -91,6 +93,7 @@ fn file_system_that_only_replaces_or_links_overwrites_nothing() {
     let run = without(&["renameat2"]);
     run.fetches(&file.bytes);
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 1);
+    fs::write(run.path("f"), "precious").unwrap();
     run.run().fails(73, &["f exists"]);
     let run = without(&["renameat2", "linkat"]);
     run.fails_unnamed(74, &["can neither rename without replacing nor link", "-o"]);

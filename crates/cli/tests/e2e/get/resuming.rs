@@ -198,7 +198,7 @@ fn concurrent_transfers_never_share_a_file() {
         let run = get().args(args).args([&server.url("/f")]);
         let mut first = run.start();
         first.until("the transfer began", || run.path(PART).exists());
-        run.run().fails(73, &["f is being written by another longhaul"]);
+        run.run().fails(73, &["f is being written by another transfer"]);
         gate.open();
         first.end().ok();
         run.fetched(&file.bytes);

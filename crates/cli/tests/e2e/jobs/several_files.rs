@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
@@ -104,9 +105,16 @@ fn same_command_again_fetches_only_what_is_not_there() {
     fs::write(run.path("g/3"), "another file").unwrap();
     run.run().fails(73, &["g/3 exists", "remove it", "alone with -o g/3"]);
     same(run.path("g/3"), b"another file");
-    let alone = run.again(["-o", "g/3", &server.url("/1000/3")]);
-    alone.run().ok();
-    same(alone.path("g/3"), &of_size(1000, 3));
+    let run = run.again(["-o", "g/3", &server.url("/1000/3")]);
+    run.run().ok();
+    same(run.path("g/3"), &of_size(1000, 3));
+    // A file alone, as one of several.
+    for (options, code, word) in [(&[][..], 0, "3: already there"), (&["--no-resume"], 73, "3 exists")] {
+        let run = get().args([&server.url("/1000/3")]);
+        run.run().ok();
+        let ended = run.args(options).run();
+        assert!(ended.status.code() == Some(code) && ended.stderr.contains(word), "{options:?}: {ended:?}");
+    }
 }
 
 #[test]
@@ -131,16 +139,63 @@ fn ctrl_c_while_a_file_that_is_there_is_hashed_is_an_interrupt() {
 }
 
 #[test]
-fn url_given_twice_is_refused_before_the_start() {
+fn two_files_of_one_path_are_refused_before_the_start() {
     let (server, load) = site(Duration::ZERO);
-    let url = server.url("/1000/1");
-    let run = get().args([&url, &server.url("/1000/2"), &url]);
-    run.run().fails(64, &["/1000/1 occurs twice", "out="]);
-    let run = run.again(["-i", "list"]).file("list", format!("{url}\n{url}\n"));
-    run.run().fails(64, &["occurs twice"]);
-    assert_eq!(load.connections(), 0);
-    fs::write(run.path("list"), format!("{url}\n out=a\n{url}\n")).unwrap();
+    let [one, two, other] = ["/1000/1", "/1000/2", "/2000/1"].map(|target| server.url(target));
+    let entry = |path: &str, url: &str| format!("<file name=\"{path}\"><url>{url}</url></file>");
+    let run = get().file("real/f", "precious").file(
+        "m.meta4",
+        format!(
+            "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{}{}</metalink>",
+            entry("a/f", &one),
+            entry("b/f", &other)
+        ),
+    );
+    symlink("real", run.path("link")).unwrap();
+    symlink("real/new", run.path("broken")).unwrap();
+    let listed = |first: &str, second: &str| format!("{one}\n{first}\n{other}\n{second}\n");
+    let cases: [(&[&str], String, &str); 9] = [
+        (&[&one, &two, &one], String::new(), "/1000/1 occurs twice"),
+        (&["-i", "list"], format!("{one}\n dir=real\n{one}\n dir=./link\n"), "occurs twice"),
+        // Of one name, which --if-newer replaces.
+        (&["-N", &one, &other], String::new(), "/2000/1 would get the path of http"),
+        (&["-N", "-i", "list"], listed(" dir=real", " dir=link"), "would get the path"),
+        (&["-N", "-i", "list"], listed("", " out=1"), "would get the path"),
+        (&["-i", "list"], listed(" out=f\n dir=link", " out=real/f"), "would get the path"),
+        (&["-i", "list"], listed(" out=broken", " out=real/new"), "would get the path"),
+        (&["m.meta4"], String::new(), "would get the path"),
+        (&["-i", "list", "m.meta4"], listed("", " out=f"), "would get the path"),
+    ];
+    let mut run = run;
+    for (args, list, word) in cases {
+        run = run.file("list", list).again(args);
+        run.run().fails(64, &[word, "out="]);
+        assert_eq!(load.connections(), 0, "{args:?}");
+        same(run.path("real/f"), b"precious");
+    }
+    let run = run.file("list", listed(" out=a", " out=a\n dir=real")).again(["-i", "list"]);
     run.run().ok();
+    same(run.path("real/a"), &of_size(2000, 1));
+}
+
+/// The name that a server gives shows only in its answer.
+#[test]
+fn second_file_of_a_path_is_refused_where_an_answer_names_it() {
+    let named = Server::new(|peer| {
+        while let Some(request) = peer.read_request() {
+            let name = "Content-Disposition: attachment; filename=\"one\"";
+            let body = &request.target[1..];
+            peer.send(format!(
+                "HTTP/1.1 200 OK\r\n{name}\r\nETag: \"1\"\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ));
+        }
+    });
+    let run = get().args(["--parallel", "1", &named.url("/first"), &named.url("/other")]);
+    for _ in 0..2 {
+        run.run().fails(73, &["one", "another file of this command"]);
+        same(run.path("one"), b"first");
+    }
 }
 
 #[test]
@@ -170,7 +225,7 @@ fn second_url_of_one_name_fails_and_replaces_nothing() {
         (&[][..], 1000, usize::MAX, 1, "/7"),
         (&[], 3 << 20, 2 << 20, 1, "/7"),
         // Files of equal size and entity tag, one after the other.
-        (&["--parallel", "1"], 1000, usize::MAX, 2, "7 exists"),
+        (&["--parallel", "1"], 1000, usize::MAX, 2, "7: another file of this command"),
     ] {
         let [(server, _), (other, _)] = [Duration::from_millis(50); 2].map(|delay| slow_site(delay, rate));
         let other_size = if options.is_empty() { size + 1 } else { size };

@@ -9,8 +9,25 @@ use quick_xml::{NsReader, XmlVersion};
 use super::file::FileBuilder;
 use super::{MAX_DOCUMENT, MAX_FILES, Metalink, MetalinkError, MetalinkFile};
 
-const NAMESPACE: &str = "urn:ietf:params:xml:ns:metalink";
-const NAMESPACE_OF_VERSION_3: &str = "http://www.metalinker.org/";
+/// A version of Metalink, by its namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// Metalink 3.0, second edition (metalinker.org), which MirrorManager of Fedora sends.
+    Three,
+    /// RFC 5854.
+    Four,
+}
+
+impl Version {
+    fn of(namespace: &ResolveResult<'_>) -> Option<Self> {
+        match namespace {
+            ResolveResult::Bound(Namespace("urn:ietf:params:xml:ns:metalink")) => Some(Self::Four),
+            ResolveResult::Bound(Namespace("http://www.metalinker.org/")) => Some(Self::Three),
+            _ => None,
+        }
+    }
+}
+
 /// The deepest accepted nesting; Metalink has four levels.
 const MAX_DEPTH: usize = 64;
 
@@ -24,20 +41,29 @@ enum Element {
     Pieces,
     PieceHash,
     Url,
+    /// `<files>` of version 3, which holds all files.
+    Files,
+    /// `<verification>` of version 3, which holds the hashes of a file.
+    Verification,
+    /// `<resources>` of version 3, which holds the URLs of a file.
+    Resources,
     /// An element of another namespace, or one that is not used; its content is skipped.
     Ignored,
 }
 
 impl Element {
     /// Returns the kind of the child `local`, in Metalink's namespace, of `parent`.
-    fn child(parent: Self, local: &str) -> Self {
-        match (parent, local) {
-            (Self::Metalink, "file") => Self::File,
-            (Self::File, "size") => Self::Size,
-            (Self::File, "hash") => Self::Hash,
-            (Self::File, "pieces") => Self::Pieces,
-            (Self::File, "url") => Self::Url,
-            (Self::Pieces, "hash") => Self::PieceHash,
+    fn child(version: Version, parent: Self, local: &str) -> Self {
+        match (version, parent, local) {
+            (Version::Three, Self::Metalink, "files") => Self::Files,
+            (Version::Three, Self::File, "verification") => Self::Verification,
+            (Version::Three, Self::File, "resources") => Self::Resources,
+            (Version::Four, Self::Metalink, "file") | (Version::Three, Self::Files, "file") => Self::File,
+            (_, Self::File, "size") => Self::Size,
+            (Version::Four, Self::File, "hash") | (_, Self::Verification, "hash") => Self::Hash,
+            (Version::Four, Self::File, "pieces") | (_, Self::Verification, "pieces") => Self::Pieces,
+            (Version::Four, Self::File, "url") | (_, Self::Resources, "url") => Self::Url,
+            (_, Self::Pieces, "hash") => Self::PieceHash,
             _ => Self::Ignored,
         }
     }
@@ -49,6 +75,8 @@ impl Element {
 
 #[derive(Default)]
 struct Document {
+    /// The version of the root element.
+    version: Option<Version>,
     open: Vec<Element>,
     ended: bool,
     text: String,
@@ -111,17 +139,15 @@ impl Document {
 
     fn start(&mut self, namespace: &ResolveResult<'_>, start: &BytesStart<'_>) -> Result<(), Fault> {
         let local = start.local_name();
-        let ours = *namespace == ResolveResult::Bound(Namespace(NAMESPACE));
+        let version = Version::of(namespace);
         let Some(&parent) = self.open.last() else {
             if self.ended {
                 return Err(Fault::Syntax("a second root element".to_owned()));
             }
-            if *namespace == ResolveResult::Bound(Namespace(NAMESPACE_OF_VERSION_3)) {
-                return Err(MetalinkError::Version3.into());
-            }
-            if !ours || local.as_ref() != "metalink" {
+            if version.is_none() || local.as_ref() != "metalink" {
                 return Err(MetalinkError::NotMetalink.into());
             }
+            self.version = version;
             self.open.push(Element::Metalink);
             return Ok(());
         };
@@ -131,7 +157,10 @@ impl Document {
         if self.open.len() == MAX_DEPTH {
             return Err(MetalinkError::TooMany { what: "nested elements", limit: MAX_DEPTH }.into());
         }
-        let element = if ours { Element::child(parent, local.as_ref()) } else { Element::Ignored };
+        let element = match version.filter(|_| version == self.version) {
+            Some(version) => Element::child(version, parent, local.as_ref()),
+            None => Element::Ignored,
+        };
         let attribute = |name: &str| attribute(start, name);
         match (element, &mut self.file) {
             (Element::File, _) => {
@@ -144,7 +173,13 @@ impl Document {
             (Element::Pieces, Some(file)) => {
                 file.begin_pieces(attribute("type")?, attribute("length")?)?;
             }
-            (Element::Url, Some(file)) => file.begin_url(attribute("priority")?, attribute("location")?)?,
+            (Element::Url, Some(file)) => {
+                let priority = match version {
+                    Some(Version::Three) => attribute("preference")?.as_deref().and_then(priority_of),
+                    _ => attribute("priority")?,
+                };
+                file.begin_url(priority, attribute("location")?)?;
+            }
             _ => {}
         }
         self.open.push(element);
@@ -161,7 +196,7 @@ impl Document {
             (Some(Element::Hash), Some(file)) => file.end_hash(text)?,
             (Some(Element::PieceHash), Some(file)) => file.piece(text)?,
             (Some(Element::Pieces), Some(file)) => file.end_pieces(),
-            (Some(Element::Url), Some(file)) => file.end_url(text)?,
+            (Some(Element::Url), Some(file)) => file.end_url(text),
             (Some(Element::File), _) => {
                 if let Some(file) = self.file.take() {
                     let file = file.finish()?;
@@ -218,6 +253,12 @@ fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, Fault
     };
     let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|error| wrong(&error))?;
     Ok(Some(value.into_owned()))
+}
+
+/// Returns the priority of a URL of version 3, whose preference is from 1 to 100, the highest first.
+fn priority_of(preference: &str) -> Option<String> {
+    let preference = preference.parse::<u32>().ok().filter(|preference| (1..=100).contains(preference));
+    preference.map(|preference| (101 - preference).to_string())
 }
 
 /// Truncates text of the document for a message.

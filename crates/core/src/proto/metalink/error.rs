@@ -27,12 +27,9 @@ pub enum MetalinkError {
     /// The document has a document type declaration, which could define entities.
     #[error("the metalink has a document type declaration (<!DOCTYPE>), which is not accepted")]
     Doctype,
-    /// The root is an element of Metalink 3.
-    #[error("this is a Metalink 3 document; only Metalink 4 (RFC 5854, .meta4) can be read")]
-    Version3,
     /// The root is not a metalink element.
     #[error(
-        "this is not a Metalink 4 document (RFC 5854): its root is not <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">"
+        "this is not a Metalink document: its root is neither <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"> (RFC 5854) nor that of Metalink 3"
     )]
     NotMetalink,
     /// The document contains no file.

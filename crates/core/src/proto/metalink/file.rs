@@ -126,13 +126,12 @@ impl FileBuilder {
         Ok(())
     }
 
-    pub(super) fn end_url(&mut self, text: &str) -> Result<(), MetalinkError> {
-        let Some(source) = self.url.take() else { return Ok(()) };
-        if text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return self.wrong("url", "it is empty, or holds white space or a control character");
+    /// Adds the URL, unless it is empty, or holds white space or a control character; others may be usable.
+    pub(super) fn end_url(&mut self, text: &str) {
+        let is_url = !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace());
+        if let Some(source) = self.url.take().filter(|_| is_url) {
+            self.sources.push(MetalinkUrl { url: text.to_owned(), ..source });
         }
-        self.sources.push(MetalinkUrl { url: text.to_owned(), ..source });
-        Ok(())
     }
 
     /// Checks the complete description.

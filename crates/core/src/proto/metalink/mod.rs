@@ -1,4 +1,4 @@
-//! Metalink 4 (RFC 5854): the sources, digests and pieces of one or more files.
+//! Metalink 4 (RFC 5854), and 3: the sources, digests and pieces of one or more files.
 //!
 //! ```
 //! use longhaul_core::proto::metalink::Metalink;
@@ -81,7 +81,7 @@ pub struct MetalinkUrl {
 impl Metalink {
     /// Parses a document in UTF-8.
     ///
-    /// Elements of other namespaces, `metaurl` and hashes of unknown algorithms are ignored. A document type
+    /// Elements of other namespaces, `metaurl`, hashes of unknown algorithms and malformed URLs are ignored. A document type
     /// declaration and references to entities that XML does not predefine are refused.
     ///
     /// # Errors

@@ -37,13 +37,14 @@ impl MetalinkFile {
     }
 }
 
-/// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE3 is not registered.
+/// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE2b and BLAKE3 are not registered.
 fn hash_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Md5 => "md5",
         Algorithm::Sha1 => "sha-1",
         Algorithm::Sha256 => "sha-256",
         Algorithm::Sha512 => "sha-512",
+        Algorithm::Blake2b => "blake2b",
         Algorithm::Blake3 => "blake3",
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use rustix::fs::{FileType, Mode, fchmod, fstat};
+use rustix::fs::{FileType, Mode, Stat, fchmod, fstat};
 use thiserror::Error;
 
 use super::{FileLocation, PartFile};
@@ -32,8 +32,10 @@ pub enum FinishWarning {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The file lacks the permissions of the replaced file.
-    #[error("{path} is complete, but cannot be given the permissions of the file that it replaced: {source}")]
+    /// The file lacks the permissions of the replaced file, or of a new one.
+    #[error(
+        "{path} is complete, but cannot be given the permissions of the file that it replaced, or of new files: {source}"
+    )]
     Mode {
         /// The file.
         path: PathBuf,
@@ -62,7 +64,7 @@ impl PartFile {
         let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
         let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
         self.check_name()?;
-        let kept = if replace { self.take_mode(names) } else { Ok(None) };
+        let kept = self.take_mode(names, replace);
         self.file.sync_all().map_err(|e| failed("sync", e))?;
         // After the rename the temporary name is free, and another transfer may use it.
         names.journal.remove_fresh(&names.directory);
@@ -88,12 +90,15 @@ impl PartFile {
         Ok(Finished { path, warnings })
     }
 
-    /// Gives the partial file the permissions of the file to replace; returns the previous ones, if different.
-    fn take_mode(&self, names: &FileLocation) -> io::Result<Option<Mode>> {
-        let Ok(there) = names.directory.look(&names.target, false) else { return Ok(None) };
+    /// Gives the partial file, to which only its owner may write, the permissions of the file to replace, or those of new
+    /// files; returns the previous ones, if different.
+    fn take_mode(&self, names: &FileLocation, replace: bool) -> io::Result<Option<Mode>> {
         let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let is_file = |there: &Stat| FileType::from_raw_mode(there.st_mode).is_file();
+        let there = names.directory.look(&names.target, false).ok().filter(|there| replace && is_file(there));
+        let Some(there) = there.or_else(|| names.directory.look_at_new(0o666).ok()) else { return Ok(None) };
         let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
-        if !FileType::from_raw_mode(there.st_mode).is_file() || theirs == ours {
+        if theirs == ours {
             return Ok(None);
         }
         fchmod(&self.file, theirs)?;

@@ -173,6 +173,61 @@ fn partial_name_of_a_complete_file_is_not_written_to() {
     assert_eq!(fs::read(&target).unwrap(), b"complete");
 }
 
+/// What others may have written is neither resumed nor written to; the file that replaces it is this user's alone.
+#[test]
+fn only_what_this_user_alone_can_have_written_is_resumed() {
+    use std::os::unix::fs::PermissionsExt;
+    type Case<'c> = (&'c str, &'c dyn Fn(&Path));
+    let chmod = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let part_of = |path: &Path| path.with_file_name("file.longhaul-part");
+    let journal_of = |path: &Path| path.with_file_name("file.longhaul-journal");
+    let give = |path: &Path| {
+        let other = rustix::process::Uid::from_raw(1);
+        rustix::fs::chown(path, Some(other), None).unwrap();
+        chmod(path, 0o666);
+    };
+    let cases: [Case<'_>; 8] = [
+        ("part writable by all", &|target| chmod(&part_of(target), 0o646)),
+        ("part writable by the group", &|target| chmod(&part_of(target), 0o664)),
+        ("part of two names", &|target| {
+            fs::hard_link(part_of(target), target.with_file_name("linked")).unwrap()
+        }),
+        ("journal writable by all", &|target| chmod(&journal_of(target), 0o666)),
+        ("journal of two names", &|target| {
+            fs::hard_link(journal_of(target), target.with_file_name("j")).unwrap()
+        }),
+        ("journal too large", &|target| {
+            let journal = File::options().append(true).open(journal_of(target)).unwrap();
+            journal.set_len((16 << 20) + 1).unwrap();
+        }),
+        ("part of another user", &|target| give(&part_of(target))),
+        ("journal of another user", &|target| give(&journal_of(target))),
+    ];
+    let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
+    let as_root = rustix::process::geteuid().is_root();
+    for (what, change) in cases.into_iter().filter(|(what, _)| as_root || !what.contains("another user")) {
+        let (dir, target, part) = opened();
+        part.reserve(size).unwrap();
+        part.store(&journal(size), &ranges).unwrap();
+        drop(part);
+        change(&target);
+        let kept: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let before: Vec<_> = kept.iter().map(|path| File::open(path).unwrap()).collect();
+        let part = open(&target).unwrap();
+        assert_eq!(part.journal().unwrap().sound(), None, "{what}");
+        part.file().set_len(5).unwrap();
+        part.store(&journal(Bytes::new(5)), &ranges).unwrap();
+        assert!(part.journal().unwrap().sound().is_some(), "{what}");
+        // A file of one name is overwritten only if it is this user's.
+        let is_written = |file: &File| file.metadata().is_ok_and(|now| now.len() == 5);
+        assert!(what.starts_with("journal") || !before.iter().any(is_written), "{what}");
+        finish(&part);
+        let found = fs::metadata(&target).unwrap();
+        let expected = (rustix::process::geteuid().as_raw(), 0o644, 5);
+        assert_eq!((found.uid(), found.permissions().mode() & 0o777, found.len()), expected, "{what}");
+    }
+}
+
 /// The test's user may create files in a directory, but not list it.
 #[test]
 fn unreadable_directory_accepts_files() {

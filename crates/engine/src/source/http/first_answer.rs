@@ -245,7 +245,7 @@ fn strongest(digests: Vec<Checksum>) -> Option<Checksum> {
         Algorithm::Md5 => 0,
         Algorithm::Sha1 => 1,
         Algorithm::Sha256 => 2,
-        Algorithm::Sha512 | Algorithm::Blake3 => 3,
+        Algorithm::Sha512 | Algorithm::Blake2b | Algorithm::Blake3 => 3,
     };
     digests.into_iter().max_by_key(strength)
 }

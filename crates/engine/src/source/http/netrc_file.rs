@@ -70,7 +70,9 @@ impl NetrcFile {
         };
         let text = match read {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
             Err(error) => return Err(fail(error.to_string())),
         };
         let login = netrc_login(&text, host, takes_default).map_err(|error| fail(error.to_string()))?;

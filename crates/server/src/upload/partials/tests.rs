@@ -56,7 +56,7 @@ async fn partial_files_of_uploads_are_found_and_other_files_are_not() {
     let holder = |(path, part): (&PathBuf, &KnownPart)| (path.clone(), part.holder.clone());
     let known: Vec<_> = partials.lock().parts.iter().map(holder).collect();
     assert_eq!(known, [(below.join("f.longhaul-part"), Some("ann".into()))]);
-    assert!(partials.used() >= Bytes::new(10_000) && partials.await_scan(&Grant::default()).await);
+    assert!(partials.used(None) >= Bytes::new(10_000) && partials.await_scan(&Grant::default()).await);
     assert!(list(&below, 0).uploads.is_empty() && list(&dir.path().join("none"), 9).uploads.is_empty());
 }
 
@@ -84,9 +84,9 @@ async fn quota_counts_partial_files_once_the_scan_has_ended_until_they_are_compl
     assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(51)).is_err());
     assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(50)).is_ok());
     let counted = partials.forget(&part("b.longhaul-part"));
-    assert_eq!(partials.used(), Bytes::new(50));
+    assert_eq!(partials.used(None), Bytes::new(50));
     partials.restore(&part("b.longhaul-part"), counted);
-    assert_eq!(partials.used(), Bytes::new(100));
+    assert_eq!(partials.used(None), Bytes::new(100));
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn expired_upload_is_deleted_unless_it_is_in_use() {
     drop(held);
     partials.check(&disks, &active, now + 20 * second).await;
     assert_eq!(names(dir.path()), [&download[..], &["h"]].concat());
-    assert_eq!(partials.used(), Bytes::ZERO);
+    assert_eq!(partials.used(None), Bytes::ZERO);
     // A download takes the place of an upload.
     let part = dir.path().join("f.longhaul-part");
     assert!(admit(&partials, &part, Bytes::new(10)).is_ok());
