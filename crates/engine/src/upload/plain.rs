@@ -10,7 +10,7 @@ use super::dav;
 use super::error::UploadError;
 use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
-use crate::source::http::{HttpError, Retry};
+use crate::source::http::{ErrorKind, HttpError};
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
 /// another size.
@@ -46,10 +46,10 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
-    let answer = session.exchange(step).or_else(|error| match error.retry() {
-        Retry::Never => Err(error),
+    let answer = session.exchange(step).or_else(|error| match error {
         // The server may have closed the connection after the upload.
-        Retry::Now | Retry::After(_) => session.exchange(step),
+        UploadError::Http(error) if error.kind() == ErrorKind::Io => session.exchange(step),
+        error => Err(error),
     });
     let reason = match answer {
         Err(UploadError::Http(HttpError::Cancelled)) => return Err(HttpError::Cancelled.into()),
