@@ -14,9 +14,10 @@ use super::sessions::Session;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport, dial};
 
-/// The timeout of a connection to the port of EPSV, after which PASV is tried: a handshake over a long path, after one
-/// lost SYN (retransmitted after 1 s, RFC 6298).
-const EPSV_PATIENCE: Duration = Duration::from_secs(3);
+/// The timeout of a connection to the port of EPSV, in RTTs, after which PASV is tried.
+const EPSV_RTTS: u32 = 4;
+/// The minimum of this timeout: less than the second after which another stream takes over the range.
+const MIN_EPSV_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Connects to the server and starts fetching the file from `start` to its end.
 ///
@@ -200,17 +201,22 @@ pub(super) fn connect(
 ) -> Result<Transport, FtpError> {
     let timeout = access.config.timeouts.connect;
     let lacks_epsv = access.sessions.quirks(&session.key).lacks_epsv;
-    let extended =
-        (!lacks_epsv).then(|| connect_by(Command::Epsv, timeout.min(EPSV_PATIENCE), access, session, cancel));
+    let rtt = session.control.rtt().unwrap_or_default().get();
+    let patience = timeout.min((rtt * EPSV_RTTS).max(MIN_EPSV_PATIENCE));
+    let extended = (!lacks_epsv).then(|| connect_by(Command::Epsv, patience, access, session, cancel));
     let socket = match extended {
         Some(Err(error @ (FtpError::Passive { .. } | FtpError::Connect(_)))) => {
             tracing::debug!("PASV is used instead of EPSV: {error}");
-            let socket = connect_by(Command::Pasv, timeout, access, session, cancel);
-            if socket.is_ok() {
-                access.sessions.learn(&session.key, |quirks| quirks.lacks_epsv = true);
+            match connect_by(Command::Pasv, timeout, access, session, cancel) {
+                // Servers refuse PASV over IPv6, and a SYN may have been lost.
+                Err(FtpError::Passive { .. }) if matches!(error, FtpError::Connect(_)) => {
+                    connect_by(Command::Epsv, timeout, access, session, cancel)
+                }
+                connected => {
+                    access.sessions.learn(&session.key, |quirks| quirks.lacks_epsv = connected.is_ok());
+                    connected
+                }
             }
-            // Servers refuse PASV over IPv6.
-            socket.map_err(|of_pasv| if let FtpError::Passive { .. } = of_pasv { error } else { of_pasv })
         }
         Some(connected) => connected,
         None => connect_by(Command::Pasv, timeout, access, session, cancel),
