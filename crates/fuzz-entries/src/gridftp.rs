@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::proto::gridftp::{
-    BLOCK_HEADER, BlockHeader, Features, ListingEntry, ListingReader, Reply, ReplyError, ReplyReader,
-    TransferLedger, format_date, parse_checksum, parse_epsv, parse_mdtm, parse_mlst, parse_pasv,
+    BLOCK_HEADER, BlockHeader, Features, ListingEntry, ListingForm, ListingReader, Reply, ReplyError,
+    ReplyReader, TransferLedger, format_date, parse_checksum, parse_epsv, parse_mdtm, parse_mlst, parse_pasv,
     parse_range_marker, parse_size,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -86,16 +86,18 @@ pub fn gridftp_block(bytes: &[u8]) {
     }
 }
 
-/// Reads a listing at once and byte by byte; each line also as the fact line of MLST.
+/// Reads a listing of each form at once and byte by byte; each line also as the fact line of MLST.
 pub fn gridftp_facts(bytes: &[u8]) {
-    let whole = listing(bytes, usize::MAX);
-    assert_eq!(listing(bytes, 1), whole);
-    assert_eq!(listing(bytes, 7), whole);
-    for entry in &whole.0 {
-        let name = entry.name.as_bytes();
-        assert!(!matches!(name, b"" | b"." | b"..") && name.len() <= 255);
-        assert!(!name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0)));
-        assert!(!entry.name.to_string().chars().any(char::is_control));
+    for form in [ListingForm::Facts, ListingForm::Columns] {
+        let whole = listing(form, bytes, usize::MAX);
+        assert_eq!(listing(form, bytes, 1), whole);
+        assert_eq!(listing(form, bytes, 7), whole);
+        for entry in &whole.0 {
+            let name = entry.name.as_bytes();
+            assert!(!matches!(name, b"" | b"." | b"..") && name.len() <= 255);
+            assert!(!name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0)));
+            assert!(!entry.name.to_string().chars().any(char::is_control));
+        }
     }
     for line in String::from_utf8_lossy(bytes).lines().take(50) {
         let lines = vec!["Listing".to_owned(), format!(" {line}"), "End".to_owned()];
@@ -105,8 +107,8 @@ pub fn gridftp_facts(bytes: &[u8]) {
 
 /// Returns the entries and whether the listing was cut off. Errors name a line that is too long by what arrived of it,
 /// so they are left out.
-fn listing(bytes: &[u8], piece: usize) -> (Vec<ListingEntry>, bool) {
-    let (mut reader, mut entries) = (ListingReader::default(), Vec::new());
+fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> (Vec<ListingEntry>, bool) {
+    let (mut reader, mut entries) = (ListingReader::new(form), Vec::new());
     for piece in bytes.chunks(piece.min(bytes.len().max(1))) {
         reader.feed(piece);
         entries.extend(std::iter::from_fn(|| reader.next_entry()).flatten());

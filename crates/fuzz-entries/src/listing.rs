@@ -2,7 +2,7 @@
 
 use std::io::BufReader;
 
-use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, MAX_NAME, check_name};
+use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, MAX_NAME, XmlEntries, check_name};
 
 /// Reads a listing as JSON and as an index page: the entries do not depend on how the bytes arrive, and accepted names lead nowhere.
 pub fn listing(bytes: &[u8]) {
@@ -20,6 +20,9 @@ pub fn listing(bytes: &[u8]) {
         );
         assert!(entry.name != b"." && entry.name != b"..");
     }
-    let links: Vec<_> = HtmlLinks::new(bytes).map(Result::ok).collect();
+    let links: Vec<_> = HtmlLinks::new(bytes, "/").map(Result::ok).collect();
     assert!(links.iter().rev().skip(1).all(Option::is_some));
+    assert!(
+        XmlEntries::new(bytes).map(Result::ok).collect::<Vec<_>>().iter().rev().skip(1).all(Option::is_some)
+    );
 }

@@ -147,6 +147,10 @@ Listen 127.0.0.1:{tls_port}
 <Directory {root}/files/tree>
   Options +Indexes
 </Directory>
+<Directory {root}/files/tree/sub>
+  IndexOptions FancyIndexing IconsAreLinks
+  DefaultIcon /icon.png
+</Directory>
 DavLockDB {root}/locks/db
 <Directory {root}/files/dav>
   Dav On

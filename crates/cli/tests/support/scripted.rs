@@ -237,10 +237,16 @@ impl Session {
         }
     }
 
-    fn open_passive(&mut self, verb: &str) {
+    /// Listens at the address of the control connection; returns the port.
+    pub(crate) fn listen(&mut self) -> u16 {
         let listener = TcpListener::bind((self.control.local_addr().unwrap().ip(), 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         (self.passive, self.port, self.kept) = (Some(listener), None, Vec::new());
+        port
+    }
+
+    fn open_passive(&mut self, verb: &str) {
+        let port = self.listen();
         let [high, low] = port.to_be_bytes();
         self.reply(&match verb {
             "PASV" => format!("227 Entering Passive Mode (127,0,0,1,{high},{low})"),

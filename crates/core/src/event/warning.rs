@@ -72,6 +72,12 @@ pub enum Warning {
         /// The step and the reason.
         reason: String,
     },
+    /// The server has taken all of the file, and states no size to compare.
+    #[error("sent, not verified: {reason}")]
+    NotVerified {
+        /// The reason, with the URL without secrets.
+        reason: String,
+    },
     /// A stream has failed for good; the other streams continue.
     #[error("going on without stream {stream}: {reason}")]
     StreamLost {

@@ -128,7 +128,7 @@ fn open(
 ) -> Result<Option<Connection>, ProbeError> {
     let mut target = client.target(&plan.url)?;
     let mut connection = client.connect(&mut target, cancel)?;
-    connection.send(Ask::Put(most))?;
+    connection.send(Ask::Put { length: most, expects: true })?;
     if connection.await_continue(CONSENT)? {
         return Ok(Some(connection));
     }

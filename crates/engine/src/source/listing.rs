@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::listing::ListedEntry;
 use longhaul_core::units::Bytes;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use url::Url;
 
 use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
-use crate::source::http::ClientConfig;
+use crate::source::http::{ClientConfig, SafeUrl};
 use crate::transfer::error::SourceError;
 
 /// Lists and creates directories of one server. Supports calls from several threads.
@@ -42,6 +42,11 @@ pub(crate) trait RemoteDirectories: Send + Sync {
 
     /// Returns the number of directories of one level to list at once.
     fn at_once(&self) -> usize;
+
+    /// Returns a listed directory, if any, that has links, but none to an entry of it.
+    fn unmatched(&self) -> Option<SafeUrl> {
+        None
+    }
 }
 
 /// The outcome of a request to create one directory.
@@ -155,6 +160,16 @@ pub(crate) fn child_url(directory: &Url, name: &[u8], is_directory: bool) -> Url
     url
 }
 
+/// Returns the part of a URL's path below that of a directory, which ends in a slash; empty for the directory itself.
+///
+/// Names are compared decoded: a server may write `/%7Eu/` as `/~u/`, and `%c3` as `%C3`.
+pub(crate) fn below<'u>(directory: &Url, url: &'u Url) -> Option<&'u str> {
+    directory.path().split_terminator('/').try_fold(url.path(), |path, name| {
+        let (first, rest) = path.split_once('/')?;
+        percent_decode_str(first).eq(percent_decode_str(name)).then_some(rest)
+    })
+}
+
 /// Stores received bytes until they are parsed: in memory, or in an unnamed file if long.
 pub(crate) struct Spool {
     directory: Arc<Directory>,
@@ -261,6 +276,23 @@ mod tests {
                 (is_new, requested.to_vec()),
                 "{directory}"
             );
+        }
+    }
+
+    #[test]
+    fn paths_are_compared_decoded_and_by_name() {
+        for (directory, path, expected) in [
+            ("/", "/a/b", Some("a/b")),
+            ("/%7Eu/", "/~u/a%2Fb", Some("a%2Fb")),
+            ("/~u/", "/%7eu/", Some("")),
+            ("/%5B1%5D/%c3/", "/[1]/%C3/x", Some("x")),
+            ("/~u/", "/~u", None),
+            ("/~u/", "/~u2/x", None),
+            ("/a/b/", "/a%2Fb/x", None),
+            ("/a%2fb/", "/a/b/x", None),
+        ] {
+            let url = |path: &str| format!("http://h{path}").parse::<Url>().unwrap();
+            assert_eq!(below(&url(directory), &url(path)), expected, "{directory} {path}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
 use crate::sink::part_names::is_partial;
 use crate::source::http::SafeUrl;
-use crate::source::listing::{Entries, OpenListing, RemoteDirectories, RemoteEntry};
+use crate::source::listing::{Entries, OpenListing, RemoteDirectories, RemoteEntry, below};
 use crate::source::origin;
 use crate::threads::named;
 use crate::transfer::error::SourceError;
@@ -35,6 +35,8 @@ pub struct RemoteWalk {
     start: Option<Url>,
     /// The directories from the root to the current one.
     levels: Vec<OpenDirectory>,
+    /// Whether nothing was returned yet.
+    is_empty: bool,
 }
 
 /// An open directory.
@@ -66,7 +68,7 @@ impl RemoteWalk {
         target: Arc<Directory>,
         cancel: Cancel,
     ) -> Self {
-        Self { lister, target, cancel, start: Some(url.clone()), levels: Vec::new() }
+        Self { lister, target, cancel, start: Some(url.clone()), levels: Vec::new(), is_empty: true }
     }
 
     /// Starts listing a directory on a thread; without a thread, lists it synchronously.
@@ -93,11 +95,11 @@ impl RemoteWalk {
         let OpenListing { directory, entries } =
             listed.map_err(|source| WalkError::Listing { directory: shown.clone(), source })?;
         if let Some(root) = self.levels.first()
-            && !(origin(&directory) == origin(&root.url) && directory.path().starts_with(root.url.path()))
+            && !(origin(&directory) == origin(&root.url) && below(&root.url, &directory).is_some())
         {
             return Err(WalkError::Elsewhere { directory: shown, elsewhere: SafeUrl::of(&directory) });
         }
-        if let Some(above) = self.levels.iter().find(|level| level.url.path() == directory.path()) {
+        if let Some(above) = self.levels.iter().find(|level| below(&level.url, &directory) == Some("")) {
             return Err(WalkError::Loop { directory: shown, above: SafeUrl::of(&above.url) });
         }
         let (seen, ahead) = (HashSet::new(), VecDeque::new());
@@ -200,12 +202,14 @@ impl Iterator for RemoteWalk {
                     .err()
                     .map(Walked::Failed)
             } else if self.levels.is_empty() {
-                return None;
+                let unmatched = self.lister.unmatched().filter(|_| std::mem::take(&mut self.is_empty))?;
+                return Some(Walked::Failed(WalkError::NothingBelow { directory: unmatched }));
             } else {
                 self.step()
             };
             // A cancelled walk reports only the cancellation, not the errors that follow from it.
             if walked.is_some() && !self.cancel.is_cancelled() {
+                self.is_empty = false;
                 return walked;
             }
         }

@@ -65,6 +65,12 @@ pub enum WalkError {
         /// The URL that the server listed.
         elsewhere: SafeUrl,
     },
+    /// No file was found, and a directory has links, but none to an entry of it.
+    #[error("found no file: {directory} links to no entry of it; fetch the URLs of files by -i FILE")]
+    NothingBelow {
+        /// The directory.
+        directory: SafeUrl,
+    },
     /// A directory cannot be listed, or an entry cannot be parsed.
     #[error("{source}")]
     Listing {
@@ -122,6 +128,7 @@ impl WalkError {
             | Self::Deep { directory, .. }
             | Self::Loop { directory, .. }
             | Self::Elsewhere { directory, .. }
+            | Self::NothingBelow { directory }
             | Self::Listing { directory, .. }
             | Self::MakeRemote { directory, .. } => directory.to_string(),
             Self::MakeDirectory { path, .. } | Self::ReadDirectory { path, .. } => path.display().to_string(),

@@ -195,6 +195,8 @@ struct Upload<'scope, 'env> {
     repairs: u32,
     /// The ranges of a file that a server without resumable uploads may accept.
     file_ranges: RangeSupport,
+    /// Whether the protocol is assumed, because the server has not answered `OPTIONS`.
+    is_protocol_assumed: bool,
 }
 
 /// The protocol by which the server accepts files.
@@ -218,6 +220,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             early_status: None,
             repairs: 0,
             file_ranges: RangeSupport::default(),
+            is_protocol_assumed: false,
         }
     }
 
@@ -236,6 +239,9 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             self.session.close();
             self.session.return_to_original();
             self.session.asks_first = true;
+            if std::mem::take(&mut self.is_protocol_assumed) {
+                self.protocol = None;
+            }
             let progress = self.session.progress;
             let asked_to_wait = match (&error, error.retry()) {
                 (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
@@ -316,14 +322,29 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             UploadStep { name: "to report its capabilities", query: None, ask: Ask::Options, body: None };
         let resource =
             UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
-        let head = if request.resume {
+        let alone = |session: &mut UploadSession<'_>| session.exchange(step).map(|answer| (answer, None));
+        let answers = if request.resume {
             let status = resource.status_step();
-            let (answer, ahead) =
-                session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)?;
-            self.early_status = ahead;
-            answer.head
+            session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)
         } else {
-            session.exchange(step)?.head
+            alone(session)
+        };
+        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT.
+        let answers =
+            answers.or_else(|error| if is_unanswered(&error) { alone(session) } else { Err(error) });
+        let head = match answers {
+            Ok((answer, ahead)) => {
+                self.early_status = ahead;
+                answer.head
+            }
+            Err(error) if is_unanswered(&error) => {
+                tracing::debug!("plain PUT is assumed: {error}");
+                self.is_protocol_assumed = true;
+                progress.set_resumable(false);
+                progress.skip_hashing();
+                return Ok(UploadProtocol::Plain);
+            }
+            Err(error) => return Err(error),
         };
         let resumable = head.accepts_partial_uploads();
         let support = RangeSupport { concurrent: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
@@ -339,6 +360,22 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             self.early_status = resource.start_over(session)?;
         }
         Ok(UploadProtocol::Resumable(resource, None, support))
+    }
+}
+
+/// Returns whether the server was reached, and has not answered in HTTP.
+fn is_unanswered(error: &UploadError) -> bool {
+    use HttpError as E;
+    match error {
+        UploadError::Http(error) => matches!(
+            error,
+            E::Send { .. }
+                | E::Receive { .. }
+                | E::ClosedBeforeHead { .. }
+                | E::NotHttp { .. }
+                | E::Head { .. }
+        ),
+        _ => false,
     }
 }
 

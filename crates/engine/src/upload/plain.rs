@@ -1,17 +1,19 @@
 //! Uploads to any server that accepts PUT: one request with the whole file, then a check of the
 //! resulting size.
 
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::proto::http::Ask;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::dav;
-use super::error::{UploadError, of_bytes};
+use super::error::UploadError;
 use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
+use crate::source::http::{ErrorKind, HttpError};
 
-/// Sends the whole file, or its ranges if the server accepts them; fails unless the server then has
-/// a file of that size.
+/// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
+/// another size.
 pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) -> Result<(), UploadError> {
     let size = session.progress.size;
     if support.concurrent.is_some() {
@@ -25,30 +27,56 @@ pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) 
     let step = UploadStep {
         name: "the upload",
         query: None,
-        ask: Ask::Put(size),
+        ask: Ask::Put { length: size, expects: true },
         body: Some(ByteRange::with_len(0, size)),
     };
     session.return_to_original();
     let answer = session.exchange(step)?;
     session.require_success(step.name, &answer)?;
     session.check_source()?;
+    check_size(session)
+}
 
+/// Compares the size of the file on the server.
+///
+/// The server has reported success, and may permit nothing but PUT (an upload link of S3) or compress answers: without a size to compare, a
+/// warning is emitted.
+fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
+    let size = session.progress.size;
     let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
-    let answer = session.exchange(step)?;
-    session.require_success(step.name, &answer)?;
-    match answer.head.content_length() {
-        Some(found) if found == size => Ok(()),
-        // Apache states no length for an empty file.
-        None if size == Bytes::ZERO => Ok(()),
-        found => Err(UploadError::Answer {
-            at: session.at(),
-            why: format!(
-                "it has {} bytes of {}; check what the server did with them",
-                of_bytes(found),
-                size.get()
-            ),
-        }),
-    }
+    let answer = session.exchange(step).or_else(|error| match error {
+        // The server may have closed the connection after the upload.
+        UploadError::Http(error) if error.kind() == ErrorKind::Io => session.exchange(step),
+        error => Err(error),
+    });
+    let reason = match answer {
+        Err(UploadError::Http(HttpError::Cancelled)) => return Err(HttpError::Cancelled.into()),
+        Err(error) => error.to_string(),
+        Ok(answer) => {
+            let (head, at) = (&answer.head, session.at());
+            let is_coded = |coding: &str| !matches!(coding.trim(), "" | "identity");
+            match (head.status(), head.content_length()) {
+                (200..=299, Some(found)) if found == size => return Ok(()),
+                // Apache states no length for an empty file.
+                (200..=299, None) if size == Bytes::ZERO => return Ok(()),
+                (200..=299, None) => format!("{at} states no size"),
+                (200..=299, Some(_)) if head.text("content-encoding").is_some_and(is_coded) => {
+                    format!("{at} states the size of the file in a content coding")
+                }
+                (200..=299, Some(found)) => {
+                    let why = format!(
+                        "it has {} bytes of {}; check what the server did with them",
+                        found.get(),
+                        size.get()
+                    );
+                    return Err(UploadError::Answer { at, why });
+                }
+                (status, _) => format!("{at} answers {status} to HEAD"),
+            }
+        }
+    };
+    session.progress.emit(&Event::Warning(Warning::NotVerified { reason }));
+    Ok(())
 }

@@ -99,8 +99,8 @@ impl<'a> UploadSession<'a> {
         })
     }
 
-    /// Sends a request and returns the answer; follows redirects, and answers one 401 with a login
-    /// from .netrc.
+    /// Sends a request and returns the answer; follows redirects, answers one 401 with a login
+    /// from .netrc, and repeats a request whose Expect is refused (417) without it.
     ///
     /// A redirect of a part of an upload is returned as the answer, and followed by the next
     /// request only: the new server may have another part of the file. After an error the
@@ -113,11 +113,16 @@ impl<'a> UploadSession<'a> {
     /// after the body.
     pub(super) fn exchange_before(
         &mut self,
-        step: UploadStep<'_>,
+        mut step: UploadStep<'_>,
         mut trailing: Option<&mut TrailingRequest<'_>>,
     ) -> Result<UploadAnswer, UploadError> {
         loop {
             let answer = self.exchange_once(step, trailing.as_deref_mut()).inspect_err(|_| self.close())?;
+            if answer.head.status() == 417 && step.ask.expects_continue() {
+                // RFC 9110, section 10.1.1. The body was not sent, so the next request has a connection of its own.
+                step.ask = step.ask.without_expectation();
+                continue;
+            }
             if let Some(answer) = self.settle(&step, answer)? {
                 return Ok(answer);
             }

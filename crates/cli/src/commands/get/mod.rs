@@ -56,7 +56,7 @@ pub(crate) struct GetArgs {
 
     /// Fetch a directory with all below it
     ///
-    /// It is listed by longhaul serve, nginx with autoindex, index pages of Apache, or MLSD of FTP. What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
+    /// It is listed by longhaul serve, index pages of web servers, nginx or Caddy in JSON, or MLSD or LIST of FTP. What it holds goes into the directory -o, by default one of its name. Files keep their time of modification; without -r they
     /// have the time at which they were fetched. A file whose size and time have not changed is not fetched again, unless --no-resume
     /// is given. Names outside the directory are refused; other files are fetched.
     #[arg(short, long, conflicts_with = "input", help_heading = "Files")]

@@ -173,6 +173,37 @@ fn success_without_the_whole_file_is_an_error() {
 }
 
 #[test]
+fn whole_body_and_a_success_are_enough() {
+    let closes = "";
+    for (options, is_expected, head, word) in [
+        // Upload links and doors permit PUT only.
+        (UNKNOWN, true, "403 No\r\nContent-Length: 0", "403"),
+        (UNKNOWN, true, UNKNOWN, "405"),
+        (UNKNOWN, true, closes, "closed"),
+        (UNKNOWN, true, "200 OK", "no size"),
+        (UNKNOWN, true, "200 OK\r\nContent-Length: 3\r\nContent-Encoding: gzip", "coding"),
+        (closes, true, "200 OK\r\nContent-Length: 6", ""),
+        (UNKNOWN, false, "200 OK\r\nContent-Length: 6", ""),
+    ] {
+        let server = answering(move |peer, request| match method(request) {
+            "OPTIONS" => options.to_owned(),
+            "PUT" if !is_expected && request.field("expect").is_some() => {
+                "417 No\r\nContent-Length: 0".to_owned()
+            }
+            "PUT" => {
+                assert_eq!(body(peer, request), b"abcdef");
+                MADE.to_owned()
+            }
+            _ => head.to_owned(),
+        });
+        let ended = put_of(b"abcdef", &["--json", "--retries", "0", "f", &server.url("/f")]).run().ok();
+        assert_eq!(ended.stdout.contains("sent, not verified"), !word.is_empty(), "{ended:?}");
+        assert!(ended.stdout.contains(word), "{ended:?}");
+        assert_eq!(requests_of(&server, "PUT").len(), 2 - usize::from(is_expected), "{head}");
+    }
+}
+
+#[test]
 fn server_without_response_or_that_stops_reading_times_out() {
     let args = ["--stall-timeout", "500ms", "--retries", "0"];
     let server = Server::new(|peer| drop(read(peer, usize::MAX)));

@@ -79,37 +79,87 @@ fn names_that_lead_elsewhere() {
 
 #[test]
 fn names_of_ftp_servers_that_lead_elsewhere() {
-    let mut lines = String::new();
-    for (kind, name) in [
-        ("cdir", "."),
-        ("pdir", ".."),
-        ("file;size=4", "../up"),
-        ("file;size=4", "/etc/x"),
-        ("file;size=4", ".."),
-        ("file;size=4", "a/b"),
-        ("file;size=4", "../../d/x"),
-        ("file;size=4", "good.longhaul-part"),
-        ("dir", "../sub"),
-        ("OS.unix=symlink", "link"),
-        ("file;size=4", "good"),
-    ] {
-        lines += &format!("type={kind};modify=20200102030405; {name}\r\n");
+    let entries = [
+        ("cdir", '-', "."),
+        ("pdir", 'd', ".."),
+        ("file;size=4", '-', "../up"),
+        ("file;size=4", '-', "/etc/x"),
+        ("file;size=4", '-', ".."),
+        ("file;size=4", '-', "a/b"),
+        ("file;size=4", '-', "../../d/x"),
+        ("file;size=4", '-', "good.longhaul-part"),
+        ("dir", 'd', "../sub"),
+        ("OS.unix=symlink", 'l', "link"),
+        ("file;size=4;modify=never", '-', "good"),
+    ];
+    let facts = entries.map(|(kind, _, name)| format!("type={kind}; {name}\r\n")).concat();
+    let columns =
+        entries.map(|(_, kind, name)| format!("{kind}rw-r--r-- 1 a b 4 Jan 1 2020 {name}\r\n")).concat();
+    for (verb, lines) in [("MLSD", facts), ("LIST", columns)] {
+        let server = Scripted::new(b"good".to_vec(), move |session, command| {
+            if command.verb != verb {
+                return false;
+            }
+            session.reply("150 listing");
+            let sent = session.data(1).iter_mut().all(|data| data.raw(lines.as_bytes()));
+            session.reply(if sent { "226 complete" } else { "426 closed" });
+            true
+        });
+        let (run, ended) = fetch(&format!("ftp://{}/d/", server.address));
+        refuses(&ended, 65, &["../up", "/etc/x", "a/b", "../../d/x", "good.longhaul-part", "../sub"]);
+        only_holds(&run, &["good"]);
+        let mut fetched: Vec<_> = server.commands().into_iter().map(|(_, command)| command).collect();
+        fetched.retain(|command| command.starts_with("RETR") || command.starts_with("ERET"));
+        assert!(
+            !fetched.is_empty() && fetched.iter().all(|command| command.ends_with("/d/good")),
+            "{fetched:?}"
+        );
     }
-    let server = Scripted::new(b"good".to_vec(), move |session, command| {
-        if command.verb != "MLSD" {
-            return false;
-        }
-        session.reply("150 listing");
-        let sent = session.data(1).iter_mut().all(|data| data.raw(lines.as_bytes()));
-        session.reply(if sent { "226 complete" } else { "426 closed" });
-        true
-    });
-    let (run, ended) = fetch(&format!("ftp://{}/d/", server.address));
-    refuses(&ended, 65, &["../up", "/etc/x", "a/b", "../../d/x", "good.longhaul-part", "../sub"]);
-    only_holds(&run, &["good"]);
-    let mut fetched: Vec<_> = server.commands().into_iter().map(|(_, command)| command).collect();
-    fetched.retain(|command| command.starts_with("RETR") || command.starts_with("ERET"));
-    assert!(!fetched.is_empty() && fetched.iter().all(|command| command.ends_with("/d/good")), "{fetched:?}");
+}
+
+#[test]
+fn links_to_a_directory_in_another_spelling_and_repeated_ones_are_its_entries() {
+    for (directory, linked) in [
+        ("/%7Eu/", "/~u/"),
+        ("/~u/", "/%7Eu/"),
+        ("/%5B1%5D/", "/[1]/"),
+        ("/%c3%a9/", "/%C3%A9/"),
+        ("/d/", ""),
+    ] {
+        let links = ["a", "sub/"]
+            .map(|name| format!("<a href='{linked}{name}'><img></a> <a href='{linked}{name}'>x</a>"));
+        let page = format!("<title>Index of</title>{}", links.concat());
+        let server = ListedTarget::serve_by(move |target| match target.rsplit('/').next() {
+            Some("") if target.ends_with("/sub/") => {
+                ListedTarget::Html("<title>Index of</title><a href='b'>b</a>".into())
+            }
+            Some("") => ListedTarget::Html(page.clone()),
+            _ => file("good"),
+        });
+        let (run, ended) = fetch(&server.url(directory));
+        ended.ok();
+        same(run.path("in/t/a"), b"good");
+        same(run.path("in/t/sub/b"), b"good");
+    }
+}
+
+#[test]
+fn directory_whose_links_lead_elsewhere_is_reported() {
+    let elsewhere =
+        || ListedTarget::Html("<title>Index of</title><a href='/other/x'>x</a><a href='..'>up</a>".into());
+    let empty =
+        || ListedTarget::Html("<title>Index of</title><a href='?C=N'>x</a><a href='..'>up</a>".into());
+    for (names, code, word) in [("x", 65, "links to no entry"), ("xy", 0, "'/other/x'"), ("0", 0, "")] {
+        let server = ListedTarget::serve([
+            ("/x/", elsewhere()),
+            ("/xy/", listing(&[("x", "directory"), ("good", "file")])),
+            ("/xy/x/", elsewhere()),
+            ("/xy/good", file("good")),
+            ("/0/", empty()),
+        ]);
+        let (_, ended) = fetch(&server.url(&format!("/{names}/")));
+        refuses(&ended, code, &[word]);
+    }
 }
 
 #[test]

@@ -70,6 +70,10 @@ pub enum Command<'a> {
     Mlst(&'a [u8]),
     /// Lists a directory with the facts of its entries.
     Mlsd(&'a [u8]),
+    /// Changes the current directory.
+    Cwd(&'a [u8]),
+    /// Lists the current directory.
+    List,
     /// Creates a directory.
     Mkd(&'a [u8]),
     /// Removes a file.
@@ -144,6 +148,8 @@ impl Command<'_> {
             Self::Mdtm(_) => "MDTM",
             Self::Mlst(_) => "MLST",
             Self::Mlsd(_) => "MLSD",
+            Self::Cwd(_) => "CWD",
+            Self::List => "LIST",
             Self::Mkd(_) => "MKD",
             Self::Dele(_) => "DELE",
             Self::Rnfr(_) => "RNFR",
@@ -208,11 +214,12 @@ impl Command<'_> {
             | Self::Mdtm(path)
             | Self::Mlst(path)
             | Self::Mlsd(path)
+            | Self::Cwd(path)
             | Self::Mkd(path)
             | Self::Dele(path)
             | Self::Rnfr(path)
             | Self::Rnto(path) => line.text(self, path)?,
-            Self::Pasv | Self::Epsv | Self::Feat | Self::Noop => {}
+            Self::Pasv | Self::Epsv | Self::List | Self::Feat | Self::Noop => {}
         }
         Ok(())
     }

@@ -20,9 +20,12 @@ pub enum FactsError {
     /// A line is not of the form `fact=value;… name`.
     #[error("the server listed '{0}', which has no facts before a name")]
     Line(String),
-    /// A fact has an invalid value, or two values.
-    #[error("the server listed the fact '{0}', which contradicts another or is out of range")]
+    /// A fact has two values.
+    #[error("the server listed the fact '{0}', which contradicts another")]
     Value(String),
+    /// A line of LIST has no known form.
+    #[error("the server listed '{0}', which is no line of a known form of LIST")]
+    Columns(String),
     /// A name is empty, `.` or `..`, too long, or contains a slash, a line break or a NUL.
     #[error("the server listed the name '{0}', which is not a plain file name")]
     Name(String),
@@ -126,7 +129,7 @@ fn number_of(text: &str) -> Option<u64> {
     Some(text).filter(|text| !text.is_empty()).and_then(number)
 }
 
-/// Splits a line of MLST or MLSD into its facts and the bytes of the name.
+/// Splits a line of MLST or MLSD into its facts and the bytes of the name. A fact with an invalid value is left out.
 pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
     let malformed = || FactsError::Line(shown(line));
     // Facts contain no space (RFC 3659, section 7.2), so the first space ends them.
@@ -134,9 +137,11 @@ pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
     let (facts, name) = (&line[..blank], &line[blank + 1..]);
     let mut read = Facts::default();
     let mut has = [false; 4];
-    for fact in facts.split(|b| *b == b';').filter(|fact| !fact.is_empty()) {
-        let wrong = || FactsError::Value(shown(fact));
-        let at = fact.iter().position(|b| *b == b'=').ok_or_else(malformed)?;
+    if !facts.is_empty() && !facts.contains(&b'=') {
+        return Err(malformed());
+    }
+    for fact in facts.split(|b| *b == b';') {
+        let Some(at) = fact.iter().position(|b| *b == b'=') else { continue };
         let (keyword, value) = (fact[..at].to_ascii_lowercase(), &fact[at + 1..]);
         let text = || std::str::from_utf8(value).ok();
         let index = match keyword.as_slice() {
@@ -145,11 +150,11 @@ pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
                 0
             }
             b"size" => {
-                read.size = Some(Bytes::new(text().and_then(number_of).ok_or_else(wrong)?));
+                read.size = text().and_then(number_of).map(Bytes::new);
                 1
             }
             b"modify" => {
-                read.modify = Some(text().and_then(parse_date).ok_or_else(wrong)?);
+                read.modify = text().and_then(parse_date);
                 2
             }
             b"unique" => {
@@ -163,7 +168,7 @@ pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
             _ => continue,
         };
         if std::mem::replace(&mut has[index], true) {
-            return Err(wrong());
+            return Err(FactsError::Value(shown(fact)));
         }
     }
     read.link |= read.kind == FileKind::Link;
@@ -221,16 +226,18 @@ mod tests {
     }
 
     #[test]
-    fn contradictory_and_invalid_facts_are_refused() {
-        for line in "size=1;size=2; a|size=-1; a|size=; a|size=99999999999999999999; a|modify=x; a|\
-            type=file;type=dir; a"
-            .split('|')
-        {
+    fn contradictory_facts_are_refused_and_invalid_ones_left_out() {
+        for line in ["size=1;size=2; a", "size=x;size=2; a", "type=file;type=dir; a"] {
             assert!(matches!(mlst(line), Err(FactsError::Value(_))), "{line}");
         }
-        for line in ["size=1;", "x;size=1; a"] {
-            assert!(matches!(mlst(line), Err(FactsError::Line(_))), "{line}");
+        assert!(matches!(mlst("size=1;"), Err(FactsError::Line(_))));
+        let date = parse_date("20260101000000");
+        for invalid in ["size=-1", "size=", "size=99999999999999999999", "x", ""] {
+            let facts = mlst(&format!("type=file;{invalid};modify=20260101000000; a")).unwrap();
+            assert_eq!((facts.kind, facts.size, facts.modify), (FileKind::File, None, date), "{invalid}");
         }
+        let facts = mlst("type=file;modify=2026;size=7; a").unwrap();
+        assert_eq!((facts.size, facts.modify), (Some(Bytes::new(7)), None));
         for (code, lines) in
             [(250, &["x", "", "y"][..]), (250, &["size=1; a"]), (550, &["x", " size=1; a", "y"])]
         {

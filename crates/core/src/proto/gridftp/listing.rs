@@ -1,6 +1,7 @@
-//! Incremental parser of an MLSD listing (RFC 3659, section 7.2).
+//! Incremental parser of a listing by MLSD (RFC 3659, section 7.2) or LIST.
 
 use super::facts::{shown, split_line};
+use super::list_line::parse_list_line;
 use super::{EntryName, Facts, FactsError, FileKind};
 
 /// The longest accepted line: a name has up to 255 bytes, facts some hundred.
@@ -15,9 +16,20 @@ pub struct ListingEntry {
     pub facts: Facts,
 }
 
+/// The form of a listing's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ListingForm {
+    /// Facts and a name: MLSD.
+    #[default]
+    Facts,
+    /// Columns as of `ls -l` or of DOS: LIST.
+    Columns,
+}
+
 /// Parses the lines of a listing, which may be split at any byte.
 #[derive(Debug, Default)]
 pub struct ListingReader {
+    form: ListingForm,
     input: Vec<u8>,
     /// The number of bytes of `input` that belong to returned entries.
     used: usize,
@@ -28,6 +40,11 @@ pub struct ListingReader {
 }
 
 impl ListingReader {
+    /// Creates a parser of lines of this form.
+    pub fn new(form: ListingForm) -> Self {
+        Self { form, ..Self::default() }
+    }
+
     /// Adds received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.input.drain(..std::mem::take(&mut self.used));
@@ -48,7 +65,11 @@ impl ListingReader {
             let end = self.searched + at;
             let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
             let too_long = line.len() > MAX_LINE;
-            let read = if too_long { Err(FactsError::Line(shown(line))) } else { entry(line) };
+            let read = match self.form {
+                _ if too_long => Err(FactsError::Line(shown(line))),
+                ListingForm::Facts => entry(line),
+                ListingForm::Columns => parse_list_line(line),
+            };
             (self.used, self.searched) = (self.used + end + 1, 0);
             if !std::mem::take(&mut self.skipping)
                 && let Some(read) = read.transpose()

@@ -1,44 +1,34 @@
 //! The replies to PASV and EPSV: the address at which the server accepts data connections (RFC 959, RFC 2428).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
 use super::Reply;
 
-/// The reason why a passive reply cannot be used.
+/// The command was refused, or its reply contains no address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum PassiveError {
-    /// The command was refused, or the reply contains no address.
-    #[error("the server named no address for data connections: {0}")]
-    NoAddress(String),
-    /// The address is not that of the control connection's host: a server could direct the client to attack another
-    /// host.
-    #[error(
-        "the server named {named} for data connections, but it is {server}; connections to another host are refused"
-    )]
-    OtherHost {
-        /// The address in the reply.
-        named: IpAddr,
-        /// The control connection's peer.
-        server: IpAddr,
-    },
-}
+#[error("the server named no address for data connections: {0}")]
+pub struct PassiveError(String);
 
-/// Parses the reply 227 to PASV; `server` is the peer of the control connection.
+/// Parses the reply 227 to PASV. Only its port is used; the address is `server`, the peer of the control connection.
+///
+/// Servers behind a NAT name their private address, others 0.0.0.0. Another host is never connected to, because a server
+/// could direct the client to attack it.
 ///
 /// # Errors
-/// [`PassiveError`] for any other reply, for port 0, and for the address of another host.
+/// [`PassiveError`] for any other reply and for port 0.
 pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
-    let found = (reply.code == 227).then(|| reply.lines.iter().find_map(|line| find_comma_address(line)));
-    let address = found.flatten().ok_or_else(|| no_address(reply))?;
-    of_server(address, server)
+    let found = (reply.code == 227).then(|| reply.lines.iter().find_map(|line| find_comma_port(line)));
+    let port = found.flatten().ok_or_else(|| no_address(reply))?;
+    // `server` includes the scope that a link-local address needs.
+    Ok(SocketAddr::new(server, port))
 }
 
 /// Parses the reply 229 to EPSV. It contains only a port; the address is `server`.
 ///
 /// # Errors
-/// [`PassiveError::NoAddress`] for any other reply and for port 0.
+/// [`PassiveError`] for any other reply and for port 0.
 pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
     let found = (reply.code == 229).then(|| reply.lines.iter().find_map(|line| bar_port(line)));
     let port = found.flatten().ok_or_else(|| no_address(reply))?;
@@ -46,38 +36,26 @@ pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveEr
 }
 
 fn no_address(reply: &Reply) -> PassiveError {
-    PassiveError::NoAddress(reply.to_string())
+    PassiveError(reply.to_string())
 }
 
-/// Refuses an address other than `server`; an IPv4 address may be written as an IPv6 one.
-fn of_server(address: SocketAddr, server: IpAddr) -> Result<SocketAddr, PassiveError> {
-    let named = address.ip();
-    let same = named.to_canonical() == server.to_canonical();
-    // `server` is returned because it includes the scope that a link-local address needs.
-    if same {
-        Ok(SocketAddr::new(server, address.port()))
-    } else {
-        Err(PassiveError::OtherHost { named, server })
-    }
-}
-
-/// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses (RFC 1123, section 4.1.2.6: search for
-/// digits).
-fn find_comma_address(line: &str) -> Option<SocketAddr> {
+/// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses and blanks (RFC 1123, section 4.1.2.6: search
+/// for digits); returns the port.
+fn find_comma_port(line: &str) -> Option<u16> {
+    let line = line.split(',').map(str::trim).collect::<Vec<_>>().join(",");
     let mut words = line.split(|c: char| !c.is_ascii_digit() && c != ',');
-    words.find_map(|word| whole_comma_address(word.trim_matches(',')))
+    words.find_map(|word| comma_port(word.trim_matches(',')))
 }
 
-/// Parses a text that consists of `h,h,h,h,p,p`.
-fn whole_comma_address(text: &str) -> Option<SocketAddr> {
+/// Parses a text that consists of `h,h,h,h,p,p`; returns the port.
+fn comma_port(text: &str) -> Option<u16> {
     let octet = |text: &str| {
         let digits = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| text.parse::<u8>().ok()).flatten()
     };
     let octets: Option<Vec<u8>> = text.split(',').take(7).map(octet).collect();
-    let [a, b, c, d, high, low] = octets?.try_into().ok()?;
-    let port = u16::from_be_bytes([high, low]);
-    (port > 0).then(|| SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), port))
+    let [_, _, _, _, high, low] = octets?.try_into().ok()?;
+    Some(u16::from_be_bytes([high, low])).filter(|port| *port > 0)
 }
 
 /// Finds `(|||port|)`, with any delimiter (RFC 2428, section 3).
@@ -97,6 +75,8 @@ fn port(text: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -113,6 +93,12 @@ mod tests {
             "Entering Passive Mode 127,0,0,1,24,131",
             "=127,0,0,1,24,131",
             "a, 2 (b), 127,0,0,1,24,131,",
+            "Entering Passive Mode (127, 0, 0, 1, 24, 131)",
+            "Port 5: 127 ,0, 0 ,1,24,131 .",
+            // A server behind a NAT, one that does not know its address, and one that names another host.
+            "(10,0,0,5,24,131)",
+            "(0,0,0,0,24,131)",
+            "(192,0,2,1,24,131)",
         ] {
             assert_eq!(parse_pasv(&Reply::of(227, &[text]), SERVER), Ok(at(6275)), "{text}");
         }
@@ -122,21 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn replies_without_an_address_or_with_that_of_another_host_are_refused() {
+    fn replies_without_an_address_are_refused() {
         let pasv = "(127,0,0,1,0,0) (127,0,0,256,1,1) (127,0,0,1,1) (127,0,0,1,1,1,1)  (,,,,,)";
         for text in pasv.split(' ') {
-            let parsed = parse_pasv(&Reply::of(227, &[text]), SERVER);
-            assert!(matches!(parsed, Err(PassiveError::NoAddress(_))), "{text}");
+            assert!(parse_pasv(&Reply::of(227, &[text]), SERVER).is_err(), "{text}");
         }
         let epsv = "(|||0|) (|||65536|) (||||) (|||1) (|1|2|3|) |||7| (|||+7|) () (|||7|8|)";
         for text in epsv.split(' ') {
-            let parsed = parse_epsv(&Reply::of(229, &[text]), SERVER);
-            assert!(matches!(parsed, Err(PassiveError::NoAddress(_))), "{text}");
+            assert!(parse_epsv(&Reply::of(229, &[text]), SERVER).is_err(), "{text}");
         }
         assert!(parse_pasv(&Reply::of(500, &["(127,0,0,1,1,1)"]), SERVER).is_err());
-        let other = Reply::of(227, &["(10,0,0,1,24,131)"]);
-        let named: IpAddr = "10.0.0.1".parse().unwrap();
-        assert_eq!(parse_pasv(&other, SERVER), Err(PassiveError::OtherHost { named, server: SERVER }));
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
         let address = parse_pasv(&Reply::of(227, &["(127,0,0,1,1,0)"]), mapped);
         assert_eq!(address, Ok(SocketAddr::new(mapped, 256)));

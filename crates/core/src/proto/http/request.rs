@@ -54,8 +54,13 @@ pub enum Ask<'a> {
     Head,
     /// Requests the methods that the target supports.
     Options,
-    /// Stores a whole file of this length; the body is sent after the server's 100 (Continue).
-    Put(Bytes),
+    /// Stores a whole file.
+    Put {
+        /// The length of the file.
+        length: Bytes,
+        /// Whether the body is sent only after the server's 100 (Continue), one RTT later.
+        expects: bool,
+    },
     /// Adds a part to an upload; the body follows at once, or after the server's 100 (Continue).
     Patch(UploadPart),
     /// Adds a range to an upload, independent of other ranges; the body follows at once.
@@ -156,7 +161,7 @@ impl Ask<'_> {
             Self::Get(_) => "GET",
             Self::Head => "HEAD",
             Self::Options => "OPTIONS",
-            Self::Put(_) | Self::PutRange(_) => "PUT",
+            Self::Put { .. } | Self::PutRange(_) => "PUT",
             Self::Move { .. } => "MOVE",
             Self::Patch(_) | Self::PatchRange(_) | Self::Complete { .. } => "PATCH",
             Self::Delete => "DELETE",
@@ -175,14 +180,26 @@ impl Ask<'_> {
             Self::PatchRange(UploadRange { range, .. }) | Self::PutRange(FileRange { range, .. }) => {
                 !range.is_empty()
             }
-            Self::Put(length) | Self::Patch(UploadPart { length, .. }) => *length > Bytes::ZERO,
+            Self::Put { length, .. } | Self::Patch(UploadPart { length, .. }) => *length > Bytes::ZERO,
             _ => false,
         }
     }
 
     /// Returns whether the body is sent only after the server's 100 (Continue).
     pub fn expects_continue(&self) -> bool {
-        self.has_body() && matches!(self, Self::Put(_) | Self::Patch(UploadPart { expects: true, .. }))
+        let expects =
+            matches!(self, Self::Put { expects: true, .. } | Self::Patch(UploadPart { expects: true, .. }));
+        expects && self.has_body()
+    }
+
+    /// Returns the request with a body that is sent at once, for a server that refuses the expectation (417).
+    #[must_use]
+    pub fn without_expectation(self) -> Self {
+        match self {
+            Self::Put { length, .. } => Self::Put { length, expects: false },
+            Self::Patch(part) => Self::Patch(UploadPart { expects: false, ..part }),
+            ask => ask,
+        }
     }
 
     /// Returns whether the request sets this field itself and overrides the user's header.
@@ -218,7 +235,7 @@ impl Ask<'_> {
             // The length in the answer is then that of the unencoded file, as for a GET.
             Self::Head => head.field("Accept-Encoding", &"identity"),
             Self::Options | Self::Delete | Self::MakeCollection => {}
-            Self::Put(length) => head.body(*length, self.expects_continue()),
+            Self::Put { length, .. } => head.body(*length, self.expects_continue()),
             Self::PutRange(FileRange { range, whole }) => {
                 head.field("Content-Range", &ContentRange::Part { range: *range, total: Some(*whole) });
                 head.body(range.len(), false);
@@ -346,8 +363,15 @@ mod tests {
         assert!(hashed.contains("\r\nWant-Repr-Digest: blake3=10\r\n"), "{hashed}");
         let typed = ["Content-Type: text/plain".parse().unwrap()];
         assert_eq!(ask(&typed, Ask::Patch(part)), ask(&[], Ask::Patch(part)));
-        assert!(ask(&typed, Ask::Put(Bytes::ZERO)).contains("\r\nContent-Type: text/plain\r\n"));
-        assert_head(&ask(&[], Ask::Put(Bytes::ZERO)), "PUT", "Content-Length: 0\r\n");
+        assert!(
+            ask(&typed, Ask::Put { length: Bytes::ZERO, expects: true })
+                .contains("\r\nContent-Type: text/plain\r\n")
+        );
+        assert_head(
+            &ask(&[], Ask::Put { length: Bytes::ZERO, expects: true }),
+            "PUT",
+            "Content-Length: 0\r\n",
+        );
         assert_head(&ask(&[], Ask::Options), "OPTIONS", "");
     }
 

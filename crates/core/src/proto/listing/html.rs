@@ -7,16 +7,20 @@ use html5gum::{IoReader, Token, Tokenizer};
 
 use super::ListingError;
 
-/// The start of the titles of index pages: of Apache, nginx and lighttpd, and of Python's http.server.
-const TITLES: [&str; 2] = ["index of", "directory listing for"];
-/// The longest stored title.
-const MAX_TITLE: usize = 64;
+/// The start of the titles of index pages: of Apache, nginx and lighttpd; of Python's http.server, Tomcat and rclone; of
+/// Jetty; and of serve.
+const TITLES: [&str; 4] = ["index of", "directory listing", "directory:", "files within"];
+/// The longest stored title, for the longest path of Linux.
+const MAX_TITLE: usize = 4096;
 
 /// Returns the values of `href` in the order of the page.
 ///
-/// A page whose title is not that of an index page is refused at its first link, because its links are not a listing.
+/// A page that does not begin as an index page is refused at its first link, because its links are not a listing. An
+/// index page has one of the known titles, or ends its title in its path (IIS, darkhttpd), or begins with `<pre>` (Go).
 pub struct HtmlLinks<R: Read> {
     tokens: Tokenizer<IoReader<R>>,
+    /// The decoded path of the directory.
+    path: String,
     title: Title,
     ended: bool,
 }
@@ -29,13 +33,13 @@ enum Title {
 }
 
 impl<R: Read> HtmlLinks<R> {
-    /// Creates a parser of `reader`, which ends at the end of the page.
-    pub fn new(reader: R) -> Self {
+    /// Creates a parser of `reader`, which ends at the end of the page of the directory with this decoded path.
+    pub fn new(reader: R, path: &str) -> Self {
         let mut emitter = DefaultEmitter::default();
         // Prevents text in scripts and styles from being parsed as tags.
         emitter.naively_switch_states(true);
         let tokens = Tokenizer::new_with_emitter(IoReader::new(reader), emitter);
-        Self { tokens, title: Title::Expected, ended: false }
+        Self { tokens, path: path.to_owned(), title: Title::Expected, ended: false }
     }
 
     fn next_link(&mut self) -> Result<Option<String>, ListingError> {
@@ -52,12 +56,19 @@ impl<R: Read> HtmlLinks<R> {
                 }
                 Token::EndTag(tag) if **tag.name == *b"title" => {
                     if let Title::Open(title) = &self.title {
-                        let title = title.trim_start().to_ascii_lowercase();
-                        if !TITLES.iter().any(|begin| title.starts_with(begin)) {
+                        let title = title.trim();
+                        let begins = |begin: &&str| {
+                            title.get(..begin.len()).is_some_and(|start| start.eq_ignore_ascii_case(begin))
+                        };
+                        let is_path = title == self.path || title.ends_with(&format!(" - {}", self.path));
+                        if !is_path && !TITLES.iter().any(begins) {
                             return Err(no_index());
                         }
                         self.title = Title::OfIndex;
                     }
+                }
+                Token::StartTag(tag) if **tag.name == *b"pre" && matches!(self.title, Title::Expected) => {
+                    self.title = Title::OfIndex;
                 }
                 Token::StartTag(tag) if **tag.name == *b"a" => {
                     let Some(href) = tag.attributes.get(&b"href"[..]) else { continue };
@@ -77,7 +88,8 @@ impl<R: Read> HtmlLinks<R> {
 }
 
 fn no_index() -> ListingError {
-    ListingError::Malformed("the page is no index of a directory".to_owned())
+    let why = "the page is no index of a directory; fetch the URLs of files by -i FILE";
+    ListingError::Malformed(why.to_owned())
 }
 
 impl<R: Read> Iterator for HtmlLinks<R> {
@@ -98,7 +110,7 @@ mod tests {
     use super::*;
 
     fn links(page: &str) -> Result<Vec<String>, ListingError> {
-        HtmlLinks::new(page.as_bytes()).collect()
+        HtmlLinks::new(page.as_bytes(), "/a d/").collect()
     }
 
     #[test]
@@ -110,8 +122,20 @@ mod tests {
             <a name=y><a href='?C=N;O=D'>";
         assert_eq!(links(apache).unwrap(), ["x", "?C=N;O=D"]);
         assert_eq!(links("<title>Directory listing for /</title>").unwrap(), [""; 0]);
+        for begin in [
+            // Go, with and without a viewport.
+            "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n",
+            "<pre>\n",
+            // Jetty, IIS, darkhttpd, serve.
+            "<HTML><HEAD><TITLE>Directory: /a d/</TITLE></HEAD>",
+            "<html><head><title>host - /a d/</title></head>",
+            "<title>/a d/</title>",
+            "<head><title>Files within a d/</title>",
+        ] {
+            assert_eq!(links(&format!("{begin}<A HREF=\"x\">x</A>")).unwrap(), ["x"], "{begin}");
+        }
         for page in "|text|<a href=x>|<title>Welcome</title><a href=x>|<title>Welcome</title>|\
-            <title>Index of"
+            <title>Index of|<title>/a d/x</title><a href=x>|<title>About</title><pre><a href=x>|<a href=x><pre>"
             .split('|')
         {
             assert!(matches!(links(page), Err(ListingError::Malformed(_))), "{page}");

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-use super::{ListedEntry, ListedKind, ListingError};
+use super::{ListedEntry, ListedKind, ListingError, parse_utc};
 use crate::units::Bytes;
 
 /// The longest accepted entry: a name of 255 bytes takes at most 1,530 if every byte is escaped as `\u00xx`.
@@ -19,7 +19,7 @@ const MAX_ENTRY: usize = 16 << 10;
 ///
 /// An entry is an object with `name`, `type` (`file`, `directory`, or another kind), `size` in bytes and `mtime` as an
 /// HTTP date. `longhaul serve` adds `href`, the percent-encoded name, which takes precedence over `name`, and `unique`
-/// for directories.
+/// for directories. Caddy has `is_dir` for `type`, and `mod_time` (RFC 3339) for `mtime`.
 #[derive(Debug)]
 pub struct JsonEntries<R> {
     reader: R,
@@ -140,10 +140,13 @@ struct WrittenEntry<'a> {
     #[serde(borrow)]
     href: Option<Cow<'a, str>>,
     #[serde(rename = "type", borrow)]
-    kind: Cow<'a, str>,
+    kind: Option<Cow<'a, str>>,
+    is_dir: Option<bool>,
     size: Option<u64>,
     #[serde(borrow)]
     mtime: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    mod_time: Option<Cow<'a, str>>,
     unique: Option<String>,
 }
 
@@ -173,16 +176,23 @@ fn parse(text: &[u8]) -> Result<ListedEntry, ListingError> {
         .map_err(|error| malformed(&format!("an entry of the JSON listing cannot be understood: {error}")))?;
     let href = written.href.map(|href| percent_decode_str(&href).collect());
     let name = href.or(written.name.map(|name| name.0));
-    let kind = match &*written.kind {
-        "file" => ListedKind::File,
-        "directory" => ListedKind::Directory,
-        _ => ListedKind::Other,
+    let mut name: Vec<u8> = name.ok_or_else(|| malformed("an entry of the JSON listing has no name"))?;
+    let kind = match (written.kind.as_deref(), written.is_dir) {
+        (Some("file"), _) | (None, Some(false)) => ListedKind::File,
+        (Some("directory"), _) => ListedKind::Directory,
+        (None, Some(true)) => {
+            name.pop_if(|last| *last == b'/');
+            ListedKind::Directory
+        }
+        (Some(_), _) => ListedKind::Other,
+        (None, None) => return Err(malformed("an entry of the JSON listing has no type")),
     };
+    let modified = written.mtime.and_then(|date| httpdate::parse_http_date(&date).ok());
     Ok(ListedEntry {
-        name: name.ok_or_else(|| malformed("an entry of the JSON listing has no name"))?,
+        name,
         kind,
         size: written.size.filter(|_| kind == ListedKind::File).map(Bytes::new),
-        modified: written.mtime.and_then(|date| httpdate::parse_http_date(&date).ok()),
+        modified: modified.or_else(|| parse_utc(&written.mod_time?)),
         unique: written.unique.filter(|_| kind == ListedKind::Directory),
     })
 }
@@ -221,6 +231,17 @@ mod tests {
         let entry =
             read(br#"[{"name":"?","href":"%FF%2e","type":"directory","unique":"1:2"}]"#).unwrap().remove(0);
         assert_eq!((&entry.name[..], entry.unique.as_deref()), (&b"\xff."[..], Some("1:2")));
+        let caddy = read(
+            br#"[{"name":"d/","size":4096,"url":"./d/","mod_time":"1994-11-06T08:49:37.25Z","mode":2147484141,"is_dir":true,
+            "is_symlink":false},{"name":"f","size":7,"url":"./f","mod_time":"1994-11-06T08:49:37Z","is_dir":false}]"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (&caddy[0].name[..], caddy[0].kind, caddy[0].size),
+            (&b"d"[..], ListedKind::Directory, None)
+        );
+        assert_eq!((caddy[1].kind, caddy[1].size), (ListedKind::File, Some(Bytes::new(7))));
+        assert_eq!((caddy[0].modified, caddy[1].modified), (modified, modified));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Directory listings of servers: JSON of nginx (`autoindex_format json`) and of `longhaul serve`, and HTML index pages
-//! of Apache and nginx.
+//! Directory listings of servers: JSON of nginx (`autoindex_format json`), Caddy and `longhaul serve`, XML of nginx
+//! (`autoindex_format xml`), and HTML index pages of Apache, nginx and others.
 //!
 //! ```
 //! use longhaul_core::proto::listing::{JsonEntries, ListedKind};
@@ -12,6 +12,7 @@
 mod html;
 mod json;
 mod name;
+mod xml;
 
 use std::io;
 use std::time::SystemTime;
@@ -21,7 +22,9 @@ use thiserror::Error;
 pub use html::HtmlLinks;
 pub use json::JsonEntries;
 pub use name::{MAX_NAME, NameError, check_name};
+pub use xml::XmlEntries;
 
+use super::gridftp::parse_date;
 use crate::units::Bytes;
 
 /// An entry of a listing. Its name is not checked: see [`check_name`].
@@ -59,4 +62,11 @@ pub enum ListingError {
     /// The stored text could not be read.
     #[error("it cannot be read back: {0}")]
     Read(#[from] io::Error),
+}
+
+/// Parses a date and time in UTC (RFC 3339), in whole seconds.
+fn parse_utc(text: &str) -> Option<SystemTime> {
+    let whole = text.strip_suffix('Z')?.split('.').next()?;
+    let digits: String = whole.chars().filter(|c| !matches!(c, '-' | ':' | 'T')).collect();
+    parse_date(&digits)
 }

@@ -183,6 +183,21 @@ impl FtpError {
         }
     }
 
+    /// Returns whether no reply can be received: the control connection is lost, or none can be opened.
+    pub(super) fn loses_control(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::Send { .. }
+                | Self::Receive { .. }
+                | Self::Closed { .. }
+                | Self::Timeout { .. }
+                | Self::ConnectTimeout { .. }
+                | Self::Busy { .. }
+                | Self::Login { .. }
+        )
+    }
+
     /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
     pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {

@@ -171,7 +171,7 @@ impl<'e> GridFtpSource<'e> {
         let extended = features.extended_mode()
             && features.partial_retrieve()
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
-        let sequential = self.sessions.is_sequential(&session.key);
+        let sequential = self.sessions.quirks(&session.key).is_sequential;
         let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
         Ok(OpenedSession { session, state, extended, by_ranges })
     }

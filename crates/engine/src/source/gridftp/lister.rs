@@ -1,11 +1,11 @@
-//! Lists directories over FTP and GridFTP by MLSD (RFC 3659, section 7).
+//! Lists directories over FTP and GridFTP: by MLSD (RFC 3659, section 7), or by LIST if the server lacks it.
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::proto::gridftp::{
-    Command, FactsError, FileKind, ListingEntry, ListingReader, Reply, parse_mlst,
+    Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
 use longhaul_core::retry::Backoff;
@@ -69,20 +69,24 @@ impl FtpLister {
         }
     }
 
-    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<Spool, SourceError> {
+    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), SourceError> {
         let access = self.access(RemoteAddress::of_directory(directory))?;
         let mut session = access.open_for_directory(cancel)?;
-        let mut transport = passive::list(&access, &mut session, cancel)?;
+        let (mut transport, form) = passive::list(&access, &mut session, cancel)?;
         let spool = self.receive(&access, &mut transport, cancel)?;
         // proftpd reports the end only after the client has closed, too.
         drop(transport);
         let limit = session.control.limit;
         let reply = session.control.reply("the listing", limit, access.at(), cancel)?;
         if !reply.is_positive() {
-            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "MLSD", reply }.into());
+            let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
+            return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }.into());
         }
-        self.sessions.keep(session);
-        Ok(spool)
+        // LIST has changed the directory of relative paths.
+        if form == ListingForm::Facts || access.address.path.starts_with(b"/") {
+            self.sessions.keep(session);
+        }
+        Ok((spool, form))
     }
 
     /// Creates a directory and its missing parents over one session.
@@ -178,7 +182,7 @@ impl RemoteDirectories for FtpLister {
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
         }
-        let spool = self.retrying(cancel, || self.list_once(&directory, cancel))?;
+        let (spool, form) = self.retrying(cancel, || self.list_once(&directory, cancel))?;
         let shown = SafeUrl::of(&directory).to_string();
         let reader = spool.into_reader().map_err(|error| {
             failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
@@ -187,7 +191,7 @@ impl RemoteDirectories for FtpLister {
             directory: directory.clone(),
             shown,
             reader,
-            lines: ListingReader::default(),
+            lines: ListingReader::new(form),
             ended: false,
         };
         Ok(OpenListing { directory, entries: Box::new(entries) })

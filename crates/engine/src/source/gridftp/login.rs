@@ -161,10 +161,10 @@ impl<'a> ServerAccess<'a> {
     }
 
     fn log_in(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
-        if !self.sessions.is_sequential(&self.key) {
+        if !self.sessions.quirks(&self.key).is_sequential {
             match self.log_in_by_flight(cancel) {
                 Err(FtpError::Timeout { step: "a flight of commands", .. }) => {
-                    self.sessions.set_sequential(&self.key);
+                    self.sessions.learn(&self.key, |quirks| quirks.is_sequential = true);
                 }
                 done => return done,
             }

@@ -1,9 +1,9 @@
 //! A data connection to the server in MODE S (RFC 959, 2428, 3659).
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use longhaul_core::proto::gridftp::{Command, Reply, parse_epsv, parse_pasv};
+use longhaul_core::proto::gridftp::{Command, ListingForm, Reply, parse_epsv, parse_pasv};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -14,10 +14,15 @@ use super::sessions::Session;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport, dial};
 
+/// The timeout of a connection to the port of EPSV, in RTTs, after which PASV is tried.
+const EPSV_RTTS: u32 = 4;
+/// The minimum of this timeout: less than the second after which another stream takes over the range.
+const MIN_EPSV_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Connects to the server and starts fetching the file from `start` to its end.
 ///
 /// # Errors
-/// [`FtpError`], also for a data address on another host than that of the control connection.
+/// [`FtpError`].
 pub(super) fn retrieve(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -44,7 +49,8 @@ pub(super) fn retrieve(
     Ok(transport)
 }
 
-/// Connects to the server and starts listing the directory.
+/// Connects to the server and starts listing the directory: by MLSD, or by LIST if the server lacks it. LIST changes the
+/// current directory.
 ///
 /// # Errors
 /// See [`retrieve`].
@@ -52,11 +58,49 @@ pub(super) fn list(
     access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
-) -> Result<Transport, FtpError> {
+) -> Result<(Transport, ListingForm), FtpError> {
     session.use_mode_stream(access.at(), cancel)?;
+    let mut refusal = None;
+    if !access.sessions.quirks(&session.key).lacks_mlsd {
+        match begin_listing(access, session, Command::Mlsd(&access.address.path), cancel) {
+            Err(error @ FtpError::Refused { .. }) => refusal = Some(error),
+            begun => return Ok((begun?, ListingForm::Facts)),
+        }
+    }
+    match (list_current(access, session, cancel), refusal) {
+        (Ok(transport), _) => {
+            access.sessions.learn(&session.key, |quirks| quirks.lacks_mlsd = true);
+            Ok((transport, ListingForm::Columns))
+        }
+        // Not due to MLSD, which the server knows.
+        (Err(FtpError::Refused { .. }), Some(refusal)) if session.features.lists("MLST") => Err(refusal),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Lists by LIST without an argument, in which servers expand wildcards, split words and look for options.
+fn list_current(
+    access: &ServerAccess<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<Transport, FtpError> {
+    for reply in session.control.ask(&[Command::Cwd(&access.address.path)], access.at(), cancel)? {
+        if !reply.is_positive() {
+            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "CWD", reply });
+        }
+    }
+    begin_listing(access, session, Command::List, cancel)
+}
+
+fn begin_listing(
+    access: &ServerAccess<'_>,
+    session: &mut Session,
+    command: Command<'_>,
+    cancel: &Cancel,
+) -> Result<Transport, FtpError> {
     let mut transport = connect(access, session, cancel)?;
-    session.control.send(&[Command::Mlsd(&access.address.path)], access.at(), cancel)?;
-    await_begin(access, session, &mut transport, "MLSD", cancel)?;
+    session.control.send(&[command], access.at(), cancel)?;
+    await_begin(access, session, &mut transport, command.verb(), cancel)?;
     Ok(transport)
 }
 
@@ -117,41 +161,80 @@ pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAdd
     Ok(())
 }
 
-/// Requests the server's address for data connections; refuses an address on another host than that of the control
+/// Requests the server's address for data connections, by EPSV or else by PASV. The host is that of the control
 /// connection.
 pub(super) fn address(
     access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<SocketAddr, FtpError> {
-    let at = access.at();
-    let control = &mut session.control;
-    let server = control.peer.ip();
-    let passive = |source| FtpError::Passive { at: at.to_owned(), source };
-    let mut reply = control.ask(&[Command::Epsv], at, cancel)?.pop();
-    match &reply {
-        Some(epsv) if epsv.is_positive() => parse_epsv(epsv, server).map_err(passive),
-        _ => {
-            reply = control.ask(&[Command::Pasv], at, cancel)?.pop();
-            match &reply {
-                Some(pasv) => parse_pasv(pasv, server).map_err(passive),
-                None => Err(FtpError::Closed { at: at.to_owned() }),
-            }
-        }
+    match ask_address(access, session, &Command::Epsv, cancel) {
+        Err(FtpError::Passive { .. }) => ask_address(access, session, &Command::Pasv, cancel),
+        found => found,
     }
 }
 
-/// Opens a data connection to the host of the control connection.
+fn ask_address(
+    access: &ServerAccess<'_>,
+    session: &mut Session,
+    command: &Command<'_>,
+    cancel: &Cancel,
+) -> Result<SocketAddr, FtpError> {
+    let at = access.at();
+    let control = &mut session.control;
+    let server = control.peer.ip();
+    control.send(std::slice::from_ref(command), at, cancel)?;
+    let reply = control.reply(command.verb(), control.limit, at, cancel)?;
+    let address = match command {
+        Command::Epsv => parse_epsv(&reply, server),
+        _ => parse_pasv(&reply, server),
+    };
+    address.map_err(|source| FtpError::Passive { at: at.to_owned(), source })
+}
+
+/// Opens a data connection to the host of the control connection: to the port of EPSV, or else to that of PASV, which
+/// firewalls and load balancers may handle although they ignore EPSV.
 pub(super) fn connect(
     access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
-    let at = access.at();
-    let address = address(access, session, cancel)?;
-    let deadline = Deadline::new(cancel, access.config.timeouts.connect);
-    let (socket, _) = dial(&address.to_string(), &[address], access.settings(), &deadline)?;
-    session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(at, &error))
+    let timeout = access.config.timeouts.connect;
+    let lacks_epsv = access.sessions.quirks(&session.key).lacks_epsv;
+    let rtt = session.control.rtt().unwrap_or_default().get();
+    let patience = timeout.min((rtt * EPSV_RTTS).max(MIN_EPSV_PATIENCE));
+    let extended = (!lacks_epsv).then(|| connect_by(Command::Epsv, patience, access, session, cancel));
+    let socket = match extended {
+        Some(Err(error @ (FtpError::Passive { .. } | FtpError::Connect(_)))) => {
+            tracing::debug!("PASV is used instead of EPSV: {error}");
+            match connect_by(Command::Pasv, timeout, access, session, cancel) {
+                // Servers refuse PASV over IPv6, and a SYN may have been lost.
+                Err(FtpError::Passive { .. }) if matches!(error, FtpError::Connect(_)) => {
+                    connect_by(Command::Epsv, timeout, access, session, cancel)
+                }
+                connected => {
+                    access.sessions.learn(&session.key, |quirks| quirks.lacks_epsv = connected.is_ok());
+                    connected
+                }
+            }
+        }
+        Some(connected) => connected,
+        None => connect_by(Command::Pasv, timeout, access, session, cancel),
+    }?;
+    session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(access.at(), &error))
+}
+
+/// Opens a TCP connection to the address that the server names in the reply to `command`.
+fn connect_by(
+    command: Command<'_>,
+    timeout: Duration,
+    access: &ServerAccess<'_>,
+    session: &mut Session,
+    cancel: &Cancel,
+) -> Result<TcpStream, FtpError> {
+    let address = ask_address(access, session, &command, cancel)?;
+    let deadline = Deadline::new(cancel, timeout);
+    Ok(dial(&address.to_string(), &[address], access.settings(), &deadline)?.0)
 }
 
 /// Waits for the reply that ends a retrieval. If this host has closed the data connection, any reply counts, because it

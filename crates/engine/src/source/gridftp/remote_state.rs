@@ -56,11 +56,13 @@ impl StateCommands {
                 parse_mlst(mlst).map(RemoteState::from).map_err(|_| refused("MLST", mlst))
             }
             (Self::SizeAndTime, [size, time]) => {
-                let parsed = parse_size(size);
-                if parsed.is_none() && !is_unknown_command(size) {
+                let modified = parse_mdtm(time);
+                // A server may refuse SIZE only, or state a size that is none, such as a negative one of 32 bits.
+                let exists = size.is_positive() || is_unknown_command(size) || modified.is_some();
+                if !exists {
                     return Err(refused("SIZE", size));
                 }
-                Ok(RemoteState { size: parsed, modified: parse_mdtm(time) })
+                Ok(RemoteState { size: parse_size(size), modified })
             }
             _ => Err(FtpError::Unrequested { at: at.to_owned(), what: "another number of replies".into() }),
         }
@@ -159,7 +161,12 @@ mod tests {
         assert_eq!(found(first(&unknown, &size, &time).unwrap()), of_size);
         let (state, _) = first(&unknown, &unknown, &unknown).unwrap();
         assert_eq!((state.size, state.identity()), (None, None));
+        let negative = reply(213, &["-2147483648"]);
         let missing = reply(550, &["f: No such file or directory"]);
+        for size in [&negative, &missing] {
+            let (state, _) = first(&unknown, size, &time).unwrap();
+            assert!(state.size.is_none() && state.modified.is_some());
+        }
         assert!(first(&unknown, &missing, &missing).is_err());
         let directory = reply(250, &["status", " Type=dir;Modify=20260101000000; d", "End"]);
         assert!(first(&directory, &missing, &missing).is_err());

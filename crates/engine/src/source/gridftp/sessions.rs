@@ -1,6 +1,6 @@
 //! Logged-in control connections that an engine keeps for further files.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -163,13 +163,23 @@ impl<T> ExpiringList<T> {
     }
 }
 
+/// The deviations of a server that earlier sessions have shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct ServerQuirks {
+    /// The server loses commands sent in one flight.
+    pub(super) is_sequential: bool,
+    /// PASV leads to a data connection, and EPSV does not.
+    pub(super) lacks_epsv: bool,
+    /// LIST lists directories, and MLSD does not.
+    pub(super) lacks_mlsd: bool,
+}
+
 /// The sessions of an engine.
 #[derive(Default)]
 pub(crate) struct Sessions {
     kept: Mutex<ExpiringList<Session>>,
     pub(super) hosts: ResolvedHosts,
-    /// Servers that lose commands sent in one flight.
-    sequential: Mutex<HashSet<(Host<String>, u16)>>,
+    quirks: Mutex<HashMap<(Host<String>, u16), ServerQuirks>>,
 }
 
 impl Sessions {
@@ -187,14 +197,14 @@ impl Sessions {
         lock(&self.kept).keep(session, Instant::now());
     }
 
-    /// Returns whether a server must receive one command at a time.
-    pub(super) fn is_sequential(&self, key: &SessionKey) -> bool {
-        lock(&self.sequential).contains(&(key.host.clone(), key.port))
+    /// Returns the known deviations of a server.
+    pub(super) fn quirks(&self, key: &SessionKey) -> ServerQuirks {
+        lock(&self.quirks).get(&(key.host.clone(), key.port)).copied().unwrap_or_default()
     }
 
-    /// Records that a server loses commands sent in one flight.
-    pub(super) fn set_sequential(&self, key: &SessionKey) {
-        lock(&self.sequential).insert((key.host.clone(), key.port));
+    /// Records a deviation of a server.
+    pub(super) fn learn(&self, key: &SessionKey, change: impl FnOnce(&mut ServerQuirks)) {
+        change(lock(&self.quirks).entry((key.host.clone(), key.port)).or_default());
     }
 }
 

@@ -99,7 +99,7 @@ impl StoreSession<'_> {
         cancel: &Cancel,
     ) -> Result<&'static str, FtpError> {
         let (at, path) = (self.store.access.at(), &self.store.access.address.path);
-        let sequential = self.store.access.sessions.is_sequential(&self.session.key);
+        let sequential = self.store.access.sessions.quirks(&self.session.key).is_sequential;
         let control = &mut self.session.control;
         // The reply to ALLO is ignored: some servers do not support it or do not need it.
         let mut flight = vec![Command::Allo(size)];
@@ -202,7 +202,7 @@ impl StoreSession<'_> {
         let time = modified.filter(|time| sets_time && *time >= SystemTime::UNIX_EPOCH);
         let mut commands: Vec<_> = time.map(|time| Command::Mfmt(time, path)).into_iter().collect();
         commands.extend([Command::Rnfr(path), Command::Rnto(target)]);
-        let replies = if access.sessions.is_sequential(&self.session.key) {
+        let replies = if access.sessions.quirks(&self.session.key).is_sequential {
             let mut replies = Vec::new();
             for command in &commands {
                 replies.extend(self.session.control.ask(std::slice::from_ref(command), at, cancel)?);

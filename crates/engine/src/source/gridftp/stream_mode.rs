@@ -1,6 +1,8 @@
 //! MODE S: fetches ranges one after the other, each over a data connection that this host opens, and closes at the
 //! range's end.
 
+use std::net::Shutdown;
+
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -73,11 +75,49 @@ fn fetch_range(
     // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
     // host.
     let broken_off = context.described.state.size.is_none_or(|size| reached < size.get());
-    let limit = session.control.limit;
-    // Not the stream's flag: received bytes must be proved even if nothing is left to lease.
-    passive::end(access, session, "RETR", broken_off, limit, stream.stop())?;
-    compare_state(context, session, stream.stop())?;
+    let is_whole = !broken_off && range.start() == 0;
+    prove(context, session, broken_off, is_whole, stream.stop())?;
     context.worker.unproved.prove_all();
+    Ok(())
+}
+
+/// Proves received bytes by the server's reply and the state of the file. `cancel` is not the stream's flag: bytes must be
+/// proved even if nothing is left to lease.
+///
+/// A control connection that is idle during a long transfer may be lost: a further login then shows the state. If that
+/// fails too, a file of the described size is accepted if one RETR has sent it (`is_whole`), because no two versions can be
+/// mixed.
+fn prove(
+    context: &FetchContext<'_, '_>,
+    session: &mut Session,
+    broken_off: bool,
+    is_whole: bool,
+    cancel: &Cancel,
+) -> Result<(), FtpError> {
+    let (access, described, limit) = (context.access, &context.described.state, session.control.limit);
+    let ended = passive::end(access, session, "RETR", broken_off, limit, cancel);
+    let proved = ended.and_then(|()| match *described == RemoteState::default() {
+        true => Ok(()),
+        false => compare_state(context, session, cancel),
+    });
+    let Err(lost) = proved else { return Ok(()) };
+    if !lost.loses_control() || described.size.is_none() {
+        return Err(lost);
+    }
+    // The server may count the lost connection against its limit.
+    let _ = session.control.transport().socket().shutdown(Shutdown::Both);
+    match access.open(cancel) {
+        Ok((opened, state)) => {
+            compare(described, &state, access.at())?;
+            *session = opened;
+            tracing::warn!("no reply confirmed the data, but a further login shows the same file: {lost}");
+        }
+        Err(error) if is_whole && error.loses_control() => {
+            tracing::warn!("no reply confirmed the data, which has the size of the file: {error}");
+        }
+        Err(FtpError::Cancelled) => return Err(FtpError::Cancelled),
+        Err(_) => return Err(lost),
+    }
     Ok(())
 }
 
@@ -164,11 +204,7 @@ fn fetch_whole(
         connected(&transport, stream, session);
         receive_all(context, &mut transport, stream)?;
         stream.end_connection();
-        let limit = session.control.limit;
-        passive::end(access, session, "RETR", false, limit, stream.stop())?;
-        if context.described.state != RemoteState::default() {
-            compare_state(context, session, stream.stop())?;
-        }
+        prove(context, session, false, true, stream.stop())?;
     }
     context.worker.unproved.prove_all();
     stream.flush();

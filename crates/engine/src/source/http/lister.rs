@@ -1,11 +1,13 @@
-//! Directories over HTTP: JSON listings of `longhaul serve` and nginx, index pages of Apache and nginx.
+//! Directories over HTTP: listings in JSON or XML, and index pages.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
-use longhaul_core::proto::listing::{HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError};
+use longhaul_core::proto::listing::{
+    HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError, XmlEntries,
+};
 use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
@@ -19,7 +21,7 @@ use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
-    child_url, make_with_parents,
+    below, child_url, make_with_parents,
 };
 use crate::transfer::error::{Cause, Retry, SourceError};
 
@@ -38,6 +40,8 @@ const MOST_EMPTY_PAGES: usize = 100;
 pub(crate) struct HttpLister {
     client: Arc<Client>,
     options: ListerOptions,
+    /// The first directory that has links, but none to an entry of it.
+    unmatched: Arc<OnceLock<SafeUrl>>,
 }
 
 impl HttpLister {
@@ -47,7 +51,7 @@ impl HttpLister {
         options.config.headers.push(accept()?);
         let client = clients.get(&options.config)?;
         client.target(url)?;
-        Ok(Self { client, options })
+        Ok(Self { client, options, unmatched: Arc::default() })
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
@@ -152,6 +156,10 @@ impl RemoteDirectories for HttpLister {
     fn at_once(&self) -> usize {
         LISTINGS_AT_ONCE
     }
+
+    fn unmatched(&self) -> Option<SafeUrl> {
+        self.unmatched.get().cloned()
+    }
 }
 
 /// One page of a listing; most listings have one.
@@ -184,18 +192,26 @@ impl ListingPage {
         let reader = spool.into_reader().map_err(|error| unusable(error.into()))?;
         let base = directory.clone();
         let entries: Entries = match media_type(&head).as_str() {
-            "application/json" => Box::new(JsonEntries::new(reader).map(move |entry| {
-                let entry = entry.map_err(&unusable)?;
-                let url = child_url(&base, &entry.name, entry.kind == ListedKind::Directory);
-                Ok(RemoteEntry { entry, url })
-            })),
+            "application/json" => Box::new(JsonEntries::new(reader).map(in_directory(base, unusable))),
+            "text/xml" | "application/xml" => {
+                Box::new(XmlEntries::new(reader).map(in_directory(base, unusable)))
+            }
             "text/html" | "application/xhtml+xml" => {
-                let links = HtmlLinks::new(reader).map(move |link| link.map_err(&unusable));
-                Box::new(links.filter_map(move |link| link.map(|link| linked(&base, &link)).transpose()))
+                let path = percent_decode_str(base.path()).decode_utf8_lossy();
+                let links = HtmlLinks::new(reader, &path).map(move |link| link.map_err(&unusable));
+                let unmatched = Arc::clone(&lister.unmatched);
+                Box::new(LinkedEntries {
+                    links,
+                    directory: base,
+                    seen: HashSet::new(),
+                    elsewhere: None,
+                    unmatched,
+                })
             }
             _ => {
                 let why = format!(
-                    "{} lists no files: it sent {}; a directory needs longhaul serve, nginx with autoindex, or an index page of Apache",
+                    "{} lists no files: it sent {}; a directory needs an index page, or a listing in JSON or XML of longhaul serve, nginx or \
+                     Caddy; fetch the URLs of files by -i FILE",
                     SafeUrl::of(&directory),
                     head.describe_content()
                 );
@@ -203,6 +219,18 @@ impl ListingPage {
             }
         };
         Ok(Self { directory, entries, next })
+    }
+}
+
+/// Returns the function that adds the URLs of entries of `directory`.
+fn in_directory(
+    directory: Url,
+    unusable: impl Fn(ListingError) -> SourceError,
+) -> impl FnMut(Result<ListedEntry, ListingError>) -> Result<RemoteEntry, SourceError> {
+    move |entry| {
+        let entry = entry.map_err(&unusable)?;
+        let url = child_url(&directory, &entry.name, entry.kind == ListedKind::Directory);
+        Ok(RemoteEntry { entry, url })
     }
 }
 
@@ -215,8 +243,9 @@ fn media_type(head: &ResponseHead) -> String {
 fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, SourceError> {
     let Some(next) = head.next_page() else { return Ok(None) };
     let url = directory.join(&next).ok();
-    let path = |url: &Url| url[Position::BeforeHost..Position::AfterPath].to_owned();
-    let same = url.filter(|url| path(url) == path(directory) && url.query() != directory.query());
+    let host = |url: &Url| url[Position::BeforeHost..Position::BeforePath].to_owned();
+    let is_same = |url: &Url| host(url) == host(directory) && below(directory, url) == Some("");
+    let same = url.filter(|url| is_same(url) && url.query() != directory.query());
     same.map(Some).ok_or_else(|| {
         let message = format!(
             "the listing of {} goes on at '{}', which is not its next page",
@@ -227,26 +256,86 @@ fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, Source
     })
 }
 
-/// Returns the entry that a link of an index page refers to; `None` for other links, such as to the parent directory or
-/// for sorting.
-fn linked(directory: &Url, link: &str) -> Option<RemoteEntry> {
-    let mut url = directory.join(link).ok()?;
-    url.set_fragment(None);
-    if url.origin() != directory.origin() || url.query().is_some() {
-        return None;
+/// The entries that an index page links to.
+struct LinkedEntries<I> {
+    links: I,
+    directory: Url,
+    /// Hashes of entries, 16 bytes each: Apache's IconsAreLinks links to each entry twice.
+    seen: HashSet<[u8; 16]>,
+    /// The first link to another place of the server.
+    elsewhere: Option<String>,
+    unmatched: Arc<OnceLock<SafeUrl>>,
+}
+
+impl<I: Iterator<Item = Result<String, SourceError>>> Iterator for LinkedEntries<I> {
+    type Item = Result<RemoteEntry, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        for link in self.links.by_ref() {
+            let link = match link {
+                Ok(link) => link,
+                Err(error) => return Some(Err(error)),
+            };
+            match Link::of(&self.directory, &link) {
+                Link::Entry(found) => {
+                    let mut hasher = blake3::Hasher::new();
+                    hasher
+                        .update(&[u8::from(found.entry.kind == ListedKind::File)])
+                        .update(&found.entry.name);
+                    let mut hash = [0; 16];
+                    hasher.finalize_xof().fill(&mut hash);
+                    if self.seen.insert(hash) {
+                        return Some(Ok(*found));
+                    }
+                }
+                Link::Elsewhere => {
+                    self.elsewhere.get_or_insert(link);
+                }
+                Link::Navigation => {}
+            }
+        }
+        if self.seen.is_empty()
+            && let Some(link) = self.elsewhere.take()
+        {
+            let shown = SafeUrl::of(&self.directory);
+            tracing::warn!("{shown} links to '{}', but to no entry of this directory", link.escape_debug());
+            let _ = self.unmatched.set(shown);
+        }
+        None
     }
-    let below = url.path().strip_prefix(directory.path())?;
-    let (segment, kind) = match below.strip_suffix('/') {
-        Some(segment) => (segment, ListedKind::Directory),
-        None => (below, ListedKind::File),
-    };
-    if segment.is_empty() || segment.contains('/') {
-        return None;
+}
+
+/// The target of a link of an index page.
+enum Link {
+    Entry(Box<RemoteEntry>),
+    /// The directory itself in another order, a directory above it, or another server.
+    Navigation,
+    /// Another place of the server.
+    Elsewhere,
+}
+
+impl Link {
+    fn of(directory: &Url, link: &str) -> Self {
+        let Ok(mut url) = directory.join(link) else { return Self::Navigation };
+        url.set_fragment(None);
+        let found = below(directory, &url).unwrap_or_default();
+        let (segment, kind) = match found.strip_suffix('/') {
+            Some(segment) => (segment, ListedKind::Directory),
+            None => (found, ListedKind::File),
+        };
+        let is_same_server = url.origin() == directory.origin();
+        let is_name = !segment.is_empty() && !segment.contains('/') && url.query().is_none();
+        if !is_same_server || !is_name {
+            // Of other servers, only that behind a proxy has such paths.
+            let is_navigation =
+                if is_same_server { below(&url, directory).is_some() } else { segment.is_empty() };
+            return if is_navigation { Self::Navigation } else { Self::Elsewhere };
+        }
+        let name = percent_decode_str(segment).collect();
+        // Index pages show sizes in rounded units and times without a zone.
+        let entry = ListedEntry { name, kind, size: None, modified: None, unique: None };
+        Self::Entry(Box::new(RemoteEntry { entry, url }))
     }
-    let name = percent_decode_str(segment).collect();
-    // Index pages show sizes in rounded units and times without a zone.
-    let entry = ListedEntry { name, kind, size: None, modified: None, unique: None };
-    Some(RemoteEntry { entry, url })
 }
 
 /// The entries of all pages; each page is requested when the previous one is used up.
@@ -305,7 +394,10 @@ mod tests {
     #[test]
     fn only_links_to_entries_of_the_directory_are_listed() {
         let directory: Url = "http://h/a%20b/".parse().unwrap();
-        let entry = |link: &str| linked(&directory, link).map(|found| (found.entry.name, found.entry.kind));
+        let entry = |link: &str| match Link::of(&directory, link) {
+            Link::Entry(found) => Some((found.entry.name, found.entry.kind)),
+            Link::Navigation | Link::Elsewhere => None,
+        };
         assert_eq!(entry("x%2Fy"), Some((b"x/y".to_vec(), ListedKind::File)));
         assert_eq!(entry("./c/"), Some((b"c".to_vec(), ListedKind::Directory)));
         assert_eq!(entry("/a%20b/%ff"), Some((b"\xff".to_vec(), ListedKind::File)));
@@ -313,6 +405,12 @@ mod tests {
         let outside = ["../", "/", "http://other/a%20b/x", "/a%20bc", "mailto:x", "%2e%2e/x", "//"];
         for link in outside.into_iter().chain(["", "./", "?C=N;O=D", "c/d"]) {
             assert_eq!(entry(link), None, "{link}");
+            let is_elsewhere = matches!(Link::of(&directory, link), Link::Elsewhere);
+            assert_eq!(
+                is_elsewhere,
+                ["/a%20bc", "c/d", "%2e%2e/x", "http://other/a%20b/x"].contains(&link),
+                "{link}"
+            );
         }
     }
 }

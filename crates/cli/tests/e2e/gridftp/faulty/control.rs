@@ -1,6 +1,5 @@
 //! A server with faulty replies: the run succeeds without the affected feature, or ends in time with an error that names the fault.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -247,20 +246,55 @@ fn buffer_option_is_sent_to_the_server() {
 }
 
 #[test]
-fn passive_reply_that_names_another_host_or_none_is_refused() {
-    let trap = TcpListener::bind("127.0.0.3:0").unwrap();
-    trap.set_nonblocking(true).unwrap();
-    let [high, low] = trap.local_addr().unwrap().port().to_be_bytes();
-    let other = format!("227 Entering Passive Mode (127,0,0,3,{high},{low})");
-    for (epsv, pasv, word) in [
-        ("500 unknown", other.as_str(), "127.0.0.3"),
-        ("500 unknown", &other, "another host"),
-        ("227 Entering Passive Mode (1,2,3)", "227 Entering Passive Mode (1,2,3)", "no address"),
+fn data_connections_reach_the_server_whatever_its_passive_replies_name() {
+    for (epsv, pasv) in [
+        ("500 unknown", "227 Entering Passive Mode (10,0,0,5,"),
+        ("500 unknown", "227 Entering Passive Mode (127, 0, 0, 3, "),
+        ("229 Extended Passive Mode OK", "227 =0,0,0,0,"),
+        // A port without a listener.
+        ("229 Entering Extended Passive Mode (|||1|)", "227 Entering Passive Mode (127,0,0,1,"),
     ] {
-        let replies = [("FEAT", WITHOUT_MODE_E), ("EPSV", epsv), ("PASV", pasv)];
-        is_refused(&Scripted::answering(content(SIZE, 86), replies), &[76], word);
+        let server = Scripted::new(content(RANGES, 86), move |session, command| {
+            match command.verb.as_str() {
+                "EPSV" => session.reply(epsv),
+                "PASV" => {
+                    let [high, low] = session.listen().to_be_bytes();
+                    session.reply(&format!("{pasv}{high},{low})."));
+                }
+                _ => return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]),
+            }
+            true
+        });
+        is_right(epsv, &server);
+        let commands = server.commands();
+        assert!(server.count("EPSV") <= server.count("USER"), "what fails is not repeated: {commands:?}");
     }
-    assert!(trap.accept().is_err(), "the other host is not connected to");
+    let none = "227 Entering Passive Mode (1,2,3)";
+    let replies = [("FEAT", WITHOUT_MODE_E), ("EPSV", none), ("PASV", none)];
+    is_refused(&Scripted::answering(content(SIZE, 86), replies), &[76], "no address");
+}
+
+#[test]
+fn control_connection_that_is_lost_after_the_data_costs_nothing() {
+    for (is_silent, accepts_another) in [(false, true), (true, true), (false, false)] {
+        let server = Scripted::new(content(SIZE, 98), move |session, command| {
+            match command.verb.as_str() {
+                "" if session.number > 0 && !accepts_another => session.reply("421 too many users"),
+                "RETR" => {
+                    session.reply("150 sending");
+                    session.data(1).remove(0).raw(&session.file());
+                    if is_silent { session.until_closed() } else { session.close() }
+                }
+                _ => return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]),
+            }
+            true
+        });
+        let (run, ended) = fetch_in(get(), &server, &["--streams", "1", "--retries", "0"]);
+        assert!(ended.stderr.contains("no reply confirmed the data"), "{ended:?}");
+        ended.ok();
+        same(run.path("f"), &server.file());
+        assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
+    }
 }
 
 #[test]

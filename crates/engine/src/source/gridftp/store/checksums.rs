@@ -37,7 +37,7 @@ impl StoreSession<'_> {
         let access = &self.store.access;
         let name = checksum_algorithm_name(algorithm).unwrap_or("MD5");
         let mut found = Vec::with_capacity(ranges.len());
-        let together = if access.sessions.is_sequential(&self.session.key) { 1 } else { FLIGHT };
+        let together = if access.sessions.quirks(&self.session.key).is_sequential { 1 } else { FLIGHT };
         for flight in ranges.chunks(together) {
             let path = &access.address.path;
             let commands: Vec<_> =
