@@ -109,8 +109,6 @@ fn malformed_heads_are_refused() {
     for (head, word) in [
         (&*format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)), "head of more than"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "5, 6"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "-1"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", "9999"),
         ("HTTP/1.1 200 OK\r\nX: a\rContent-Length: 1\r\n\r\nx", "malformed line"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: \u{a0}chunked\r\n\r\nx", "chunked"),
         (&"HTTP/1.1 100 Go\r\n\r\n".repeat(1 << 16), "interim"),
@@ -217,7 +215,7 @@ fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String
         "no range" => response("206 Part", &body),
         "parts" => response("206 Part\r\nContent-Type: multipart/byteranges; boundary=B", "--B--"),
         "unit" => head.replace("bytes ", "") + &body,
-        "blanks" => head.replace("bytes ", "Bytes: ").replace('/', " / ") + &body,
+        "blanks" => head.replace("bytes ", "Bytes: ").replace("/300000", " / 300000") + &body,
         status => response(status, ""),
     })
 }

@@ -364,13 +364,13 @@ fn syntax(why: &str) -> HeadError {
     HeadError::Syntax(why.to_owned())
 }
 
-/// Parses a status line with any number of spaces between its parts: minor version, status and reason.
+/// Parses a status line with any blanks between its parts: minor version, status and reason.
 fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = String::from_utf8_lossy(line);
-    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once(' ')?;
+    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once([' ', '\t'])?;
     let minor = u8::try_from(number(version).filter(|_| version.len() == 1)?).ok()?;
-    let (status, reason) =
-        rest.trim_start_matches(' ').split_once(' ').unwrap_or((rest.trim_matches(' '), ""));
+    let rest = trim_text(rest);
+    let (status, reason) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     let status = u16::try_from(number(status).filter(|_| status.len() == 3)?).ok()?;
     Some((minor, status, trim_text(reason).to_owned()))
 }

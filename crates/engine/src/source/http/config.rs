@@ -157,13 +157,11 @@ impl ClientConfig {
 }
 
 /// Headers that any server may see: they hold no secret.
-const PUBLIC: [&str; 13] = [
+const PUBLIC: [&str; 11] = [
     "accept",
     "accept-language",
     "cache-control",
     "dnt",
-    "if-modified-since",
-    "if-none-match",
     "origin",
     "pragma",
     "priority",
@@ -172,10 +170,12 @@ const PUBLIC: [&str; 13] = [
     "user-agent",
     UPLOAD_MTIME,
 ];
+/// The first parts of the names of such headers.
+const PUBLIC_PREFIXES: [&str; 4] = ["content-", "if-", "longhaul-", "sec-"];
 
 /// Returns whether a header must be sent only to the first URL's origin: a header of any name may hold a key.
 pub(super) fn is_secret(header: &HeaderField) -> bool {
     let name = header.name().to_ascii_lowercase();
-    let is_public = PUBLIC.iter().any(|public| header.is(public));
-    !is_public && !name.starts_with("sec-") && !name.starts_with("longhaul-")
+    let has_prefix = PUBLIC_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    !has_prefix && !PUBLIC.iter().any(|public| header.is(public))
 }

@@ -46,8 +46,10 @@ pub(super) struct FirstAnswer {
 pub(super) enum RangeFailure {
     /// It has no byte of the range.
     Unsatisfiable,
-    /// It refused the request, or answered it wrongly.
+    /// It refused the request.
     Refused,
+    /// It answered with another part, or with none.
+    Misread,
     /// It closed the connection or reported an internal error, which may have another cause.
     Broken,
 }
@@ -139,28 +141,37 @@ impl HttpSource<'_> {
         let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
             Ok(opened) => {
                 let is_first = ask.resume.is_none() && ask.at_most.is_none();
-                let failure = is_first.then_some(RangeFailure::Refused);
+                let failure = is_first.then_some(RangeFailure::Misread);
                 (self.first_answer(client, opened), failure)
             }
             Err(error) => {
                 let failure = error.range_failure().filter(|failure| match failure {
                     RangeFailure::Unsatisfiable => ask.resume.is_none(),
-                    RangeFailure::Refused => ask.at_most.is_none(),
+                    RangeFailure::Refused | RangeFailure::Misread => ask.at_most.is_none(),
                     RangeFailure::Broken => ask.at_most.is_none() && ask.resume.is_none(),
                 });
                 (Err(error.into()), failure)
             }
         };
         let answer = match (first, failure.zip(ranged.take())) {
-            (Err(_), Some((failure, target))) => {
+            (Err(error), Some((failure, target))) => {
                 self.close_ahead();
-                let opened = self.open(client, &whole, ask, &|| false)?;
-                // An empty file has no ranges.
-                if failure != RangeFailure::Unsatisfiable || opened.head.content_length() != Some(Bytes::ZERO)
-                {
-                    client.note_range_failure(&target, failure);
-                }
-                return self.first_answer(client, opened);
+                let whole = self.open(client, &whole, ask, &|| false).map_err(SourceError::from);
+                let answer = whole.and_then(|opened| {
+                    // An empty file has no ranges.
+                    let is_empty = opened.head.content_length() == Some(Bytes::ZERO);
+                    if failure != RangeFailure::Unsatisfiable || !is_empty {
+                        client.note_range_failure(&target, failure);
+                    }
+                    self.first_answer(client, opened)
+                });
+                // A server that answers everything wrongly is explained by its first answer.
+                return match answer {
+                    Err(again) if failure == RangeFailure::Misread && again.cause == Cause::Connection => {
+                        Err(error)
+                    }
+                    answer => answer,
+                };
             }
             (first, _) => first?,
         };
