@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Unsupported options, and their replacements.
-const KNOWN: [(&[&str], &str); 10] = [
+const KNOWN: [(&[&str], &str); 11] = [
     (
         &["-O", "--remote-name", "--output-document"],
         "the file gets the name of its URL; -o FILE gives it another",
@@ -14,6 +14,10 @@ const KNOWN: [(&[&str], &str); 10] = [
     (&["-P", "--directory-prefix", "-d", "--dir", "--output-dir"], "-o DIR/ names the directory"),
     (&["-s", "--silent", "-S", "--show-error"], "-q prints nothing but errors"),
     (&["-f", "--fail"], "what a server refuses is an error without an option"),
+    (
+        &["--compressed"],
+        "files are saved as they are sent, and no coding is asked for; decode one with gunzip",
+    ),
     (&["-T", "--upload-file"], "longhaul put FILE URL sends files"),
     (&["--split", "--max-connection-per-server"], "--streams N sets the number of connections"),
     (&["--limit-rate", "--max-download-limit"], "--limit RATE sets the highest rate, as 60MB/s"),

@@ -17,6 +17,8 @@ use longhaul_engine::source::http::ClientConfig;
 #[command(next_help_heading = "Requests")]
 pub(crate) struct RequestArgs {
     /// Add a request header; may be given several times
+    ///
+    /// A redirect to another host gets only those that hold no secret, such as Accept.
     #[arg(short = 'H', long, value_name = "K: V")]
     header: Vec<HeaderField>,
 
@@ -26,9 +28,13 @@ pub(crate) struct RequestArgs {
 
     /// Send the cookies of a file in Netscape's format, as browsers' extensions, curl -c and wget write it
     ///
-    /// Each server gets its own cookies only, after redirects too: by domain, path and expiry, and those that are secure over TLS only.
+    /// Each server gets its own cookies only, after redirects too: by domain, path and expiry, and those that are secure over TLS only. Cookies that servers set hold for this command.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     load_cookies: Option<PathBuf>,
+
+    /// Send logins, headers and -b to other hosts too that a redirect leads to
+    #[arg(long)]
+    location_trusted: bool,
 
     /// Set the User-Agent of requests
     #[arg(short = 'A', long, value_name = "NAME")]
@@ -54,6 +60,7 @@ impl RequestArgs {
         Ok(ClientConfig {
             headers: own.into_iter().cloned().chain(referer).chain(cookies.transpose()?).collect(),
             cookies: self.jar(cancel)?.map(Arc::new),
+            location_trusted: self.location_trusted,
             user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
             ..config
         })

@@ -25,6 +25,16 @@ pub enum Warning {
          use --assume-unchanged if you know that the file does not change"
     )]
     NoIdentity,
+    /// The server coded the body for this client, although no coding was requested.
+    #[error(
+        "{url} was sent in the content coding '{coding}', which was not asked for: saved as sent, so decode it yourself"
+    )]
+    Coded {
+        /// The URL without secrets.
+        url: String,
+        /// The coding.
+        coding: String,
+    },
     /// A fixed pace was requested, and the kernel does not apply it.
     #[error(
         "the kernel does not pace at {wanted}{}: the sender's bursts are not held back",

@@ -1,4 +1,4 @@
-//! Cookies from a file in Netscape's format, and their selection for a request (RFC 6265, section 5.4).
+//! Cookies from a file in Netscape's format and from servers, and their selection for a request (RFC 6265, section 5).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,12 +6,19 @@ use std::time::{Duration, SystemTime};
 
 use super::http::HeaderField;
 
+/// The most cookies that servers may add to a jar.
+const MAX_SET: usize = 1000;
+/// The longest name and value of a cookie that a server sets, together.
+const MAX_LENGTH: usize = 4096;
+
 /// Cookies of several servers. Each request carries only those of its server.
 ///
 /// `Debug` hides the values, which are credentials.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CookieJar {
     cookies: Vec<Cookie>,
+    /// The number of cookies that servers have set.
+    set: usize,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -79,21 +86,45 @@ impl CookieJar {
         self.cookies.extend(other.cookies);
     }
 
+    /// Applies a Set-Cookie field of an answer to a request to `scope` at the time `now` (RFC 6265, section 5.3); ignores a
+    /// cookie that the server may not set.
+    pub fn set(&mut self, field: &str, scope: CookieScope<'_>, now: SystemTime) {
+        let Some(cookie) = set_cookie(field, scope, now) else { return };
+        let is_same =
+            |c: &Cookie| (&c.name, &c.domain, &c.path) == (&cookie.name, &cookie.domain, &cookie.path);
+        let is_over = cookie.expires.is_some_and(|expires| expires <= now);
+        match self.cookies.iter().position(is_same) {
+            // What was set over TLS is not replaced in clear.
+            Some(at) if self.cookies[at].secure && !scope.is_encrypted => {}
+            Some(at) if is_over => _ = self.cookies.remove(at),
+            Some(at) => self.cookies[at] = cookie,
+            None if is_over || self.set >= MAX_SET => {}
+            None => {
+                self.set += 1;
+                self.cookies.push(cookie);
+            }
+        }
+    }
+
     /// Returns whether the jar holds no cookie.
     pub fn is_empty(&self) -> bool {
         self.cookies.is_empty()
     }
 
-    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given`, then those of the
-    /// host and path, the longest path first; `None` if there are none.
+    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given` that the jar does not hold,
+    /// then those of the host and path, the longest path first; `None` if there are none.
     pub fn field(&self, scope: CookieScope<'_>, now: SystemTime, given: &[&str]) -> Option<HeaderField> {
         let mut own: Vec<_> = self.cookies.iter().filter(|cookie| cookie.is_for(scope, now)).collect();
         own.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        let own = own.into_iter().map(|cookie| match cookie.name.as_str() {
+        let is_own =
+            |pair: &str| own.iter().any(|cookie| pair.split('=').next() == Some(cookie.name.as_str()));
+        let given = given.iter().flat_map(|text| text.split(';')).map(|pair| pair.trim_matches([' ', '\t']));
+        let given = given.filter(|pair| !pair.is_empty() && !is_own(pair)).map(str::to_owned);
+        let shown = own.iter().map(|cookie| match cookie.name.as_str() {
             "" => cookie.value.clone(),
             name => format!("{name}={}", cookie.value),
         });
-        let pairs: Vec<_> = given.iter().map(|text| (*text).to_owned()).chain(own).collect();
+        let pairs: Vec<_> = given.chain(shown).collect();
         // Neither the cookies of a jar nor those of a header that is sent contain control characters.
         if pairs.is_empty() { None } else { HeaderField::new("Cookie", &pairs.join("; ")).ok() }
     }
@@ -101,20 +132,81 @@ impl CookieJar {
 
 impl Cookie {
     fn is_for(&self, scope: CookieScope<'_>, now: SystemTime) -> bool {
-        let host = scope.host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
-        let above = host.strip_suffix(&self.domain).and_then(|rest| rest.strip_suffix('.'));
-        // An address has no subdomains, and a top-level domain is not a server.
-        let takes_subdomains =
-            self.has_subdomains && self.domain.contains('.') && host.parse::<IpAddr>().is_err();
+        let host = canonical(scope.host);
         let path_matches = scope
             .path
             .strip_prefix(self.path.as_str())
             .is_some_and(|rest| rest.is_empty() || self.path.ends_with('/') || rest.starts_with('/'));
-        (host == self.domain || (takes_subdomains && above.is_some()))
+        (host == self.domain || (self.has_subdomains && is_below(&host, &self.domain)))
             && path_matches
             && (!self.secure || scope.is_encrypted)
             && self.expires.is_none_or(|expires| expires > now)
     }
+}
+
+/// Returns a host in lower case, without brackets and a trailing dot.
+fn canonical(host: &str) -> String {
+    host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Returns whether `host` is a subdomain of `domain`; an address has none, nor has a domain under which anyone may register.
+fn is_below(host: &str, domain: &str) -> bool {
+    let is_public =
+        psl::suffix(domain.as_bytes()).is_none_or(|suffix| suffix.as_bytes() == domain.as_bytes());
+    let below = host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
+    below && !is_public && host.parse::<IpAddr>().is_err()
+}
+
+/// Parses a Set-Cookie field; `None` if the server of `scope` may not set the cookie.
+fn set_cookie(field: &str, scope: CookieScope<'_>, now: SystemTime) -> Option<Cookie> {
+    let mut parts = field.split(';').map(|part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (name.trim_matches([' ', '\t']), value.trim_matches([' ', '\t']))
+    });
+    let (name, value) = parts.next()?;
+    let is_clean = |text: &str| !text.chars().any(char::is_control);
+    if name.is_empty() || name.len() + value.len() > MAX_LENGTH || !is_clean(name) || !is_clean(value) {
+        return None;
+    }
+    let host = canonical(scope.host);
+    // RFC 6265, section 5.1.4.
+    let directory = scope.path.rsplit_once('/').map_or("/", |(directory, _)| directory);
+    let mut cookie = Cookie {
+        domain: host.clone(),
+        has_subdomains: false,
+        path: if directory.is_empty() { "/" } else { directory }.to_owned(),
+        secure: false,
+        expires: None,
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    let mut age = None;
+    for (name, value) in parts {
+        match name.to_ascii_lowercase().as_str() {
+            "domain" => {
+                cookie.domain = canonical(value.trim_start_matches('.'));
+                cookie.has_subdomains = !cookie.domain.is_empty();
+            }
+            "path" if value.starts_with('/') => value.clone_into(&mut cookie.path),
+            "secure" => cookie.secure = true,
+            "max-age" => age = value.parse::<i64>().ok().or(age),
+            "expires" => {
+                // Old servers write "Wed, 21-Oct-2015 07:28:00 GMT".
+                let date = value.replace('-', " ");
+                cookie.expires = httpdate::parse_http_date(value).or(httpdate::parse_http_date(&date)).ok();
+            }
+            _ => {}
+        }
+    }
+    if let Some(age) = age {
+        let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+        cookie.expires = now.checked_add(age);
+    }
+    if cookie.domain.is_empty() {
+        cookie.domain.clone_from(&host);
+    }
+    let may_set = host == cookie.domain || is_below(&host, &cookie.domain);
+    (may_set && (scope.is_encrypted || !cookie.secure)).then_some(cookie)
 }
 
 /// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name, value.
@@ -176,7 +268,8 @@ mod tests {
             example.org\tTRUE\t/data/x\tFALSE\t0\tdeep\n\
             com\tTRUE\t/\tFALSE\t0\ttop\t3\n\
             127.0.0.1\tFALSE\t/\tFALSE\t-1\tip\t4\n\
-            ::1\tFALSE\t/\tFALSE\t0.5\tsix\t5\n";
+            ::1\tFalse\t/\tFALSE\t0.5\tsix\t5\n\
+            co.uk\tTRUE\t/\tFALSE\t0\tregistry\t6\n";
         for (url, expected) in [
             ("http://example.org/", Some("all=1")),
             ("http://WWW.Example.org./", Some("all=1; one=2")),
@@ -192,9 +285,48 @@ mod tests {
             ("http://127.0.0.1:81/f", Some("ip=4")),
             ("http://0.0.127.0.0.1.example/", None),
             ("http://[::1]/", Some("six=5")),
+            ("http://co.uk/", Some("registry=6")),
+            ("http://a.co.uk/", None),
         ] {
             assert_eq!(sent(file, url, NOW).as_deref(), expected, "{url}");
         }
+    }
+
+    #[test]
+    fn server_sets_cookies_for_itself_and_its_domain() {
+        let https = "https://data.example.org/d/f";
+        for (field, at, url, expected) in [
+            ("a=1", https, "https://data.example.org/d/g", Some("a=1")),
+            ("a=1", https, "https://data.example.org/other", None),
+            ("a=1; Path=/; HttpOnly", https, "http://data.example.org/", Some("a=1")),
+            ("a=1; Path=/", https, "https://www.example.org/", None),
+            ("a=1; Path=/; Domain=.Example.org", https, "https://www.example.org/", Some("a=1")),
+            ("a=1; Path=/; Domain=org", https, https, None),
+            ("a=1; Path=/; Domain=evil.org", https, https, None),
+            ("a=1; Path=/; Domain=co.uk", "https://x.co.uk/", "https://y.co.uk/", None),
+            ("a=1; Domain=127.0.0.1", "http://127.0.0.1/", "http://127.0.0.1/", Some("a=1")),
+            ("a=1; Domain=0.0.1", "http://127.0.0.1/", "http://127.0.0.1/", None),
+            ("a=1; Path=/; Secure", https, "http://data.example.org/", None),
+            ("a=1; Path=/; Secure", "http://h/", "https://h/", None),
+            ("a=1; Max-Age=0", https, https, None),
+            ("a=1; Max-Age=5; Expires=Thu, 01-Jan-1970 00:00:00 GMT", https, https, Some("a=1")),
+            ("a=1; Expires=Thu, 01-Jan-1970 00:00:00 GMT", https, https, None),
+            ("a=\x01", https, https, None),
+            ("=1", https, https, None),
+        ] {
+            let mut jar = CookieJar::default();
+            jar.set(field, scope(at), NOW);
+            let sent = jar.field(scope(url), NOW, &[]);
+            assert_eq!(sent.as_ref().map(HeaderField::value), expected, "{field} of {at} to {url}");
+        }
+        let mut jar = CookieJar::parse(b"h\tFALSE\t/\tTRUE\t0\ts\tsafe\nh\tFALSE\t/\tFALSE\t0\ta\told\n").jar;
+        for field in ["s=forged", "a=new", "b=2", "b=; Max-Age=-1"] {
+            jar.set(field, scope("http://h/"), NOW);
+        }
+        let sent = jar.field(scope("https://h/"), NOW, &["a=given; x=y"]).unwrap();
+        assert_eq!(sent.value(), "x=y; s=safe; a=new");
+        (0..2 * MAX_SET).for_each(|n| jar.set(&format!("n{n}=1"), scope("http://h/"), NOW));
+        assert!(jar.cookies.len() <= MAX_SET + 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Ended, File, Get, Server, content, get, response};
+use crate::support::{Ended, File, Gate, Get, HttpRequest, Server, content, get, response, same};
 
 fn run(server: &Server) -> Get {
     get().args(["--stall-timeout", "1s", "--retries", "1", "-o", "f", &server.url("/dir/f")])
@@ -109,9 +109,9 @@ fn malformed_heads_are_refused() {
     for (head, word) in [
         (&*format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)), "head of more than"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", "5, 6"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "-1"),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n", "9999"),
-        ("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", "gzip"),
+        ("HTTP/1.1 200 OK\r\nX: a\rContent-Length: 1\r\n\r\nx", "malformed line"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: \u{a0}chunked\r\n\r\nx", "chunked"),
+        (&"HTTP/1.1 100 Go\r\n\r\n".repeat(1 << 16), "interim"),
         ("HTTP/1.1 206 Part\r\nContent-Range: bytes 0-4/9\r\nContent-Length: 5\r\n\r\nhello", "206"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloXX", "chunked"),
         ("\x1b]0;owned\x07\0\0hello", "not HTTP"),
@@ -177,7 +177,9 @@ fn dripping_head_times_out() {
 }
 
 #[test]
-fn interim_answers_and_odd_but_legal_heads() {
+fn interim_answers_and_odd_heads() {
+    let many = "Set-Cookie: a=b\r\n".repeat(300);
+    let long = "x".repeat(200_000);
     for head in [
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.0 200 OK\r\n\r\n",
@@ -185,8 +187,71 @@ fn interim_answers_and_odd_but_legal_heads() {
         "HTTP/1.1 200 OK\nContent-Length: 2\n\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\nContent-Encoding: identity\r\n\r\n",
         "HTTP/1.1 203 Copy\r\nContent-Length: 2, 2\r\n\r\n",
+        // As of broken servers, whose framing is not in doubt.
+        "\r\nHTTP/1.1  200 OK\r\nX : y\r\nPHP Warning: x in y on line 0\r\nnone\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\x01\r\n b\r\nX-(a): 1\r\n: 1\r\nContent-Length: 2\r\n\r\n",
+        &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 206 All\r\nContent-Range: 0-1/2\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\n",
     ] {
-        let run = run(&Server::answering(format!("{head}ok")));
-        run.fetches(b"ok");
+        let body = if head.contains("chunked") { "" } else { "ok" };
+        let ended = run(&Server::answering(format!("{head}{body}"))).args(["--json"]).fetches(b"ok");
+        assert_eq!(ended.warnings(), "", "{head:?}");
+    }
+    let coded = "200 OK\r\nVary: Accept-Encoding\r\nContent-Encoding: gzip";
+    let ended = run(&Server::answering(response(coded, "ok"))).args(["--json"]).fetches(b"ok");
+    assert!(ended.warnings().contains("coding 'gzip'"), "{ended:?}");
+}
+
+/// Answers a request for a range of `file` badly.
+fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String> {
+    let (head, body) = file.answer(request);
+    let body = String::from_utf8_lossy(body);
+    Some(match kind {
+        "close" => return None,
+        "no range" => response("206 Part", &body),
+        "parts" => response("206 Part\r\nContent-Type: multipart/byteranges; boundary=B", "--B--"),
+        "unit" => head.replace("bytes ", "") + &body,
+        "blanks" => head.replace("bytes ", "Bytes: ").replace("/300000", " / 300000") + &body,
+        status => response(status, ""),
+    })
+}
+
+#[test]
+fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
+    for kind in
+        ["400 X", "403 X", "405 X", "416 X", "500 X", "501 X", "close", "no range", "parts", "unit", "blanks"]
+    {
+        let file = File::new(vec![b'a'; 300_000]);
+        let (served, breaks) = (file.clone(), Gate::default());
+        let server = Server::new(move |peer| {
+            while let Some(request) = peer.read_request() {
+                if request.field("range").is_some() {
+                    match answer_range(&served, &request, kind) {
+                        Some(answer) => _ = peer.send(answer),
+                        None => return peer.close(),
+                    }
+                    continue;
+                }
+                // The first whole answer breaks off.
+                let (head, body) = served.answer(&request);
+                let length = if breaks.open() { body.len() / 2 } else { body.len() };
+                if !(peer.send(head) && peer.send(&body[..length])) || length < body.len() {
+                    return peer.close();
+                }
+            }
+        });
+        let urls = ["/f", "/g"].map(|path| server.url(path));
+        let run = get().args(["--streams", "4", "--retries", "3", "--parallel", "1", "-o", "d/"]).args(&urls);
+        run.run().ok();
+        for name in ["f", "g"] {
+            same(run.path("d").join(name), &file.bytes);
+        }
+        let later = server.requests().into_iter().filter(|request| request.target == "/g");
+        let is_ranged = later.filter(|request| request.field("range").is_some()).count() > 0;
+        assert_eq!(is_ranged, matches!(kind, "unit" | "blanks"), "{kind}");
     }
 }

@@ -67,7 +67,7 @@ fn socks_proxy_looks_up_the_name() {
     assert_eq!(server.requests()[0].target, "/f");
     assert_eq!(server.requests()[0].field("host"), Some("far.invalid"));
     // The proxy can also be set in the environment.
-    get().env("all_proxy", &url).args(["http://far.invalid/f"]).run().ok();
+    get().env("ALL_PROXY", url.replace("socks5h", "socks")).args(["http://far.invalid/f"]).run().ok();
     // Not a SOCKS server.
     let other = Server::new(|peer| {
         peer.send("HTTP/1.1 400 No\r\n\r\n");
@@ -90,6 +90,19 @@ fn proxy_option_overrides_the_environment() {
     let of_ftp = get().env("ALL_PROXY", "http://127.0.0.1:1").args(["--retries", "0", "ftp://127.0.0.1:1/f"]);
     let ended = of_ftp.run().fails(69, &["cannot connect"]);
     assert!(ended.stderr.contains("ALL_PROXY applies to http:// and https:// only"), "{ended:?}");
+}
+
+#[test]
+fn address_that_never_answers_is_tried_last() {
+    let file = File::new(content(1000, 67));
+    let server = Server::of(file.clone());
+    let port = server.address.port();
+    let Ok(listener) = std::net::TcpListener::bind(("127.0.0.2", port)) else { return };
+    let silent = Server::on(listener, Peer::stay_silent);
+    let rule = format!("two.test:{port}:127.0.0.2,127.0.0.1");
+    let run = get().args(["--resolve", &rule, "--stall-timeout", "1s", "--retries", "1"]);
+    run.args([format!("http://two.test:{port}/f")]).fetches(&file.bytes);
+    assert_eq!(silent.requests().len(), 1);
 }
 
 #[test]

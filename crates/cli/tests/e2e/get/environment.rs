@@ -64,6 +64,34 @@ fn logins_from_everywhere() {
 }
 
 #[test]
+fn login_is_sent_by_digest_to_a_server_that_takes_no_other() {
+    let file = File::new(content(300_000, 84));
+    let served = file.clone();
+    let server = Server::new(move |peer| {
+        // Each nonce holds for its connection only, and the first connection breaks off.
+        let nonce = format!("nonce=\"{}\"", peer.number);
+        while let Some(request) = peer.read_request() {
+            let login = request.field("authorization").unwrap_or_default();
+            if login.starts_with("Digest ") && login.contains(&nonce) && login.contains("uri=\"/f?a\"") {
+                let (head, body) = served.answer(&request);
+                let length = if peer.number == 0 { body.len() / 2 } else { body.len() };
+                if !(peer.send(head) && peer.send(&body[..length])) || length < body.len() {
+                    return peer.close();
+                }
+            } else {
+                let challenge = format!("WWW-Authenticate: Digest realm=\"r\", qop=\"auth\", {nonce}");
+                let stale = if login.starts_with("Digest ") { ", stale=true" } else { "" };
+                peer.send(response(&format!("401 Who\r\n{challenge}{stale}"), ""));
+            }
+        }
+    });
+    let run = get().file("word", "secret\n").args(["-o", "f", &server.url("/f?a"), "--user"]);
+    run.args(["ann", "--password-file", "word"]).fetches(&file.bytes);
+    let netrc = "machine 127.0.0.1 login ann password secret\n";
+    get().file(".netrc", netrc).args(["-o", "f", &server.url("/f?a")]).fetches(&file.bytes);
+}
+
+#[test]
 fn a_proxy_for_http() {
     // A client requests the whole URL from a proxy; this proxy answers by itself.
     let file = File::new(content(5 << 20, 4));
@@ -129,10 +157,49 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
     ];
     let url = format!("http://first.test:{}/f", first.address.port());
     let run = get().args(["--resolve", &rules[0], "--resolve", &rules[1], "--load-cookies", "jar"]);
-    let ended = run.file("jar", COOKIE_FILE).args(["-b", "own=0", "-H", "X: y", &url]).run().ok();
+    let run = run.file("jar", COOKIE_FILE).args(["-b", "own=0", "-H", "X-Api-Key: y", "-H", "Accept: z"]);
+    let run = run.args(["-H", "Accept-Encoding: br", "-H", "Connection: close"]);
+    let run = run.args([&url]);
+    let ended = run.run().ok();
+    assert!(ended.stderr.contains("'Accept-Encoding' is left out"), "{ended:?}");
     assert_eq!(cookie(&first).as_deref(), Some("own=0; first=1"));
     assert_eq!(cookie(&last).as_deref(), Some("second=2"), "{ended:?}");
-    assert_eq!(last.requests()[0].field("x"), Some("y"));
+    let sent = |server: &Server, n: usize| {
+        ["x-api-key", "accept", "accept-encoding"]
+            .map(|name| server.requests()[n].field(name).map(str::to_owned))
+    };
+    let [key, accept, identity] = ["y", "z", "identity"].map(|value| Some(value.to_owned()));
+    assert_eq!(sent(&first, 0), [key.clone(), accept.clone(), identity.clone()]);
+    assert_eq!(sent(&last, 0), [None, accept.clone(), identity.clone()]);
+    run.args(["-o", "g", "--location-trusted"]).run().ok();
+    assert_eq!(sent(&last, 1), [key, accept, identity]);
+}
+
+/// As of NASA's Earthdata: the data's server sends to a login, which sends back with a code for a cookie.
+#[test]
+fn cookie_of_a_redirect_leads_back_to_the_file() {
+    let file = File::new(content(1000, 83));
+    let data = Server::new(move |peer| {
+        peer.serve_with(|request| match request.target.as_str() {
+            _ if request.field("cookie") == Some("s=1") => file.answer(&request),
+            "/oauth" => (response("302 X\r\nSet-Cookie: s=1; Path=/\r\nLocation: /f", ""), &[]),
+            _ => (response(&format!("302 X\r\nLocation: {}", request.field("x-login").unwrap()), ""), &[]),
+        });
+    });
+    let back = format!("http://data.test:{}/oauth", data.address.port());
+    let login = Server::new(move |peer| {
+        peer.serve_with(|request| match request.field("authorization") {
+            Some(_) => (response(&format!("302 X\r\nLocation: {back}"), ""), &[]),
+            None => (response("401 X\r\nWWW-Authenticate: Basic", ""), &[]),
+        });
+    });
+    let rule = format!("data.test:{}:127.0.0.1", data.address.port());
+    let urls = ["/f", "/g"].map(|path| format!("http://data.test:{}{path}", data.address.port()));
+    let header = format!("X-Login: {}", login.url("/authorize"));
+    let run = get().file(".netrc", "machine 127.0.0.1 login u password p\n").args(["--resolve", &rule]);
+    run.args(["-H", &header, "--parallel", "1", "-o", "d/"]).args(&urls).run().ok();
+    let targets: Vec<_> = data.requests().into_iter().map(|request| request.target).collect();
+    assert_eq!(targets, ["/f", "/oauth", "/f", "/g"], "the second file needs no login");
 }
 
 #[test]

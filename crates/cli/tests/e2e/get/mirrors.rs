@@ -98,13 +98,14 @@ fn login_is_sent_to_no_mirror() {
     let file = File::new(content(SHARED, 1));
     let [first, second] = sharing(|_| file.clone(), &file);
     let run = with_mirror(&first.url("/f"), &second.url("/f"));
-    run.args(["--user", "ann:secret", "--header", "Cookie: c", "--header", "X-Kept: x"]).run().ok();
+    let headers = ["Cookie: c", "X-Api-Key: x", "Accept: y"].map(|header| ["-H", header]).concat();
+    run.args(["--user", "ann:secret"]).args(headers).run().ok();
     let sends =
         |server: &Server, name: &str| server.requests().iter().any(|request| request.field(name).is_some());
-    for secret in ["authorization", "cookie"] {
+    for secret in ["authorization", "cookie", "x-api-key"] {
         assert!(sends(&first, secret) && !sends(&second, secret), "{secret}");
     }
-    assert!(sends(&second, "x-kept"));
+    assert!(sends(&second, "accept"));
 }
 
 #[test]

@@ -37,13 +37,13 @@ pub struct JobOptions {
 const MAX_SPLIT: usize = 16;
 
 impl JobOptions {
-    /// Parses an object of options.
+    /// Parses an object of options; null is none.
     ///
     /// # Errors
     /// [`RpcError::Option`] for an invalid value.
     pub fn parse(object: &Map<String, Value>) -> Result<Self, RpcError> {
         let mut options = Self::default();
-        for (name, value) in object {
+        for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
             options.set(name, value)?;
         }
         Ok(options)
@@ -175,12 +175,13 @@ mod tests {
         assert_eq!(shown.get("header"), None, "headers may hold secrets");
         assert_eq!(parse(&shown).unwrap().checksum, options.checksum);
         // Values without quotes, and several headers in one text.
-        let given = json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "",
+        let given = json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "", "dir": null,
             "max-overall-download-limit": 0, "max-concurrent-downloads": 3});
         let options = parse(&given).unwrap();
         assert_eq!((options.split, options.headers.len(), options.concurrent), (Some(16), 2, Some(3)));
         let unlimited = Some(Rate::bytes_per_sec(0));
-        assert_eq!((options.referer, options.out, options.overall_limit), (None, None, unlimited));
+        let texts = (options.referer, options.out, options.dir);
+        assert_eq!((texts, options.overall_limit), ((None, None, None), unlimited));
     }
 
     #[test]

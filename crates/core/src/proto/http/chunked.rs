@@ -19,7 +19,7 @@ pub enum ChunkedError {
     /// A size has more digits than 64 bits need, leading zeros included.
     #[error("a chunk size of more than {MAX_DIGITS} digits")]
     TooLarge,
-    /// A line or a chunk does not end in CR LF.
+    /// A line or a chunk does not end where it must.
     #[error("a chunk that does not end in CR LF (byte 0x{0:02x})")]
     LineEnd(u8),
     /// Extensions or trailer fields are too long.
@@ -53,11 +53,12 @@ pub struct ChunkedDecoder {
     state: State,
     left: u64,
     ignored: usize,
+    is_malformed: bool,
 }
 
 impl Default for ChunkedDecoder {
     fn default() -> Self {
-        Self { state: State::Size(0), left: 0, ignored: 0 }
+        Self { state: State::Size(0), left: 0, ignored: 0, is_malformed: false }
     }
 }
 
@@ -70,6 +71,11 @@ impl ChunkedDecoder {
     /// Returns whether the last chunk and its trailer have been read.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
+    }
+
+    /// Returns whether a line ended in LF alone. The end of the body is not in doubt, but what follows it is.
+    pub fn is_malformed(&self) -> bool {
+        self.is_malformed
     }
 
     /// Records that `n` bytes of payload were read from the stream.
@@ -97,6 +103,16 @@ impl ChunkedDecoder {
 
     fn next(&mut self, byte: u8) -> Result<State, ChunkedError> {
         let line_feed = |then| if byte == b'\n' { Ok(then) } else { Err(ChunkedError::LineEnd(byte)) };
+        let after_cr = match self.state {
+            State::Size(1..) => Some(State::SizeLf),
+            State::PayloadCr => Some(State::PayloadLf),
+            State::TrailerStart => Some(State::LastLf),
+            _ => None,
+        };
+        if let Some(after_cr) = after_cr.filter(|_| byte == b'\n') {
+            self.is_malformed = true;
+            self.state = after_cr;
+        }
         match self.state {
             State::Size(digits) => match (char::from(byte).to_digit(16), byte) {
                 (Some(_), _) if digits == MAX_DIGITS => Err(ChunkedError::TooLarge),
@@ -130,7 +146,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Skips a byte of an extension or trailer; refuses a bare line feed, which could hide a second body.
+    /// Skips a byte of an extension or trailer; refuses a bare line feed, which programs understand differently there.
     fn ignore(&mut self, byte: u8, state: State) -> Result<State, ChunkedError> {
         self.ignored += 1;
         match byte {
@@ -177,13 +193,25 @@ mod tests {
     }
 
     #[test]
+    fn lines_may_end_in_lf_alone() {
+        let body = b"5\nhello\nA\n0123456789\n0\n\n";
+        assert_eq!(decode(&[body]), Ok((b"hello0123456789".to_vec(), Some(Vec::new()))));
+        let malformed = |body: &[u8]| {
+            let mut decoder = ChunkedDecoder::default();
+            decoder.framing(body).map(|_| decoder.is_malformed())
+        };
+        assert_eq!((malformed(b"0\r\n\r\n"), malformed(b"0\r\n\n")), (Ok(false), Ok(true)));
+    }
+
+    #[test]
     fn malformed_coding_is_refused() {
         let long = [b"1;".as_slice(), &vec![b'x'; MAX_IGNORED + 1]].concat();
         for (bytes, error) in [
             (b"\r\n".as_slice(), ChunkedError::Size(b'\r')),
             (b"-1\r\n", ChunkedError::Size(b'-')),
             (b"0x5\r\n", ChunkedError::Size(b'x')),
-            (b"5\n", ChunkedError::Size(b'\n')),
+            (b"\n5", ChunkedError::Size(b'\n')),
+            (b"5\nhello0", ChunkedError::LineEnd(b'0')),
             (b"1;a\nb", ChunkedError::LineEnd(b'\n')),
             (b"1\r\nabc", ChunkedError::LineEnd(b'b')),
             (b"10000000000000000\r\n", ChunkedError::TooLarge),

@@ -44,6 +44,23 @@ impl ContentRange {
     }
 }
 
+impl ContentRange {
+    /// Parses the field of an answer in the forms that servers send, as curl does: without the unit, with `bytes:` or
+    /// `bytes=`, and with spaces around the numbers.
+    pub fn parse_leniently(text: &str) -> Option<Self> {
+        let text = text.trim_matches([' ', '\t']);
+        let unit = text.get(..5).filter(|unit| unit.eq_ignore_ascii_case("bytes")).unwrap_or_default();
+        let (range, total) = text[unit.len()..].trim_start_matches([' ', ':', '=']).split_once('/')?;
+        let (range, total) = (range.trim_matches(' '), total.trim_matches(' '));
+        match range.split_once('-') {
+            Some((first, last)) => {
+                Self::parse(&format!("bytes {}-{}/{total}", first.trim_matches(' '), last.trim_matches(' ')))
+            }
+            None => Self::parse(&format!("bytes {range}/{total}")),
+        }
+    }
+}
+
 impl fmt::Display for ContentRange {
     /// Formats the field's value, which [`ContentRange::parse`] accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,11 +96,17 @@ mod tests {
         assert_eq!(ContentRange::parse("Bytes 5-5/*"), Some(part(5, 6, None)));
         let unsatisfied = ContentRange::Unsatisfied { total: Bytes::new(7) };
         assert_eq!(ContentRange::parse("bytes */7"), Some(unsatisfied));
+        for text in ["bytes: 0-99/1000", "0-99/1000", "bytes=0-99/1000", "Bytes  0 - 99 / 1000"] {
+            assert_eq!(ContentRange::parse_leniently(text), Some(part(0, 100, Some(1000))), "{text}");
+            assert_eq!(ContentRange::parse(text), None, "{text}");
+        }
+        assert_eq!(ContentRange::parse_leniently("bytes */7"), Some(unsatisfied));
         for text in "|bytes|bytes 1-0/5|bytes 0-5/5|bytes */*|items 0-1/2|bytes +0-1/2|\
             bytes 0-18446744073709551615/*|bytes 0-1|bytes -1/5"
             .split('|')
         {
             assert_eq!(ContentRange::parse(text), None, "{text}");
+            assert_eq!(ContentRange::parse_leniently(text), None, "{text}");
         }
     }
 }

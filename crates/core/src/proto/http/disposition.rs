@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 /// The longest name kept, in bytes: less than NAME_MAX (255), so that a temporary suffix fits.
 const MAX_NAME: usize = 200;
 
@@ -26,14 +29,15 @@ impl FileName {
         Some(Self(trim_end(&shorten(&visible)).to_owned()))
     }
 
-    /// Returns the name in a Content-Disposition value (RFC 6266): `filename*` takes precedence over `filename`.
+    /// Returns the name in a Content-Disposition value (RFC 6266): `filename*` takes precedence over `filename`, which is decoded
+    /// as browsers do.
     pub fn from_disposition(value: &[u8]) -> Option<Self> {
         let parameters = parameters(value);
         let find = |name: &str| parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v);
         let extended = find("filename*").and_then(|v| decode_extended(v));
         extended
             .and_then(|name| Self::sanitise(&name))
-            .or_else(|| find("filename").and_then(|v| Self::sanitise(&text(v))))
+            .or_else(|| find("filename").and_then(|v| Self::sanitise(&decode_plain(v))))
     }
 
     /// Returns the name in the last segment of a URL's path, percent-decoded.
@@ -88,14 +92,56 @@ fn decode_extended(value: &[u8]) -> Option<String> {
     let (charset, rest) = value.split_once('\'')?;
     let (_language, encoded) = rest.split_once('\'')?;
     let bytes: Vec<u8> = percent_encoding::percent_decode_str(encoded).collect();
+    decode_charset(charset, bytes)
+}
+
+/// Decodes what servers write into `filename`: encoded words (RFC 2047), or percent-encoded UTF-8.
+fn decode_plain(value: &[u8]) -> String {
+    let plain = text(value);
+    if let Some(decoded) = decode_words(&plain) {
+        return decoded;
+    }
+    let decoded = percent_encoding::percent_decode(value).decode_utf8();
+    decoded.map_or(plain, |decoded| decoded.into_owned())
+}
+
+/// Decodes the encoded words of a text, such as `=?UTF-8?B?w6Q=?=.zip`; `None` if it has none, or one of an unknown charset.
+fn decode_words(text: &str) -> Option<String> {
+    let (mut decoded, mut rest, mut found) = (String::new(), text, false);
+    while let Some((before, word)) = rest.split_once("=?") {
+        let mut parts = word.splitn(3, '?');
+        let (charset, coding, after) = (parts.next()?, parts.next()?, parts.next()?);
+        let (content, after) = after.split_once("?=")?;
+        // Blanks between two words are not part of the text.
+        if !found || !before.trim().is_empty() {
+            decoded.push_str(before);
+        }
+        let bytes = match coding {
+            "B" | "b" => STANDARD.decode(content).ok()?,
+            "Q" | "q" => {
+                let percent = content.replace('%', "%25").replace('_', " ").replace('=', "%");
+                percent_encoding::percent_decode_str(&percent).collect()
+            }
+            _ => return None,
+        };
+        decoded.push_str(&decode_charset(charset, bytes)?);
+        (rest, found) = (after, true);
+    }
+    found.then(|| decoded + rest)
+}
+
+/// Decodes UTF-8, with ASCII as part of it, or Latin-1; `None` for other charsets.
+fn decode_charset(charset: &str, bytes: Vec<u8>) -> Option<String> {
     match charset.to_ascii_lowercase().as_str() {
-        "utf-8" => String::from_utf8(bytes).ok(),
+        "utf-8" | "utf8" | "us-ascii" => String::from_utf8(bytes).ok(),
         "iso-8859-1" => Some(bytes.into_iter().map(char::from).collect()),
         _ => None,
     }
 }
 
 /// Splits `type; name=value; name="quoted \" value"` into names and values; the type, which has no `=`, is dropped.
+///
+/// A backslash escapes only a quote and itself: servers send the paths of Windows unescaped.
 fn parameters(value: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut bytes = value.iter().copied().peekable();
@@ -118,7 +164,8 @@ fn parameters(value: &[u8]) -> Vec<(String, Vec<u8>)> {
         let mut content = Vec::new();
         if bytes.next_if_eq(&b'"').is_some() {
             while let Some(b) = bytes.next().filter(|b| *b != b'"') {
-                content.push(if b == b'\\' { bytes.next().unwrap_or(b) } else { b });
+                let escaped = bytes.next_if(|next| b == b'\\' && matches!(next, b'"' | b'\\'));
+                content.push(escaped.unwrap_or(b));
             }
             while bytes.next_if(|b| *b != b';').is_some() {}
         } else {
@@ -147,6 +194,15 @@ mod tests {
             ("attachment; filename=\"euro.txt\"; filename*=UTF-8''%e2%82%ac.txt", "€.txt"),
             ("attachment; filename*=iso-8859-1'en'%A3.txt; filename=b", "£.txt"),
             ("attachment; filename*=koi8-r''%A3; filename=fallback", "fallback"),
+            ("attachment; filename*=UTF8''%e2%82%ac.txt", "€.txt"),
+            ("attachment; filename=\"%EC%82%AC_100%.jpg\"", "사_100%.jpg"),
+            ("attachment; filename=\"%E4.txt\"", "%E4.txt"),
+            ("attachment; filename=\"=?UTF-8?B?5pel5pys6Kqe?=.zip\"", "日本語.zip"),
+            ("attachment; filename=\"=?utf-8?Q?a=C3=A4_%?= =?ISO-8859-1?q?=E4?=\"", "aä %ä"),
+            ("attachment; filename=\"=?UTF-8?B?Li4vLi4veA==?=\"", "x"),
+            ("attachment; filename=\"=?koi8-r?B?5pel?=\"", "=?koi8-r?B?5pel?="),
+            ("attachment; filename=\"C:\\Users\\me\\f.zip\"", "f.zip"),
+            ("attachment; filename=\"..%2f..%2fevil\"", "evil"),
         ] {
             assert_eq!(name(value).as_deref(), Some(expected), "{value}");
         }

@@ -35,8 +35,7 @@ impl HeaderField {
     /// # Errors
     /// [`HeaderError`] if the name is not a token (RFC 9110, section 5.6.2) or the value contains a control character.
     pub fn new(name: &str, value: &str) -> Result<Self, HeaderError> {
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        if name.is_empty() || !name.bytes().all(token) {
+        if name.is_empty() || !name.bytes().all(is_token) {
             return Err(HeaderError::Name(name.to_owned()));
         }
         let value = value.trim_matches([' ', '\t']);
@@ -85,6 +84,11 @@ impl fmt::Debug for HeaderField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ...", self.name)
     }
+}
+
+/// Returns whether a token may contain `byte` (RFC 9110, section 5.6.2).
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use reply_head::{ReplyHead, reason};
 pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
-pub use response::{Framing, HeadError, ResponseHead};
+pub use response::{Framing, HeadError, MAX_RESPONSE_HEAD, ResponseHead};
 pub use retry_after::retry_after;
 pub use upload::{
     PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME,
@@ -53,5 +53,5 @@ pub use validator::Validator;
 
 use crate::units::Bytes;
 
-/// The largest accepted head of a request or a response; real heads rarely reach 4 KiB.
+/// The largest accepted head of a request; real heads rarely reach 4 KiB.
 pub const MAX_HEAD: Bytes = Bytes::kib(64);

@@ -34,15 +34,16 @@ pub enum RangeError {
     /// A 200 has a Content-Range that is not the whole file, as sent by a faulty cache.
     #[error("a 200, which is the whole file, and yet with the Content-Range of a part ('{}')", .0.escape_debug())]
     PartAsWhole(String),
-    /// A 206 was sent although no range was requested.
-    #[error("a 206 though the whole file was asked for")]
+    /// A part was sent although no range was requested.
+    #[error("a 206 with a part, though the whole file was asked for")]
     Unasked,
 }
 
 /// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// The whole file (200, 203): no range was requested, the server does not support ranges, or the file has changed.
+    /// The whole file (200, 203, or a 206 of all bytes): no range was requested, the server does not support ranges, or the
+    /// file has changed.
     Whole {
         /// The length of the file, if stated.
         total: Option<Bytes>,
@@ -73,14 +74,17 @@ impl RangeAnswer {
             _ if holds_a_part(head, length) => return Err(RangeError::PartAsWhole(field())),
             _ => return Ok(Self::Whole { total: length }),
         }
-        let requested = requested.ok_or(RangeError::Unasked)?;
         if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
             return Err(RangeError::NoContentRange(field()));
         };
-        let requested = requested.range();
+        let Some(requested) = requested.map(RangeRequest::range) else {
+            let whole = total.filter(|total| range == ByteRange::with_len(0, *total));
+            let whole = whole.filter(|total| length.is_none_or(|length| length == *total));
+            return whole.map(|total| Self::Whole { total: Some(total) }).ok_or(RangeError::Unasked);
+        };
         if range.start() != requested.start() || range.end() > requested.end() {
             return Err(RangeError::OtherPart { requested, sent: range });
         }
@@ -136,7 +140,12 @@ mod tests {
         ] {
             assert!(answer(206, fields, 5, 8).is_err(), "{fields}");
         }
-        assert_eq!(answer(206, "Content-Range: bytes 0-1/9\r\n", 0, 0), Err(RangeError::Unasked));
+        for fields in ["bytes 0-1/9", "bytes 0-8/*", "bytes 1-8/9", "bytes 0-8/9\r\nContent-Length: 8"] {
+            let fields = format!("Content-Range: {fields}\r\n");
+            assert_eq!(answer(206, &fields, 0, 0), Err(RangeError::Unasked), "{fields}");
+        }
+        let whole = RangeAnswer::Whole { total: Some(Bytes::new(9)) };
+        assert_eq!(answer(206, "Content-Range: bytes 0-8/9\r\n", 0, 0), Ok(whole));
     }
 
     #[test]

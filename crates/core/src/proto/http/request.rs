@@ -156,7 +156,8 @@ impl Request<'_> {
 }
 
 impl Ask<'_> {
-    fn method(&self) -> &'static str {
+    /// Returns the method.
+    pub fn method(&self) -> &'static str {
         match self {
             Self::Get(_) => "GET",
             Self::Head => "HEAD",
@@ -172,6 +173,11 @@ impl Ask<'_> {
     /// Returns whether the method is HEAD, whose answer has no body (RFC 9112, section 6.3).
     pub fn is_head(&self) -> bool {
         matches!(self, Self::Head)
+    }
+
+    /// Returns whether the request changes nothing on the server (RFC 9110, section 9.2.1).
+    pub fn is_safe(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::Head | Self::Options)
     }
 
     /// Returns whether a body follows the head.

@@ -168,7 +168,7 @@ impl RequestHead {
             Some(_) if length.is_some() || !self.http_1_1 => {
                 Err(RequestError::Malformed("the body's length is stated twice or unclear"))
             }
-            Some(coding) if coding.trim().eq_ignore_ascii_case("chunked") => Ok(()),
+            Some(coding) if coding.eq_ignore_ascii_case("chunked") => Ok(()),
             Some(_) => Err(RequestError::TransferCoding),
         }
     }
@@ -176,7 +176,6 @@ impl RequestHead {
 
 /// Parses digits only; `str::parse` would also accept a sign.
 fn decimal(text: &str) -> Option<u64> {
-    let text = text.trim();
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 

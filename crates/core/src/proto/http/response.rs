@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
+use percent_encoding::AsciiSet;
 use thiserror::Error;
 
 use super::content_range::number;
 use super::digest::parse_digest;
+use super::header::is_token;
 use super::{
     ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Validator,
     challenge_schemes, parse_repr_digest, retry_after,
@@ -13,26 +15,22 @@ use super::{
 use crate::checksum::Checksum;
 use crate::units::Bytes;
 
-/// The largest accepted number of fields; a head within 64 KiB rarely has 50.
-const MAX_FIELDS: usize = 256;
+/// The largest accepted head of a response: some servers set a few hundred cookies.
+pub const MAX_RESPONSE_HEAD: Bytes = Bytes::kib(256);
+/// The number of fields for which the strict parser has room; few heads have 50.
+const USUAL_FIELDS: usize = 128;
 
 /// The reason why a response's head is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum HeadError {
-    /// The text is not valid HTTP; this includes folded lines (RFC 9112, section 5.2).
+    /// The text is not HTTP, or a malformed line may state the end of the body.
     #[error("the head is not valid HTTP/1.1: {0}")]
     Syntax(String),
-    /// There are more than 256 fields.
-    #[error("the head has more than 256 fields")]
-    TooManyFields,
     /// Content-Length is not a number, or its values differ.
     #[error("Content-Length is '{}', so the length of the body is unknown", .0.escape_debug())]
     ContentLength(String),
-    /// Both Content-Length and Transfer-Encoding are present (RFC 9112, section 6.3).
-    #[error("the head has both Content-Length and Transfer-Encoding")]
-    LengthAndCoding,
-    /// The transfer coding is not chunked, or the version is HTTP/1.0.
-    #[error("the body is in the transfer coding '{}'; only chunked in HTTP/1.1 is supported", .0.escape_debug())]
+    /// The transfer coding is not chunked.
+    #[error("the body is in the transfer coding '{}'; only chunked is supported", .0.escape_debug())]
     TransferCoding(String),
     /// The body has a content coding, although identity was requested: its bytes are not those of the file.
     #[error("the body is in the content coding '{}', although identity was requested", .0.escape_debug())]
@@ -57,6 +55,8 @@ pub struct ResponseHead {
     reason: String,
     minor_version: u8,
     fields: Vec<(String, Vec<u8>)>,
+    /// Whether the head was malformed, in lines that do not matter: nothing may follow its body on the connection.
+    is_malformed: bool,
 }
 
 impl ResponseHead {
@@ -73,19 +73,18 @@ impl ResponseHead {
 
     /// Parses a whole head, including the empty line.
     ///
+    /// As browsers do, skips lines that are not fields, unless they may state the end of the body.
+    ///
     /// # Errors
-    /// [`HeadError::Syntax`] and [`HeadError::TooManyFields`].
+    /// [`HeadError::Syntax`].
     pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
         match response.parse(bytes) {
             Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
-            Ok(httparse::Status::Complete(_)) => {
-                return Err(HeadError::Syntax("bytes follow its empty line".to_owned()));
-            }
-            Ok(httparse::Status::Partial) => return Err(HeadError::Syntax("it ends too early".to_owned())),
-            Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooManyFields),
-            Err(error) => return Err(HeadError::Syntax(error.to_string())),
+            Ok(httparse::Status::Complete(_)) => return Err(syntax("bytes follow its empty line")),
+            Ok(httparse::Status::Partial) => return Err(syntax("it ends too early")),
+            Err(_) => return Self::parse_leniently(bytes),
         }
         let own = |h: &httparse::Header<'_>| (h.name.to_owned(), h.value.to_vec());
         Ok(Self {
@@ -93,7 +92,47 @@ impl ResponseHead {
             reason: response.reason.unwrap_or_default().to_owned(),
             minor_version: response.version.unwrap_or_default(),
             fields: response.headers.iter().map(own).collect(),
+            is_malformed: false,
         })
+    }
+
+    /// Parses a head that the strict parser refuses.
+    fn parse_leniently(bytes: &[u8]) -> Result<Self, HeadError> {
+        if Self::end(bytes, 0) != Some(bytes.len()) || bytes.contains(&0) {
+            return Err(syntax("it holds a NUL, or does not end with its empty line"));
+        }
+        let mut lines = bytes.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let (minor_version, status, reason) =
+            lines.next().and_then(status_line).ok_or_else(|| syntax("it has no status line"))?;
+        let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut is_skipped = true;
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let is_folded = line.starts_with(b" ") || line.starts_with(b"\t");
+            let colon = line.iter().position(|b| *b == b':').filter(|_| !is_folded);
+            let name = trim_blanks(&line[..colon.unwrap_or(0)]);
+            let is_field = !name.is_empty() && name.iter().all(|b| is_token(*b));
+            // A program in between may take a folded line, or what follows a CR, for a field of its own.
+            let mut parts = line.split(|b| *b == b'\r');
+            let doubtful =
+                if is_field { parts.skip(1).any(states_framing) } else { parts.any(states_framing) };
+            let folds_framing = || fields.last().is_some_and(|(name, _)| states_framing(name.as_bytes()));
+            if doubtful || (is_folded && !is_skipped && folds_framing()) {
+                return Err(syntax("a malformed line may state the end of the body"));
+            }
+            if is_folded {
+                // RFC 9112, section 5.2: a space replaces the fold.
+                if let Some((_, value)) = fields.last_mut().filter(|_| !is_skipped) {
+                    value.extend_from_slice(&[b" ", trim_blanks(line)].concat());
+                }
+                continue;
+            }
+            is_skipped = !is_field;
+            if let Some(colon) = colon.filter(|_| is_field) {
+                let name = String::from_utf8_lossy(name).into_owned();
+                fields.push((name, trim_blanks(&line[colon + 1..]).to_vec()));
+            }
+        }
+        Ok(Self { status, reason, minor_version, fields, is_malformed: true })
     }
 
     /// Returns the status code.
@@ -118,7 +157,7 @@ impl ResponseHead {
 
     /// Returns the first value of a field if it is text.
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(str::trim)
+        self.first(name).and_then(|v| std::str::from_utf8(v).ok()).map(trim_text)
     }
 
     /// Returns the value of a field that must not be repeated; `None` if it is repeated with another value, or is not
@@ -129,14 +168,14 @@ impl ResponseHead {
         let mut values = self.all(name);
         let first = values.next()?;
         values.all(|value| value == first).then_some(())?;
-        std::str::from_utf8(first).ok().map(str::trim)
+        std::str::from_utf8(first).ok().map(trim_text)
     }
 
     /// Lists the comma-separated members of all values of a field, in lower case.
     fn members(&self, name: &str) -> Vec<String> {
         let values = self.all(name).map(|v| String::from_utf8_lossy(v).to_ascii_lowercase());
         values
-            .flat_map(|v| v.split(',').map(|m| m.trim().to_owned()).collect::<Vec<_>>())
+            .flat_map(|v| v.split(',').map(|m| trim_text(m).to_owned()).collect::<Vec<_>>())
             .filter(|m| !m.is_empty())
             .collect()
     }
@@ -149,17 +188,18 @@ impl ResponseHead {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(Bytes::ZERO));
         }
-        let Some(_) = self.first("transfer-encoding") else {
-            return Ok(self.stated_length()?.map_or(Framing::UntilClose, Framing::Length));
-        };
-        if self.first("content-length").is_some() {
-            return Err(HeadError::LengthAndCoding);
+        let length = self.stated_length()?;
+        if self.first("transfer-encoding").is_none() {
+            return Ok(length.map_or(Framing::UntilClose, Framing::Length));
         }
         let codings = self.members("transfer-encoding");
-        if self.minor_version == 0 || codings != ["chunked"] {
-            return Err(HeadError::TransferCoding(codings.join(", ")));
+        let first = codings.iter().position(|coding| coding != "identity").unwrap_or(codings.len());
+        match &codings[first..] {
+            // The coding overrides a length, which a proxy may have left there.
+            [coding] if coding == "chunked" => Ok(Framing::Chunked),
+            [] if !codings.is_empty() => Ok(length.map_or(Framing::UntilClose, Framing::Length)),
+            _ => Err(HeadError::TransferCoding(codings.join(", "))),
         }
-        Ok(Framing::Chunked)
     }
 
     /// Parses Content-Length: one number, which may be repeated (RFC 9112, section 6.3).
@@ -175,21 +215,39 @@ impl ResponseHead {
             .ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))
     }
 
-    /// Checks that the body consists of the file's bytes without a content coding.
+    /// Returns the content coding of the body; `None` for identity, which was requested.
+    ///
+    /// A stored file may have a coding as its property: a .tar.gz is often said to be a .tar in gzip.
+    pub fn content_coding(&self) -> Option<String> {
+        let codings = self.members("content-encoding");
+        codings.iter().any(|coding| coding != "identity").then(|| codings.join(", "))
+    }
+
+    /// Returns whether the server chose the content coding for this client, although identity was requested.
+    pub fn is_coded_on_the_fly(&self) -> bool {
+        let is_weak = self.single("etag").and_then(ETag::parse).is_some_and(|tag| tag.is_weak());
+        self.content_coding().is_some() && (is_weak || self.has_member("vary", "accept-encoding"))
+    }
+
+    /// Checks that the body has no content coding.
     ///
     /// # Errors
     /// [`HeadError::ContentCoding`] for any coding but identity.
     pub fn require_identity(&self) -> Result<(), HeadError> {
-        let codings = self.members("content-encoding");
-        let foreign = codings.iter().any(|c| c != "identity");
-        if foreign { Err(HeadError::ContentCoding(codings.join(", "))) } else { Ok(()) }
+        self.content_coding().map_or(Ok(()), |coding| Err(HeadError::ContentCoding(coding)))
+    }
+
+    /// Returns whether the head contradicts HTTP, so that no further answer on its connection can be trusted.
+    pub fn ends_connection(&self) -> bool {
+        let coded = self.first("transfer-encoding").is_some();
+        self.is_malformed || (coded && (self.minor_version == 0 || self.first("content-length").is_some()))
     }
 
     /// Returns whether the connection accepts a further request (RFC 9112, section 9.3).
     pub fn keeps_alive(&self) -> bool {
         let options = self.members("connection");
         let has = |option: &str| options.iter().any(|o| o == option);
-        !has("close") && (self.minor_version >= 1 || has("keep-alive"))
+        !self.ends_connection() && !has("close") && (self.minor_version >= 1 || has("keep-alive"))
     }
 
     /// Returns whether the server advertises support of ranges; many servers that support ranges do not.
@@ -240,12 +298,21 @@ impl ResponseHead {
 
     /// Returns the strong validator of this state of the file, if there is one.
     pub fn validator(&self) -> Option<Validator> {
-        Validator::choose(self.single("etag"), self.single("last-modified"), self.single("date"))
+        // The date is that of the file in every coding.
+        let modified = self.single("last-modified").filter(|_| self.content_coding().is_none());
+        Validator::choose(self.single("etag"), modified, self.single("date"))
     }
 
     /// Returns the part of the file in the body.
     pub fn content_range(&self) -> Option<ContentRange> {
-        self.single("content-range").and_then(ContentRange::parse)
+        self.single("content-range").and_then(ContentRange::parse_leniently)
+    }
+
+    /// Returns the target of a redirect; bytes outside UTF-8, as of Latin-1, are percent-encoded as they are.
+    pub fn location(&self) -> Option<String> {
+        let value = self.first("location")?;
+        let encode = |bytes| percent_encoding::percent_encode(bytes, &AsciiSet::EMPTY).to_string();
+        Some(std::str::from_utf8(value).map_or_else(|_| encode(value), |text| trim_text(text).to_owned()))
     }
 
     /// Returns the sanitised file name that the server suggests.
@@ -291,6 +358,41 @@ impl ResponseHead {
         let values = self.all(field).map(|v| String::from_utf8_lossy(v));
         values.flat_map(|v| challenge_schemes(&v)).any(|s| s.eq_ignore_ascii_case(scheme))
     }
+}
+
+fn syntax(why: &str) -> HeadError {
+    HeadError::Syntax(why.to_owned())
+}
+
+/// Parses a status line with any blanks between its parts: minor version, status and reason.
+fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
+    let line = String::from_utf8_lossy(line);
+    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once([' ', '\t'])?;
+    let minor = u8::try_from(number(version).filter(|_| version.len() == 1)?).ok()?;
+    let rest = trim_text(rest);
+    let (status, reason) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
+    let status = u16::try_from(number(status).filter(|_| status.len() == 3)?).ok()?;
+    Some((minor, status, trim_text(reason).to_owned()))
+}
+
+/// Returns whether a line begins with the name of a field that states the end of the body, however it is written.
+fn states_framing(line: &[u8]) -> bool {
+    let letters = line.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase);
+    let begins = |name: &[u8]| letters.clone().take(name.len()).eq(name.iter().copied());
+    begins(b"contentlength") || begins(b"transferencoding")
+}
+
+/// Removes spaces and tabs around a value: the only white space of HTTP (RFC 9110, section 5.6.3).
+fn trim_text(text: &str) -> &str {
+    text.trim_matches([' ', '\t'])
+}
+
+/// Removes what [`trim_text`] removes.
+fn trim_blanks(bytes: &[u8]) -> &[u8] {
+    let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
+    let start = bytes.iter().position(|b| !is_blank(b)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|b| !is_blank(b)).map_or(start, |last| last + 1);
+    &bytes[start..end]
 }
 
 #[cfg(test)]

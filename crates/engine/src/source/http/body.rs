@@ -53,8 +53,14 @@ impl Body {
         match self {
             Self::Ended => true,
             Self::Length { got, expected } => got == expected,
-            Self::Chunked { .. } | Self::UntilClose { .. } => false,
+            Self::Chunked { decoder, .. } => decoder.is_done(),
+            Self::UntilClose { .. } => false,
         }
+    }
+
+    /// Returns whether the coding deviated from its standard, so that nothing may follow the body.
+    pub(super) fn is_malformed(&self) -> bool {
+        matches!(self, Self::Chunked { decoder, .. } if decoder.is_malformed())
     }
 
     /// Reads some of the body into `buffer`, which is not empty.
@@ -90,7 +96,7 @@ impl Body {
                 None => Read::End,
             },
         };
-        if read == Read::End {
+        if read == Read::End && matches!(self, Self::UntilClose { .. }) {
             *self = Self::Ended;
         }
         Ok(read)

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use longhaul_core::proto::http::{MAX_HEAD, ResponseHead};
+use longhaul_core::proto::http::{MAX_RESPONSE_HEAD, ResponseHead};
 use longhaul_core::units::Bytes;
 
 use super::error::{HttpError, check};
@@ -14,6 +14,8 @@ use crate::connect::{Deadline, Received, Transport};
 
 /// The bytes of a head received at once; small, because bytes after the head are copied once more.
 const HEAD_PIECE: usize = 4096;
+/// The most empty lines skipped before an answer.
+const MAX_EMPTY_LINES: usize = 8;
 /// The bytes shown of an answer that is not HTTP.
 const SHOWN: usize = 32;
 
@@ -140,19 +142,25 @@ impl BufferedTransport {
 
     /// Reads the next head; bytes after it stay in the buffer.
     pub(super) fn read_head(&mut self, deadline: &Deadline<'_>) -> Result<ResponseHead, HttpError> {
-        let mut searched = 0;
+        let (mut searched, mut empty_lines) = (0, 0);
         loop {
+            if searched == 0 {
+                let empty = self.buffer.data().iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+                empty_lines += empty;
+                self.buffer.consume(if empty_lines <= 2 * MAX_EMPTY_LINES { empty } else { 0 });
+            }
             let (data, at) = (self.buffer.data(), &self.at);
             check_start(data, at)?;
-            if let Some(end) = ResponseHead::end(data, searched).filter(|end| *end <= MAX_HEAD.as_usize()) {
+            let most = MAX_RESPONSE_HEAD.as_usize();
+            if let Some(end) = ResponseHead::end(data, searched).filter(|end| *end <= most) {
                 let head = ResponseHead::parse(&data[..end]);
                 let head = head.map_err(|source| HttpError::Head { at: at.clone(), source });
                 self.buffer.consume(end);
                 return head;
             }
             searched = data.len();
-            if searched >= MAX_HEAD.as_usize() {
-                return Err(HttpError::HeadTooLong { at: at.clone(), limit: MAX_HEAD });
+            if searched >= most {
+                return Err(HttpError::HeadTooLong { at: at.clone(), limit: MAX_RESPONSE_HEAD });
             }
             check(deadline, at, "the head of its answer")?;
             if let Received::End { .. } = self.fill_buffer(HEAD_PIECE)? {

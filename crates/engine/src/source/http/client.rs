@@ -4,14 +4,15 @@ mod dialling;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
-use url::Url;
+use url::{Origin, Url};
 
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::Connection;
@@ -19,10 +20,11 @@ use super::connection_key::ConnectionKey;
 use super::credentials::{Credentials, is_cleartext};
 use super::early::EarlyConnections;
 use super::error::HttpError;
+use super::first_answer::RangeFailure;
 use super::idle::IdleConnections;
 use super::proxy::{Proxy, ProxyKind};
 use super::redirect::Redirects;
-use super::resolved_url::ResolvedUrl;
+use super::resolved_url::{ResolvedUrl, SharedCookies};
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
@@ -34,19 +36,14 @@ use crate::threads::lock;
 const WORTH_READING: Bytes = Bytes::kib(64);
 
 /// Headers that the transfer itself sets.
-const OWN: [&str; 11] = [
-    "range",
-    "if-range",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "transfer-encoding",
-    "te",
-    "expect",
-    "upgrade",
-    "proxy-authorization",
-    "proxy-connection",
-];
+const OWN: [&str; 7] =
+    ["range", "if-range", "content-length", "transfer-encoding", "expect", "upgrade", "proxy-authorization"];
+/// Headers that the transfer sets and that browsers copy with a request: they are left out.
+const LEFT_OUT: [&str; 4] = ["accept-encoding", "connection", "te", "proxy-connection"];
+/// How long a server that failed at ranges gets no request for one.
+const RANGELESS: Duration = Duration::from_secs(3600);
+/// The most entries of each set of servers.
+const MAX_SERVERS: usize = 1024;
 
 /// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
@@ -55,6 +52,8 @@ pub struct Client {
     config: ClientConfig,
     /// User-Agent and the user's headers.
     headers: Vec<HeaderField>,
+    /// The cookies of the settings, and those that servers have set since.
+    cookies: SharedCookies,
     caches: Arc<Caches>,
 }
 
@@ -69,6 +68,12 @@ struct Caches {
     tls: Mutex<HashMap<TlsConfig, Arc<rustls::ClientConfig>>>,
     /// Whether the warning of a proxy's login in clear was given.
     has_warned_of_proxy: AtomicBool,
+    /// Whether the warning of headers that are left out was given.
+    has_warned_of_headers: AtomicBool,
+    /// The origins that failed at ranges, and when.
+    rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
+    /// The addresses whose last connection was accepted and not answered: others of the host are tried first.
+    silent: Mutex<HashSet<SocketAddr>>,
 }
 
 /// An opened URL.
@@ -115,15 +120,23 @@ impl Client {
         if let Some(own) = config.headers.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
             return Err(HttpError::OwnHeader(own.name().to_owned()));
         }
+        let (left_out, given): (Vec<_>, Vec<_>) =
+            config.headers.iter().cloned().partition(|h| LEFT_OUT.iter().any(|name| h.is(name)));
+        if let Some(first) = left_out.first()
+            && !caches.has_warned_of_headers.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!("the header '{}' is left out: the transfer sets it", first.name());
+        }
         let mut headers = Vec::new();
         if !config.headers.iter().any(|h| h.is("user-agent")) {
             headers.push(HeaderField::new("User-Agent", &config.user_agent)?);
         }
-        headers.extend(config.headers.iter().cloned());
+        headers.extend(given);
         // Unusable files fail before any request.
         config.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
         config.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
-        Ok(Self { config, headers, caches })
+        let cookies = config.cookies.as_deref().cloned().unwrap_or_default();
+        Ok(Self { config, headers, cookies: Arc::new(Mutex::new(cookies)), caches })
     }
 
     /// Returns the settings.
@@ -147,7 +160,7 @@ impl Client {
             self.check_cleartext(url)?;
         }
         let target = ResolvedUrl::new(url, self.headers.clone(), given.as_ref())?;
-        let target = target.with_cookies(self.config.cookies.clone());
+        let target = target.with_cookies(Arc::clone(&self.cookies), self.config.location_trusted);
         let at_once = self.config.netrc_at_once && !target.is_authorised();
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
@@ -200,6 +213,17 @@ impl Client {
         self.open_part(url, &|_, _| range.cloned(), cancel)
     }
 
+    /// Opens all of `url` like [`open`](Self::open), but fails if the body has a content coding.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub(super) fn open_uncoded(&self, url: &Url, cancel: &Cancel) -> Result<OpenedUrl, HttpError> {
+        let opened = self.open(url, None, cancel)?;
+        let bad = |source| HttpError::Head { at: opened.connection.at().clone(), source };
+        opened.head.require_identity().map_err(bad)?;
+        Ok(opened)
+    }
+
     /// Opens `url` like [`open`](Self::open), but chooses the range once the connection and its RTT are known.
     ///
     /// # Errors
@@ -210,6 +234,18 @@ impl Client {
         choose: &Chooser<'_>,
         cancel: &Cancel,
     ) -> Result<OpenedUrl, HttpError> {
+        let opened = self.follow(url, choose, cancel);
+        let mut silent = lock(&self.caches.silent);
+        match &opened {
+            Ok(opened) => _ = silent.remove(&opened.connection.peer()),
+            Err(HttpError::Timeout { at, .. }) if silent.len() < MAX_SERVERS => _ = silent.insert(at.peer),
+            Err(_) => {}
+        }
+        drop(silent);
+        opened
+    }
+
+    fn follow(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<OpenedUrl, HttpError> {
         let mut target = self.target(url)?;
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
@@ -223,6 +259,7 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
+            self.keep_cookies(&target, &head);
             let next = if Redirects::is_redirect(head.status()) {
                 redirects.follow(&target, &head)?
             } else if let Some(next) = self.answer_challenge(&target, &head)? {
@@ -241,6 +278,33 @@ impl Client {
                 connection = self.connect(&mut target, cancel)?;
             }
         }
+    }
+
+    /// Keeps the cookies that an answer of `target` sets, for the requests of this client.
+    pub(super) fn keep_cookies(&self, target: &ResolvedUrl, head: &ResponseHead) {
+        let Some(scope) = target.cookie_scope() else { return };
+        let mut jar = lock(&self.cookies);
+        for field in head.all("set-cookie") {
+            jar.set(&String::from_utf8_lossy(field), scope, SystemTime::now());
+        }
+    }
+
+    /// Notes that the server of `target` failed at a range and answered a request without one.
+    pub(super) fn note_range_failure(&self, target: &ResolvedUrl, failure: RangeFailure) {
+        let mut rangeless = lock(&self.caches.rangeless);
+        rangeless.retain(|_, (_, since)| since.elapsed() < RANGELESS);
+        if rangeless.len() < MAX_SERVERS {
+            rangeless.insert(target.url().origin(), (failure, Instant::now()));
+        }
+    }
+
+    /// Returns whether the server of `target` has failed at a range; not if it announces ranges in `head` and may have failed
+    /// for another reason.
+    pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
+        let known = lock(&self.caches.rangeless).get(&target.url().origin()).copied();
+        known.filter(|(_, since)| since.elapsed() < RANGELESS).is_some_and(|(failure, _)| {
+            failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges)
+        })
     }
 
     /// Keeps a connection for the next request of any job to its origin, if its last answer was read to the end and it
@@ -351,27 +415,42 @@ impl Client {
 
     /// Starts a chain of redirects at `first`.
     pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
-        Redirects::new(first.url(), self.config.max_redirects, self.config.allow_downgrade)
+        Redirects::new(first, self.config.max_redirects, self.config.allow_downgrade)
     }
 
-    /// Returns the target with a login from .netrc, if the server requests one and none was sent.
+    /// Returns the target with a login that a 401 asks for: one from .netrc if none was sent, or the one sent by Digest.
     pub(crate) fn answer_challenge(
         &self,
         target: &ResolvedUrl,
         head: &ResponseHead,
     ) -> Result<Option<ResolvedUrl>, HttpError> {
-        let wanted = head.status() == 401 && head.offers_scheme("www-authenticate", "basic");
-        if wanted && !target.is_authorised() { self.with_netrc(target) } else { Ok(None) }
+        let offers = |scheme| head.status() == 401 && head.offers_scheme("www-authenticate", scheme);
+        if target.is_authorised() {
+            return Ok(if offers("digest") { target.with_digest(head, None) } else { None });
+        }
+        if offers("basic") {
+            return self.with_netrc(target);
+        }
+        let login = if offers("digest") { self.netrc_login(target)? } else { None };
+        Ok(login.and_then(|login| match login {
+            Credentials::Basic(login) => target.with_digest(head, Some(&login)),
+            Credentials::Bearer(_) => None,
+        }))
     }
 
     /// Returns the target with a login from .netrc, if the file contains one.
     fn with_netrc(&self, target: &ResolvedUrl) -> Result<Option<ResolvedUrl>, HttpError> {
+        self.netrc_login(target)?.map(|login| target.with_credentials(&login)).transpose()
+    }
+
+    fn netrc_login(&self, target: &ResolvedUrl) -> Result<Option<Credentials>, HttpError> {
         let Some(netrc) = &self.config.netrc else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
         let login = netrc.login(host, self.config.netrc_default)?;
-        let Some(login) = login else { return Ok(None) };
-        self.check_cleartext(target.url())?;
-        target.with_credentials(&login).map(Some)
+        if login.is_some() {
+            self.check_cleartext(target.url())?;
+        }
+        Ok(login)
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {

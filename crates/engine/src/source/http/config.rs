@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::proto::cookies::CookieJar;
-use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::http::{HeaderField, UPLOAD_MTIME};
 use longhaul_core::units::Bytes;
 
 use super::credentials::Credentials;
@@ -38,7 +38,7 @@ impl Default for Timeouts {
 /// The client's settings; the default reads neither environment nor files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Additional request headers; Authorization and Cookie are sent only to the first URL's origin.
+    /// Additional request headers; those that may hold a secret are sent only to the first URL's origin.
     pub headers: Vec<HeaderField>,
     /// Credentials for the first URL's origin; a login within the URL takes precedence.
     pub credentials: Option<Credentials>,
@@ -80,6 +80,8 @@ pub struct ClientConfig {
     pub max_redirects: usize,
     /// Whether a redirect may lead from https to http.
     pub allow_downgrade: bool,
+    /// Whether logins and headers are also sent to other origins that a redirect leads to.
+    pub location_trusted: bool,
 }
 
 /// A client's certificate and its key, in PEM files.
@@ -123,6 +125,7 @@ impl Default for ClientConfig {
             congestion: None,
             max_redirects: 20,
             allow_downgrade: false,
+            location_trusted: false,
         }
     }
 }
@@ -153,7 +156,26 @@ impl ClientConfig {
     }
 }
 
-/// Returns whether a header must be sent only to the first URL's origin.
+/// Headers that any server may see: they hold no secret.
+const PUBLIC: [&str; 11] = [
+    "accept",
+    "accept-language",
+    "cache-control",
+    "dnt",
+    "origin",
+    "pragma",
+    "priority",
+    "referer",
+    "upgrade-insecure-requests",
+    "user-agent",
+    UPLOAD_MTIME,
+];
+/// The first parts of the names of such headers.
+const PUBLIC_PREFIXES: [&str; 4] = ["content-", "if-", "longhaul-", "sec-"];
+
+/// Returns whether a header must be sent only to the first URL's origin: a header of any name may hold a key.
 pub(super) fn is_secret(header: &HeaderField) -> bool {
-    ["authorization", "cookie", "host"].iter().any(|name| header.is(name))
+    let name = header.name().to_ascii_lowercase();
+    let has_prefix = PUBLIC_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    !has_prefix && !PUBLIC.iter().any(|public| header.is(public))
 }

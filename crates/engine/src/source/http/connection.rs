@@ -16,6 +16,7 @@ use super::body::Body;
 use super::buffered_transport::BufferedTransport;
 use super::config::Timeouts;
 use super::connection_key::ConnectionKey;
+use super::digest_login::DigestLogin;
 use super::error::HttpError;
 use super::error_class::ErrorKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
@@ -28,6 +29,8 @@ pub(super) struct RequestLine {
     pub(super) target: String,
     pub(super) host: String,
     pub(super) headers: Vec<HeaderField>,
+    /// A login that is computed for each request.
+    pub(super) digest: Option<Arc<DigestLogin>>,
     /// The URL, for errors.
     pub(super) url: SafeUrl,
 }
@@ -42,13 +45,23 @@ pub struct Connection {
     request: RequestLine,
     timeouts: Timeouts,
     cancel: Cancel,
-    /// For each request without an answer: whether it was a HEAD, whose answer has no body.
-    unanswered: VecDeque<bool>,
+    unanswered: VecDeque<Unanswered>,
+    /// Interim answers since the last final one.
+    interim: u32,
     unfinished: Unfinished,
     /// A final answer that was read while the request's body was being sent.
     early_head: Option<ResponseHead>,
     body: Body,
     persistence: Persistence,
+}
+
+/// A request without an answer.
+#[derive(Debug, Clone, Copy)]
+struct Unanswered {
+    /// Whether it was a HEAD, whose answer has no body.
+    is_head: bool,
+    /// Whether it changes nothing on the server, and so takes no long processing.
+    is_safe: bool,
 }
 
 /// Requests that have been sent in part.
@@ -63,6 +76,8 @@ struct Unfinished {
 /// Whether the connection serves further requests (RFC 9112, section 9.3).
 struct Persistence {
     reusable: bool,
+    /// Whether the last answer contradicted HTTP, so that nothing after it is an answer.
+    has_ended: bool,
     /// Whether the server has answered a request.
     has_answered: bool,
     /// Whether the connection was idle before its first request.
@@ -86,11 +101,13 @@ impl Connection {
             timeouts,
             cancel,
             unanswered: VecDeque::new(),
+            interim: 0,
             unfinished: Unfinished::default(),
             early_head: None,
             body: Body::Ended,
             persistence: Persistence {
                 reusable: true,
+                has_ended: false,
                 has_answered: false,
                 has_waited: false,
                 timeout: None,

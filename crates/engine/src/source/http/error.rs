@@ -149,6 +149,12 @@ pub enum HttpError {
         /// The limit.
         limit: Bytes,
     },
+    /// The server sends interim answers (1xx) without end.
+    #[error("{at} sends interim answers (1xx) without end: the server is broken or hostile")]
+    TooManyInterim {
+        /// The URL and the peer.
+        at: UrlAndPeer,
+    },
     /// The answer is not HTTP/1.
     #[error("the answer of {at} is not HTTP/1: it starts with \"{first}\"{hint}")]
     NotHttp {

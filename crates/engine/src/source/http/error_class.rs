@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_core::proto::socks5::SocksError;
 
 use super::error::HttpError;
+use super::first_answer::RangeFailure;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
 
@@ -98,6 +99,7 @@ impl HttpError {
             | Self::ClosedEarly { .. }
             | Self::NoCloseNotify { .. } => ErrorKind::Io,
             Self::HeadTooLong { .. }
+            | Self::TooManyInterim { .. }
             | Self::NotModified { .. }
             | Self::NotHttp { .. }
             | Self::Head { .. }
@@ -122,6 +124,20 @@ impl HttpError {
     pub fn may_be_expired(&self) -> bool {
         let refused = matches!(self, Self::Status { status: 400 | 401 | 403 | 404 | 410, .. });
         refused || self.is_before_connection() || matches!(self, Self::Tls { .. })
+    }
+
+    /// Returns how the server failed if the error may be its answer to a range: a request for the whole file may succeed.
+    pub(super) fn range_failure(&self) -> Option<RangeFailure> {
+        match self {
+            Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
+            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425 | 429 | 451, .. } => None,
+            Self::Status { status: 500 | 502, .. }
+            | Self::Send { .. }
+            | Self::Receive { .. }
+            | Self::ClosedBeforeHead { .. } => Some(RangeFailure::Broken),
+            Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
+            _ => None,
+        }
     }
 
     /// Returns whether a retry can help.

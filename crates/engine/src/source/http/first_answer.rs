@@ -1,5 +1,7 @@
 //! The first request for a file: chooses its length, and describes the file by its answer.
 
+use std::cell::RefCell;
+
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead};
@@ -27,6 +29,8 @@ pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
 const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
 /// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
 pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
+/// The number of failed requests for a range after which the whole file is requested: the server may fail at any range.
+const MAX_RANGE_FAILURES: u32 = 3;
 /// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
@@ -35,6 +39,19 @@ pub(super) struct FirstAnswer {
     pub(super) opened: OpenedUrl,
     pub(super) held: RangeAnswer,
     pub(super) file: RemoteFile,
+}
+
+/// The way in which a server failed at a request for a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RangeFailure {
+    /// It has no byte of the range.
+    Unsatisfiable,
+    /// It refused the request.
+    Refused,
+    /// It answered with another part, or with none.
+    Misread,
+    /// It closed the connection or reported an internal error, which may have another cause.
+    Broken,
 }
 
 impl HttpSource<'_> {
@@ -97,7 +114,8 @@ impl HttpSource<'_> {
         self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
     }
 
-    /// Requests the first range, and the whole file if ranges of several answers must not be combined.
+    /// Requests the first range; the whole file if the server fails at ranges, or if those of several answers must not be
+    /// combined.
     pub(super) fn ask(
         &self,
         client: &Client,
@@ -105,28 +123,65 @@ impl HttpSource<'_> {
         known_pace: Option<&KnownPace>,
     ) -> Result<FirstAnswer, SourceError> {
         let whole = |_: &Connection, _: &ResolvedUrl| None;
+        let ranged = RefCell::new(None);
         let choose = |connection: &Connection, target: &ResolvedUrl| {
-            let range = self.first_range(ask, known_pace, connection, target);
+            // The bytes of an earlier run are worth a try.
+            let range = if ask.resume.is_none() && client.refuses_ranges(target, None) {
+                None
+            } else {
+                self.first_range(ask, known_pace, connection, target)
+            };
             if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
                 self.begin_ahead(connection, target, ask.left);
             }
+            *ranged.borrow_mut() = range.is_some().then(|| target.clone());
             range
         };
-        let first = match self.open(client, &choose, ask) {
-            // An empty file has no ranges.
-            Err(HttpError::RangeNotSatisfiable { .. }) if ask.resume.is_none() => {
-                self.open(client, &whole, ask)?
+        let may_give_up = || ask.resume.is_none() && ranged.borrow().is_some();
+        let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
+            Ok(opened) => {
+                let is_first = ask.resume.is_none() && ask.at_most.is_none();
+                let failure = is_first.then_some(RangeFailure::Misread);
+                (self.first_answer(client, opened), failure)
             }
-            first => first?,
+            Err(error) => {
+                let failure = error.range_failure().filter(|failure| match failure {
+                    RangeFailure::Unsatisfiable => ask.resume.is_none(),
+                    RangeFailure::Refused | RangeFailure::Misread => ask.at_most.is_none(),
+                    RangeFailure::Broken => ask.at_most.is_none() && ask.resume.is_none(),
+                });
+                (Err(error.into()), failure)
+            }
         };
-        let answer = self.first_answer(first)?;
+        let answer = match (first, failure.zip(ranged.take())) {
+            (Err(error), Some((failure, target))) => {
+                self.close_ahead();
+                let whole = self.open(client, &whole, ask, &|| false).map_err(SourceError::from);
+                let answer = whole.and_then(|opened| {
+                    // An empty file has no ranges.
+                    let is_empty = opened.head.content_length() == Some(Bytes::ZERO);
+                    if failure != RangeFailure::Unsatisfiable || !is_empty {
+                        client.note_range_failure(&target, failure);
+                    }
+                    self.first_answer(client, opened)
+                });
+                // A server that answers everything wrongly is explained by its first answer.
+                return match answer {
+                    Err(again) if failure == RangeFailure::Misread && again.cause == Cause::Connection => {
+                        Err(error)
+                    }
+                    answer => answer,
+                };
+            }
+            (first, _) => first?,
+        };
         match answer.held {
             RangeAnswer::Part { range, total } => {
                 let all = total.is_some_and(|total| range == ByteRange::with_len(0, total));
                 if all || (total.is_some() && answer.file.identity.is_some()) {
                     return Ok(answer);
                 }
-                let again = self.first_answer(self.open(client, &whole, ask)?)?;
+                let again = self.first_answer(client, self.open(client, &whole, ask, &|| false)?)?;
                 let Some(total) = total.filter(|total| again.file.size != Some(*total)) else {
                     return Ok(again);
                 };
@@ -134,7 +189,7 @@ impl HttpSource<'_> {
                 // its head.
                 let all = ByteRange::with_len(0, total);
                 let by_range = |_: &Connection, _: &ResolvedUrl| RangeRequest::of(all);
-                let by_range = self.first_answer(self.open(client, &by_range, ask)?)?;
+                let by_range = self.first_answer(client, self.open(client, &by_range, ask, &|| false)?)?;
                 match by_range.held {
                     RangeAnswer::Part { range, .. } if range == all => Ok(by_range),
                     RangeAnswer::Whole { total: Some(size) } if size == total => Ok(by_range),
@@ -154,21 +209,35 @@ impl HttpSource<'_> {
         SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
     }
 
-    pub(super) fn first_answer(&self, opened: OpenedUrl) -> Result<FirstAnswer, SourceError> {
+    pub(super) fn first_answer(
+        &self,
+        client: &Client,
+        opened: OpenedUrl,
+    ) -> Result<FirstAnswer, SourceError> {
         let held = held_by(&opened)?;
-        let file = RemoteFile::new(&opened, held, &self.options);
+        let refuses_ranges =
+            opened.requested.is_none() && client.refuses_ranges(&opened.target, Some(&opened.head));
+        let file = RemoteFile::new(&opened, held, &self.options, refuses_ranges);
         Ok(FirstAnswer { opened, held, file })
     }
 
-    /// Retries if the server requests it or was only slow, but not if the server is unreachable.
-    fn open(&self, client: &Client, choose: &Chooser<'_>, ask: &Ask<'_>) -> Result<OpenedUrl, HttpError> {
+    /// Retries if the server requests it or was only slow, but not if the server is unreachable; only a few times if it may
+    /// fail at ranges and the request without one, which `may_give_up` permits, is still to come.
+    fn open(
+        &self,
+        client: &Client,
+        choose: &Chooser<'_>,
+        ask: &Ask<'_>,
+        may_give_up: &dyn Fn() -> bool,
+    ) -> Result<OpenedUrl, HttpError> {
         let mut backoff = Backoff::new(self.options.retries);
-        loop {
+        for tries in 1.. {
             let error = match client.open_part(&self.url, choose, ask.cancel) {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
-            if !ask.waits {
+            if !ask.waits || (tries >= MAX_RANGE_FAILURES && may_give_up() && error.range_failure().is_some())
+            {
                 return Err(error);
             }
             let asked_to_wait = match error.retry() {
@@ -180,9 +249,10 @@ impl HttpSource<'_> {
             let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
             (ask.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
             if ask.cancel.sleep(wait) {
-                return Err(HttpError::Cancelled);
+                break;
             }
         }
+        Err(HttpError::Cancelled)
     }
 
     /// Returns the mirrors that an answer links to (RFC 6249, section 2).
@@ -220,6 +290,7 @@ impl HttpSource<'_> {
             divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             first,
             resumable: file.identity.is_some()
+                && !file.refuses_ranges()
                 && (matches!(held, RangeAnswer::Part { .. }) || opened.head.accepts_ranges()),
             whole: file.whole,
             shown_content: match held {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
@@ -208,10 +209,16 @@ impl Source for HttpSource<'_> {
         let refit = Refit { options: &self.options, url: &self.url, clients: self.clients };
         let known_pace = if untrue { None } else { known_pace };
         let (client, answer) =
-            refit.with_what_fits(client, answer, untrue, ask.cancel, &|opened| self.first_answer(opened))?;
+            refit.with_what_fits(client, answer, untrue, ask.cancel, &|client, opened| {
+                self.first_answer(client, opened)
+            })?;
         let mut description = self.description(&answer, known_pace.as_ref());
         if untrue {
             description.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
+        }
+        let head = &answer.opened.head;
+        if let Some(coding) = head.content_coding().filter(|_| head.is_coded_on_the_fly()) {
+            (ask.emit)(&Event::Warning(Warning::Coded { url: self.shown.clone(), coding }));
         }
         let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;

@@ -57,7 +57,7 @@ impl HttpLister {
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
         let log = |event: &_| tracing::debug!(?event, "listing {}", SafeUrl::of(directory));
         let (opened, listing) = retrying(self.options.retries, cancel, &log, || {
-            let mut opened = self.client.open(directory, None, cancel)?;
+            let mut opened = self.client.open_uncoded(directory, cancel)?;
             let listing = self.receive(&mut opened)?;
             Ok((opened, listing))
         })?;

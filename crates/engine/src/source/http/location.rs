@@ -59,10 +59,10 @@ impl Location {
         error.may_be_expired() && self.may_be_renewed()
     }
 
-    /// Returns whether the original URL may redirect elsewhere, and has not failed too often.
+    /// Returns whether the original URL may redirect elsewhere, or make another challenge, and has not failed too often.
     pub(super) fn may_be_renewed(&self) -> bool {
-        let redirected = self.target.as_ref().is_some_and(ResolvedUrl::is_redirected);
-        redirected && self.fruitless < MOST_REFRESHES
+        let changes = |target: &ResolvedUrl| target.is_redirected() || target.has_challenge();
+        self.target.as_ref().is_some_and(changes) && self.fruitless < MOST_REFRESHES
     }
 
     /// Connects to the target: by `ahead` if given; if `fresh`, not over a kept connection.

@@ -19,6 +19,7 @@ mod config;
 mod connection;
 mod connection_key;
 mod credentials;
+mod digest_login;
 mod early;
 mod error;
 mod error_class;

@@ -219,7 +219,8 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
     let (kind, usual_port) = match url.scheme() {
         "http" => (ProxyKind::Http, 80),
         "socks5" => (ProxyKind::Socks5, 1080),
-        "socks5h" => (ProxyKind::Socks5h, 1080),
+        // GNOME sets `ALL_PROXY=socks://..`.
+        "socks5h" | "socks" => (ProxyKind::Socks5h, 1080),
         _ => return Err(fail("write http://, socks5:// or socks5h://, then host:port")),
     };
     // The URL parser treats an address in a SOCKS URL as a name.

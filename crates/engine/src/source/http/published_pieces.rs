@@ -81,7 +81,7 @@ impl HttpSource<'_> {
         let client = self.clients.get(&if secrets { config.clone() } else { config.without_secrets() })?;
         loop {
             let requested = Instant::now();
-            let error = match client.open(url, None, cancel).map_err(SourceError::from) {
+            let error = match client.open_uncoded(url, cancel).map_err(SourceError::from) {
                 Ok(opened) => return self.read_document(opened.connection, url),
                 Err(error) => error,
             };

@@ -1,6 +1,6 @@
 //! The rules for following redirects.
 
-use longhaul_core::proto::http::ResponseHead;
+use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use url::Url;
 
 use super::error::{Chain, HttpError};
@@ -11,13 +11,15 @@ use super::safe_url::SafeUrl;
 #[derive(Debug)]
 pub(crate) struct Redirects {
     visited: Vec<Url>,
+    /// The cookies that were sent to each of them: with others, it may answer otherwise.
+    cookies: Vec<Option<HeaderField>>,
     most: usize,
     allow_downgrade: bool,
 }
 
 impl Redirects {
-    pub(super) fn new(first: &Url, most: usize, allow_downgrade: bool) -> Self {
-        Self { visited: vec![first.clone()], most, allow_downgrade }
+    pub(super) fn new(first: &ResolvedUrl, most: usize, allow_downgrade: bool) -> Self {
+        Self { visited: vec![first.url().clone()], cookies: vec![first.cookie()], most, allow_downgrade }
     }
 
     /// Returns whether an answer of this status to a GET or HEAD is a redirect.
@@ -40,15 +42,25 @@ impl Redirects {
         from: &ResolvedUrl,
         head: &ResponseHead,
     ) -> Result<ResolvedUrl, HttpError> {
-        from.redirected(&self.location(from.url(), head)?)
+        let next = from.redirected(&self.location(from.url(), head)?)?;
+        let cookie = next.cookie();
+        let seen = self.visited.iter().zip(&self.cookies).any(|past| past == (next.url(), &cookie));
+        self.visited.push(next.url().clone());
+        self.cookies.push(cookie);
+        if seen {
+            return Err(HttpError::RedirectLoop(self.chain()));
+        }
+        if self.visited.len() > self.most + 1 {
+            return Err(HttpError::TooManyRedirects(self.chain()));
+        }
+        Ok(next)
     }
 
-    fn location(&mut self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
+    fn location(&self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
         let refuse = |to: String, why| HttpError::RedirectRefused { from: SafeUrl::of(from), to, why };
-        let location =
-            head.text("location").ok_or_else(|| refuse("nowhere".to_owned(), "it has no Location"))?;
+        let location = head.location().ok_or_else(|| refuse("nowhere".to_owned(), "it has no Location"))?;
         let to = from
-            .join(location)
+            .join(&location)
             .map_err(|_| refuse(format!("'{}'", location.escape_debug()), "that is not a URL"))?;
         let shown = || SafeUrl::of(&to).to_string();
         if !matches!(to.scheme(), "http" | "https") || to.host().is_none() {
@@ -56,14 +68,6 @@ impl Redirects {
         }
         if from.scheme() == "https" && to.scheme() == "http" && !self.allow_downgrade {
             return Err(refuse(shown(), "it gives up encryption; fetch that URL itself if you accept that"));
-        }
-        let seen = self.visited.contains(&to);
-        self.visited.push(to.clone());
-        if seen {
-            return Err(HttpError::RedirectLoop(self.chain()));
-        }
-        if self.visited.len() > self.most + 1 {
-            return Err(HttpError::TooManyRedirects(self.chain()));
         }
         Ok(to)
     }
@@ -82,9 +86,9 @@ mod tests {
     }
 
     fn follow(from: &str, location: &str, downgrade: bool) -> Result<String, HttpError> {
-        let from: Url = from.parse().unwrap();
+        let from = ResolvedUrl::new(&from.parse().unwrap(), Vec::new(), None).unwrap();
         let head = head(&format!("Location: {location}\r\n"));
-        Redirects::new(&from, 5, downgrade).location(&from, &head).map(String::from)
+        Redirects::new(&from, 5, downgrade).location(from.url(), &head).map(String::from)
     }
 
     #[test]
@@ -94,6 +98,7 @@ mod tests {
             ("/x", "http://h/x"),
             ("//o/x", "http://o/x"),
             ("https://o/", "https://o/"),
+            ("/\u{e9}?\u{e9}", "http://h/%C3%A9?%C3%A9"),
         ] {
             assert_eq!(follow("http://h/d/a", location, false).unwrap(), to);
         }
@@ -101,8 +106,8 @@ mod tests {
             assert!(follow("https://h/", location, false).is_err(), "{location}");
         }
         assert!(follow("https://h/", "http://o/", true).is_ok());
-        let from: Url = "http://h/".parse().unwrap();
-        assert!(Redirects::new(&from, 5, false).location(&from, &head("")).is_err());
+        let from = ResolvedUrl::new(&"http://h/".parse().unwrap(), Vec::new(), None).unwrap();
+        assert!(Redirects::new(&from, 5, false).location(from.url(), &head("")).is_err());
         let error = follow("https://h/", "http://u:secret@o/?secret", false).unwrap_err().to_string();
         assert!(error.contains("http://o/") && !error.contains("secret"), "{error}");
     }

@@ -46,7 +46,7 @@ impl Refit<'_> {
         answer: FirstAnswer,
         misled: bool,
         cancel: &Cancel,
-        describe: &dyn Fn(OpenedUrl) -> Result<FirstAnswer, SourceError>,
+        describe: &dyn Fn(&Client, OpenedUrl) -> Result<FirstAnswer, SourceError>,
     ) -> Result<(Arc<Client>, FirstAnswer), SourceError> {
         let config = &self.options.client;
         // All of a small file is already in flight.
@@ -64,7 +64,8 @@ impl Refit<'_> {
         // Without retries, because the first connection must not wait.
         let requested = answer.opened.requested.as_ref();
         let with_if_range = requested.is_some_and(|requested| requested.if_range().is_some());
-        let second = fitting.open(self.url, requested, cancel).map_err(SourceError::from).and_then(describe);
+        let second = fitting.open(self.url, requested, cancel).map_err(SourceError::from);
+        let second = second.and_then(|opened| describe(&fitting, opened));
         let agrees = |second: &FirstAnswer| {
             second.held == answer.held
                 && answer.file.agreement(&second.opened.head, second.held, with_if_range)

@@ -23,6 +23,10 @@ pub(super) struct RemoteFile {
     pub(super) whole: bool,
     /// Whether the server states that it paces its sending.
     pub(super) paced: bool,
+    /// Whether the server refuses requests with a range, so that none is sent.
+    refuses_ranges: AtomicBool,
+    /// The content coding, in which the file is saved.
+    coding: Option<String>,
     /// Whether the server answers If-Range as if the file had changed.
     ///
     /// Apache does so for a minute after a change if asked with the date; other servers always do. Then the validators
@@ -51,8 +55,13 @@ pub(super) enum Agreement {
 
 impl RemoteFile {
     /// Describes the file of the answer `opened`.
-    pub(super) fn new(opened: &OpenedUrl, held: RangeAnswer, options: &SourceOptions) -> Self {
-        let head = &opened.head;
+    pub(super) fn new(
+        opened: &OpenedUrl,
+        held: RangeAnswer,
+        options: &SourceOptions,
+        refuses_ranges: bool,
+    ) -> Self {
+        let (head, coding) = (&opened.head, opened.head.content_coding());
         let (whole, size) = match held {
             RangeAnswer::Whole { total } => (true, total),
             RangeAnswer::Part { total, .. } => (false, total),
@@ -60,7 +69,7 @@ impl RemoteFile {
         // A 206 that answers If-Range may omit a date, but not an ETag (RFC 9110, section 15.3.7).
         let dated = |v: &&Validator| matches!(v, Validator::LastModified(_)) && !whole;
         let vouched = opened.requested.as_ref().and_then(RangeRequest::if_range).filter(dated);
-        let bare = validators(head) == [None, None];
+        let bare = validators(head) == [None, None] && coding.is_none();
         let validator = head.validator().or_else(|| vouched.filter(|_| bare).cloned());
         let assumed = options.assume_unchanged.then_some(Identity::AssumedUnchanged);
         Self {
@@ -68,6 +77,8 @@ impl RemoteFile {
             identity: validator.map(Identity::from).or(assumed),
             whole,
             paced: head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header()),
+            refuses_ranges: AtomicBool::new(refuses_ranges),
+            coding,
             if_range_refused: AtomicBool::new(false),
             validators: validators(head),
         }
@@ -75,12 +86,22 @@ impl RemoteFile {
 
     /// Returns the request for a range; `None` for a file that is sent in one answer only.
     pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
-        let size = self.size?;
+        let size = self.size.filter(|_| !self.refuses_ranges())?;
         if self.identity.is_some() {
             RangeRequest::of(part)
         } else {
             self.whole_range(size).and_then(RangeRequest::of)
         }
+    }
+
+    /// Returns whether the server refuses requests with a range.
+    pub(super) fn refuses_ranges(&self) -> bool {
+        self.refuses_ranges.load(Ordering::Relaxed)
+    }
+
+    /// Requests the whole file from now on, as its first answer contained; returns whether that is new.
+    pub(super) fn give_up_ranges(&self) -> bool {
+        self.whole && !self.refuses_ranges.swap(true, Ordering::Relaxed)
     }
 
     /// Returns the range for requesting a whole file without identity, if its first answer was of a range: the server
@@ -143,6 +164,11 @@ impl RemoteFile {
     /// 9110, section 15.3.7).
     fn is_same(&self, head: &ResponseHead, with_if_range: bool) -> bool {
         let vouched = head.status() == 206 && with_if_range;
+        // Both codings of a file may have one date, and with faulty servers one tag.
+        let coding = head.content_coding();
+        if coding != self.coding && !(vouched && coding.is_none()) {
+            return false;
+        }
         let now = validators(head);
         match &self.identity {
             Some(Identity::AssumedUnchanged) => true,
@@ -162,7 +188,8 @@ impl RemoteFile {
         };
         let (was, mut now) = (name(&self.validators), name(&validators(head)));
         if was == now {
-            now.push_str(" of another size");
+            let is_coded = head.content_coding() != self.coding;
+            now.push_str(if is_coded { " in another content coding" } else { " of another size" });
         }
         format!("{was} became {now}: {}", head.describe_content())
     }

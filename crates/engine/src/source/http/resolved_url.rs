@@ -2,18 +2,24 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use longhaul_core::proto::cookies::{CookieJar, CookieScope};
-use longhaul_core::proto::http::HeaderField;
+use longhaul_core::proto::http::{HeaderField, ResponseHead};
+use longhaul_core::proto::netrc::Login;
 use url::{Host, Position, Url};
 
 use super::config::is_secret;
 use super::connection::RequestLine;
 use super::credentials::Credentials;
+use super::digest_login::DigestLogin;
 use super::error::HttpError;
 use super::safe_url::SafeUrl;
+use crate::threads::lock;
+
+/// The cookies of a client, which its servers add to.
+pub(super) type SharedCookies = Arc<Mutex<CookieJar>>;
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Clone)]
@@ -27,8 +33,14 @@ pub struct ResolvedUrl {
     headers: Vec<HeaderField>,
     /// Whether Authorization is of [`Credentials`], not a header of the user.
     logs_in: bool,
+    /// The name and password of these credentials.
+    login: Option<Login>,
+    /// The login in the form that the server asked for, in place of a header.
+    digest: Option<Arc<DigestLogin>>,
     /// Cookies, each sent only to its own server.
-    cookies: Option<Arc<CookieJar>>,
+    cookies: Option<SharedCookies>,
+    /// Whether logins and headers are also sent to other origins that a redirect leads to.
+    trusts_redirects: bool,
     /// The addresses of the server or proxy, starting with the one that accepted the last connection; empty before the
     /// first connection.
     addresses: Vec<SocketAddr>,
@@ -58,6 +70,10 @@ impl ResolvedUrl {
         }
         let credentials = Credentials::of_url(url).or_else(|| otherwise.cloned());
         let logs_in = credentials.is_some();
+        let login = match &credentials {
+            Some(Credentials::Basic(login)) => Some(login.clone()),
+            _ => None,
+        };
         if let Some(credentials) = credentials {
             headers.retain(|h| !h.is("authorization"));
             headers.push(credentials.field("Authorization")?);
@@ -65,25 +81,43 @@ impl ResolvedUrl {
         let original = Arc::new(url.clone());
         let mut url = without_login(url);
         url.set_fragment(None);
-        let (addresses, avoided) = (Vec::new(), Vec::new());
-        Ok(Self { original, redirected: false, url, headers, logs_in, cookies: None, addresses, avoided })
+        Ok(Self {
+            original,
+            redirected: false,
+            url,
+            headers,
+            logs_in,
+            login,
+            digest: None,
+            cookies: None,
+            trusts_redirects: false,
+            addresses: Vec::new(),
+            avoided: Vec::new(),
+        })
     }
 
-    /// Sets the cookies for this target and for its redirects.
-    pub(super) fn with_cookies(self, cookies: Option<Arc<CookieJar>>) -> Self {
-        Self { cookies, ..self }
+    /// Sets the cookies for this target and for its redirects, and whether those get its logins and headers.
+    pub(super) fn with_cookies(self, cookies: SharedCookies, trusts_redirects: bool) -> Self {
+        Self { cookies: Some(cookies), trusts_redirects, ..self }
     }
 
-    /// Returns the target of a redirect to `url`: secrets are sent only within the origin, and a login written into
-    /// `url` by the server is not sent.
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin unless redirects are trusted, and a
+    /// login written into `url` by the server is not sent.
     pub(super) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
         let stays = url.origin() == self.url.origin();
-        let headers = self.headers.iter().filter(|h| stays || !is_secret(h)).cloned().collect();
+        let keeps_secrets = stays || self.trusts_redirects;
+        let follows = |h: &&HeaderField| stays || !(h.is("host") || (is_secret(h) && !keeps_secrets));
+        let headers = self.headers.iter().filter(follows).cloned().collect();
         let mut next = Self::new(&without_login(url), headers, None)?;
         next.original = Arc::clone(&self.original);
         next.redirected = true;
-        next.logs_in = stays && self.logs_in;
+        if keeps_secrets {
+            next.logs_in = self.logs_in;
+            next.login.clone_from(&self.login);
+            next.digest.clone_from(&self.digest);
+        }
         next.cookies.clone_from(&self.cookies);
+        next.trusts_redirects = self.trusts_redirects;
         if stays {
             next.addresses.clone_from(&self.addresses);
             next.avoided.clone_from(&self.avoided);
@@ -118,14 +152,28 @@ impl ResolvedUrl {
 
     /// Returns this target with `credentials`.
     pub(super) fn with_credentials(&self, credentials: &Credentials) -> Result<Self, HttpError> {
-        let headers = Self::new(&self.url, self.headers.clone(), Some(credentials))?.headers;
-        Ok(Self { headers, logs_in: true, ..self.clone() })
+        let Self { headers, login, .. } = Self::new(&self.url, self.headers.clone(), Some(credentials))?;
+        Ok(Self { headers, login, logs_in: true, ..self.clone() })
+    }
+
+    /// Returns this target with a login, or its own, in answer to the Digest challenge of a 401; `None` if none can answer it.
+    pub(super) fn with_digest(&self, head: &ResponseHead, login: Option<&Login>) -> Option<Self> {
+        let login = login.or(self.login.as_ref())?;
+        let digest = DigestLogin::new(head, login, self.digest.as_deref())?;
+        let headers = self.headers.iter().filter(|h| !h.is("authorization")).cloned().collect();
+        let (login, digest) = (Some(login.clone()), Some(Arc::new(digest)));
+        Some(Self { headers, login, digest, logs_in: true, ..self.clone() })
     }
 
     /// Returns the original URL before any redirect, including its login, to be requested again if the target of a
     /// redirect has expired. Show it only as a [`SafeUrl`].
     pub fn original(&self) -> &Url {
         &self.original
+    }
+
+    /// Returns whether the login holds only for a while, until the server makes another challenge.
+    pub(super) fn has_challenge(&self) -> bool {
+        self.digest.is_some()
     }
 
     /// Returns whether a redirect led from [`original`](Self::original) to this URL.
@@ -192,7 +240,7 @@ impl ResolvedUrl {
     }
 
     pub(super) fn is_authorised(&self) -> bool {
-        self.headers.iter().any(|h| h.is("authorization"))
+        self.digest.is_some() || self.headers.iter().any(|h| h.is("authorization"))
     }
 
     /// Returns whether requests send a login or token, other than a header of the user.
@@ -208,13 +256,17 @@ impl ResolvedUrl {
         Ok((host.to_owned(), port))
     }
 
+    /// Returns the properties that select this URL's cookies.
+    pub(super) fn cookie_scope(&self) -> Option<CookieScope<'_>> {
+        let host = self.url.host_str()?;
+        Some(CookieScope { host, path: self.url.path(), is_encrypted: self.is_https() })
+    }
+
     /// Returns the Cookie header, including the user's own cookies.
-    fn cookie(&self, jar: &CookieJar) -> Option<HeaderField> {
+    pub(super) fn cookie(&self) -> Option<HeaderField> {
         let given = self.headers.iter().filter(|header| header.is("cookie"));
         let given: Vec<_> = given.map(HeaderField::value).collect();
-        let host = self.url.host_str()?;
-        let scope = CookieScope { host, path: self.url.path(), is_encrypted: self.is_https() };
-        jar.field(scope, SystemTime::now(), &given)
+        lock(self.cookies.as_ref()?).field(self.cookie_scope()?, SystemTime::now(), &given)
     }
 
     /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section
@@ -222,14 +274,14 @@ impl ResolvedUrl {
     pub(super) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
-        if let Some(cookie) = self.cookies.as_ref().and_then(|jar| self.cookie(jar)) {
+        if let Some(cookie) = self.cookie() {
             headers.retain(|header| !header.is("cookie"));
             headers.push(cookie);
         }
         headers.extend(via_proxy.cloned());
         let host = self.url[Position::BeforeHost..Position::AfterPort].to_owned();
         let target = self.url[from..Position::AfterQuery].to_owned();
-        RequestLine { target, host, headers, url: self.safe_url() }
+        RequestLine { target, host, headers, digest: self.digest.clone(), url: self.safe_url() }
     }
 }
 
@@ -289,18 +341,23 @@ mod tests {
 
     #[test]
     fn secrets_stay_within_the_origin() {
-        let first = target("https://h/a", &["X: y", "Cookie: c", "Host: v"]);
-        let to = |url: &str| first.redirected(&url.parse().unwrap()).unwrap();
+        let mut first = target("https://h/a", &["X-Api-Key: y", "Accept: */*", "Cookie: c", "Host: v"]);
+        let to = |first: &ResolvedUrl, url: &str| first.redirected(&url.parse().unwrap()).unwrap();
         for (url, sent) in [
-            ("https://h/b", &["X", "Cookie", "Host", "Authorization"][..]),
-            ("https://h:444/b", &["X"]),
-            ("http://h/b", &["X"]),
-            ("https://sub.h/b", &["X"]),
-            ("http://u:p@other/b", &["X"]),
+            ("https://h/b", &["X-Api-Key", "Accept", "Cookie", "Host", "Authorization"][..]),
+            ("https://h:444/b", &["Accept"]),
+            ("http://h/b", &["Accept"]),
+            ("https://sub.h/b", &["Accept"]),
+            ("http://u:p@other/b", &["Accept"]),
         ] {
-            assert_eq!(names(&to(url)), sent, "{url}");
+            assert_eq!(names(&to(&first, url)), sent, "{url}");
         }
-        assert_eq!(to("https://u:p@h/b").headers, first.headers, "the login of a redirect is not sent");
+        let same = to(&first, "https://u:p@h/b");
+        assert_eq!(same.headers, first.headers, "the login of a redirect is not sent");
+        first.trusts_redirects = true;
+        let trusted = to(&first, "https://other/b");
+        assert_eq!(names(&trusted), ["X-Api-Key", "Accept", "Cookie", "Authorization"]);
+        assert!(trusted.logs_in());
     }
 
     #[test]

@@ -60,7 +60,12 @@ impl Client {
                 }
                 Err(error) => return Err(error),
             };
+            self.keep_cookies(&target, &head);
             let status = head.status();
+            if matches!(status, 200..=299) {
+                let bad = |source| HttpError::Head { at: connection.at().clone(), source };
+                head.require_identity().map_err(bad)?;
+            }
             let follows =
                 Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
             let next = match follows {

@@ -16,6 +16,7 @@ use crate::source::http::error::HttpError;
 use crate::source::http::proxy::{Proxy, ProxyKind};
 use crate::source::http::safe_url::UrlAndPeer;
 use crate::source::http::tls;
+use crate::threads::lock;
 
 impl Client {
     pub(super) fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
@@ -53,7 +54,11 @@ impl Client {
                 Some(proxy) => error.of_proxy(proxy.variable),
                 None => error,
             };
-            target.set_addresses(found.map_err(unknown)?);
+            let mut found = found.map_err(unknown)?;
+            let silent = lock(&self.caches.silent);
+            found.sort_by_key(|address| silent.contains(address));
+            drop(silent);
+            target.set_addresses(found);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, deadline)? {

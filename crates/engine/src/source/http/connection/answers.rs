@@ -5,14 +5,19 @@ use std::time::{Duration, Instant};
 use longhaul_core::proto::http::{Framing, ResponseHead};
 use longhaul_core::units::Bytes;
 
-use super::{Connection, Persistence};
+use super::{Connection, Persistence, Unanswered};
 use crate::connect::Deadline;
 use crate::source::http::body::{Body, Read};
-use crate::source::http::error::HttpError;
+use crate::source::http::error::{HttpError, check};
 use crate::source::http::explanation::read_explanation;
 
 /// How long to read a short body, which most often arrives with its head.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The most interim answers to one request: an upload of a day with one every 5 s, as `longhaul serve` sends them.
+const MAX_INTERIM: u32 = 20_000;
+/// The longest processing of an upload that a server announces by 102.
+const MAX_PROCESSING: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a server has answered while the request's body was being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +33,8 @@ pub enum EarlyAnswer {
 impl Connection {
     /// Reads the head of the next answer; interim ones (1xx) are skipped.
     ///
-    /// The body must be read to its end before the next head. A 102 (Processing, RFC 2518, section 10.1) restarts the timeout.
+    /// The body must be read to its end before the next head. A 102 (Processing, RFC 2518, section 10.1) to a request that
+    /// changes something restarts the timeout.
     ///
     /// # Errors
     /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::NotHttp`],
@@ -39,26 +45,27 @@ impl Connection {
         if !self.body.has_ended() {
             return Err(out_of_order("a head was asked for before the end of the body"));
         }
-        let Some(&is_head) = self.unanswered.front() else {
+        let Some(&Unanswered { is_head, is_safe }) = self.unanswered.front() else {
             return Err(out_of_order("a head was asked for without a request"));
         };
+        if self.persistence.has_ended {
+            return Err(HttpError::ClosedBeforeHead { at: self.at().clone(), got: Bytes::ZERO });
+        }
         // Without the body that was announced, the server would take the next request for it.
         // A body of a later request may still be on its way.
         let lacks_body = self.unfinished.body && self.unanswered.len() == 1;
         let still_open = std::mem::replace(&mut self.persistence.reusable, false) && !lacks_body;
         let head = match self.early_head.take() {
             Some(head) => head,
-            None => self.read_final_head()?,
+            None => self.read_final_head(is_safe)?,
         };
         let bad = |source| HttpError::Head { at: self.at().clone(), source };
         let framing = if is_head { Framing::Length(Bytes::ZERO) } else { head.framing().map_err(bad)? };
-        if matches!(head.status(), 200..=299) {
-            head.require_identity().map_err(bad)?;
-        }
         self.unanswered.pop_front();
         self.body = Body::new(framing);
         self.persistence = Persistence {
             reusable: still_open && head.keeps_alive() && framing != Framing::UntilClose,
+            has_ended: head.ends_connection(),
             has_answered: true,
             has_waited: false,
             timeout: head.text("keep-alive").and_then(timeout_of).or(self.persistence.timeout),
@@ -66,22 +73,29 @@ impl Connection {
         Ok(head)
     }
 
-    fn read_final_head(&mut self) -> Result<ResponseHead, HttpError> {
-        let mut deadline = Deadline::new(&self.cancel, self.timeouts.head);
+    fn read_final_head(&mut self, is_safe: bool) -> Result<ResponseHead, HttpError> {
+        let cancel = self.cancel.clone();
+        let (began, mut deadline) = (Instant::now(), Deadline::new(&cancel, self.timeouts.head));
         loop {
-            let head = self.transport.read_head(&deadline)?;
-            if head.status() == 102 {
-                deadline = Deadline::new(&self.cancel, self.timeouts.head);
+            let head = self.read_any_head(&deadline)?;
+            if head.status() == 102 && !is_safe && began.elapsed() < MAX_PROCESSING {
+                deadline = Deadline::new(&cancel, self.timeouts.head);
             }
             if !is_interim(head.status()) {
                 return Ok(head);
             }
+            check(&deadline, self.at(), "its answer")?;
         }
     }
 
     /// Reads the next head, interim or final.
-    fn read_any_head(&mut self) -> Result<ResponseHead, HttpError> {
-        self.transport.read_head(&Deadline::new(&self.cancel, self.timeouts.head))
+    fn read_any_head(&mut self, deadline: &Deadline<'_>) -> Result<ResponseHead, HttpError> {
+        let head = self.transport.read_head(deadline)?;
+        self.interim = if is_interim(head.status()) { self.interim + 1 } else { 0 };
+        if self.interim > MAX_INTERIM {
+            return Err(HttpError::TooManyInterim { at: self.at().clone() });
+        }
+        Ok(head)
     }
 
     /// Waits until the server asks for the body of the request just sent (100 Continue), for `limit` at most.
@@ -101,7 +115,7 @@ impl Connection {
                 return Ok(true);
             }
             if self.transport.is_readable(left.min(self.timeouts.tick)) {
-                let head = self.read_any_head()?;
+                let head = self.read_any_head(&Deadline::new(&cancel, self.timeouts.head))?;
                 match head.status() {
                     100 => return Ok(true),
                     status if is_interim(status) => {}
@@ -117,13 +131,13 @@ impl Connection {
     /// # Errors
     /// Those of [`read_head`](Self::read_head).
     pub fn poll_answer(&mut self) -> Result<EarlyAnswer, HttpError> {
-        let mut answer = EarlyAnswer::None;
+        let (mut answer, cancel) = (EarlyAnswer::None, self.cancel.clone());
         while self.early_head.is_none() {
             if !self.transport.is_readable(Duration::ZERO) {
                 return Ok(answer);
             }
             answer = EarlyAnswer::Interim;
-            let head = self.read_any_head()?;
+            let head = self.read_any_head(&Deadline::new(&cancel, self.timeouts.head))?;
             self.early_head = Some(head).filter(|head| !is_interim(head.status()));
         }
         Ok(EarlyAnswer::Final)
@@ -144,7 +158,7 @@ impl Connection {
             return Ok(Read::Data(0));
         }
         let read = self.body.read(&mut self.transport, buffer);
-        self.persistence.reusable &= read.is_ok();
+        self.persistence.reusable &= read.is_ok() && !self.body.is_malformed();
         read
     }
 

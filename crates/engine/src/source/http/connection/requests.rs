@@ -5,7 +5,7 @@ use std::io;
 use longhaul_core::proto::http::{Ask, RangeRequest, Request};
 use longhaul_core::units::Bytes;
 
-use super::{Connection, RequestLine};
+use super::{Connection, RequestLine, Unanswered};
 use crate::connect::Deadline;
 use crate::source::http::error::HttpError;
 
@@ -43,7 +43,9 @@ impl Connection {
         if !self.reusable() {
             return Err(HttpError::ClosedBeforeHead { at: self.at().clone(), got: Bytes::ZERO });
         }
-        let RequestLine { target, host, headers, .. } = &self.request;
+        let RequestLine { target, host, headers, digest, .. } = &self.request;
+        let login = digest.as_ref().and_then(|digest| digest.field(ask.method(), target));
+        let headers = &headers.iter().cloned().chain(login).collect::<Vec<_>>();
         let mut request = Request { target, host, headers, ask }.encode();
         if std::mem::take(&mut self.unfinished.window_carrier) {
             // The request line has been sent, and a field without its end.
@@ -53,7 +55,7 @@ impl Connection {
         let deadline = Deadline::new(&self.cancel, self.timeouts.head);
         let sent = self.transport.send_all(&request, &deadline);
         self.persistence.reusable = sent.is_ok();
-        self.unanswered.push_back(ask.is_head());
+        self.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
         self.unfinished.body = ask.has_body();
         sent
     }

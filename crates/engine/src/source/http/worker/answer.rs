@@ -8,6 +8,7 @@ use super::{Exchange, Redirect, Requested};
 use crate::failure::FailureKind;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
+use crate::source::http::first_answer::RangeFailure;
 use crate::source::http::remote_file::Agreement;
 use crate::source::http::source_error::bad_range;
 use crate::transfer::error::{Cause, Retry, SourceError};
@@ -63,7 +64,7 @@ impl Exchange<'_, '_, '_> {
     ) -> Result<(), SourceError> {
         let file = &self.described.file;
         let answer = RangeAnswer::of(head, file.request(requested).as_ref())
-            .map_err(|source| bad_range(self.shown(), &source))?;
+            .map_err(|source| self.without_ranges(bad_range(self.shown(), &source)))?;
         match file.agreement(head, answer, with_if_range) {
             Agreement::Part(range) => {
                 if range.end() < requested.end() {
@@ -101,6 +102,7 @@ impl Exchange<'_, '_, '_> {
 
     /// Converts a failure status to an error, which a new connection may avoid.
     fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
+        let refused = error.range_failure() == Some(RangeFailure::Refused);
         match &error {
             // The range was within the file when the file was described.
             HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
@@ -110,8 +112,17 @@ impl Exchange<'_, '_, '_> {
                 let retry = if again { Retry::Backoff } else { Retry::AtOnce };
                 SourceError::new(FailureKind::Temporary, retry, Cause::Connection, error.to_string())
             }
+            _ if refused => self.without_ranges(error.into()),
             _ => error.into(),
         }
+    }
+
+    /// Requests the whole file again if a server that has sent it so refuses its rest; else `error` is final.
+    fn without_ranges(&self, mut error: SourceError) -> SourceError {
+        if self.described.file.give_up_ranges() {
+            error.retry = Retry::AtOnce;
+        }
+        error
     }
 
     fn disagreed(&mut self, connection: &Connection, difference: &str) -> SourceError {
