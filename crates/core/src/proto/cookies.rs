@@ -34,6 +34,8 @@ struct Cookie {
     expires: Option<SystemTime>,
     name: String,
     value: String,
+    /// Whether a server has set the cookie, in place of one of this name that was given.
+    by_server: bool,
 }
 
 /// The properties of a request that select its cookies.
@@ -111,15 +113,16 @@ impl CookieJar {
         self.cookies.is_empty()
     }
 
-    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given` that the jar does not hold,
-    /// then those of the host and path, the longest path first; `None` if there are none.
+    /// Returns the Cookie header of a request to `scope` at the time `now`: the cookies of `given` except those that the server
+    /// has set since, then those of the host and path, the longest path first; `None` if there are none.
     pub fn field(&self, scope: CookieScope<'_>, now: SystemTime, given: &[&str]) -> Option<HeaderField> {
         let mut own: Vec<_> = self.cookies.iter().filter(|cookie| cookie.is_for(scope, now)).collect();
         own.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
-        let is_own =
-            |pair: &str| own.iter().any(|cookie| pair.split('=').next() == Some(cookie.name.as_str()));
+        let is_set = |pair: &str| {
+            own.iter().any(|cookie| cookie.by_server && pair.split('=').next() == Some(cookie.name.as_str()))
+        };
         let given = given.iter().flat_map(|text| text.split(';')).map(|pair| pair.trim_matches([' ', '\t']));
-        let given = given.filter(|pair| !pair.is_empty() && !is_own(pair)).map(str::to_owned);
+        let given = given.filter(|pair| !pair.is_empty() && !is_set(pair)).map(str::to_owned);
         let shown = own.iter().map(|cookie| match cookie.name.as_str() {
             "" => cookie.value.clone(),
             name => format!("{name}={}", cookie.value),
@@ -179,6 +182,7 @@ fn set_cookie(field: &str, scope: CookieScope<'_>, now: SystemTime) -> Option<Co
         expires: None,
         name: name.to_owned(),
         value: value.to_owned(),
+        by_server: true,
     };
     let mut age = None;
     for (name, value) in parts {
@@ -238,6 +242,7 @@ fn cookie(line: &str) -> Option<Cookie> {
         expires,
         name: fields[5].to_owned(),
         value: value.to_owned(),
+        by_server: false,
     })
 }
 
@@ -323,8 +328,8 @@ mod tests {
         for field in ["s=forged", "a=new", "b=2", "b=; Max-Age=-1"] {
             jar.set(field, scope("http://h/"), NOW);
         }
-        let sent = jar.field(scope("https://h/"), NOW, &["a=given; x=y"]).unwrap();
-        assert_eq!(sent.value(), "x=y; s=safe; a=new");
+        let sent = jar.field(scope("https://h/"), NOW, &["a=given; s=given"]).unwrap();
+        assert_eq!(sent.value(), "s=given; s=safe; a=new");
         (0..2 * MAX_SET).for_each(|n| jar.set(&format!("n{n}=1"), scope("http://h/"), NOW));
         assert!(jar.cookies.len() <= MAX_SET + 2);
     }

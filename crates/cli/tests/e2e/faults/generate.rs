@@ -93,8 +93,17 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         3 if labels != LyingTag => Some(Mirror::Has(rng.random_range(0..builds.len()))),
         _ => None,
     };
-    let mut schedule =
-        GetSchedule { builds, labels, tls, older, options, steps: Vec::new(), settled, mirror };
+    let mut schedule = GetSchedule {
+        builds,
+        labels,
+        tls,
+        older,
+        options,
+        steps: Vec::new(),
+        settled,
+        mirror,
+        odd_heads: false,
+    };
     schedule.steps = match theme {
         Wild => {
             let disk = rng.random_ratio(1, 3);
@@ -114,6 +123,7 @@ fn get(rng: &mut ChaCha8Rng) -> GetSchedule {
         Survivable => vec![survivable(rng, &schedule)],
     };
     schedule.options.assume_unchanged = schedule.never_changes() && mirror.is_none() && rng.random();
+    schedule.odd_heads = rng.random_ratio(1, 3);
     schedule
 }
 

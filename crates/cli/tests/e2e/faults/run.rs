@@ -67,7 +67,7 @@ struct ScheduleRun<'a> {
 impl<'a> ScheduleRun<'a> {
     fn new(schedule: &'a GetSchedule, dir: &Path, disk: Option<Disk>) -> Self {
         let tls = schedule.tls.then(|| server_config(dir));
-        let server = Server::start(schedule.builds.clone(), schedule.labels, tls);
+        let server = Server::start(schedule.builds.clone(), schedule.labels, schedule.odd_heads, tls);
         let relayed = schedule.steps.iter().any(|step| !step.relayed.is_empty());
         let relay = relayed.then(|| Relay::start(server.address()));
         let work = disk.as_ref().map_or_else(|| dir.join("work"), Disk::path);
@@ -80,7 +80,7 @@ impl<'a> ScheduleRun<'a> {
         }
         let mirror = match schedule.mirror {
             Some(Mirror::Has(build)) => {
-                let mirror = Server::start(schedule.builds.clone(), Labels::OwnTags, None);
+                let mirror = Server::start(schedule.builds.clone(), Labels::OwnTags, false, None);
                 mirror.begin(&Step::sound(build), true);
                 Some(mirror)
             }

@@ -128,6 +128,7 @@ pub(crate) struct GetSchedule {
     pub(crate) steps: Vec<Step>,
     pub(crate) settled: usize, // The build of the final, sound server
     pub(crate) mirror: Option<Mirror>,
+    pub(crate) odd_heads: bool, // Whether heads have lines that are no fields, so that each answer is the last of its connection
 }
 
 impl GetSchedule {

@@ -28,6 +28,7 @@ pub(crate) struct Server {
 struct ServerState {
     builds: Vec<Build>,
     labels: Labels,
+    odd_heads: bool,
     tls: Option<Arc<ServerConfig>>,
     script: Mutex<Script>,
     progress: Progress,
@@ -57,9 +58,15 @@ impl Script {
 }
 
 impl Server {
-    pub(crate) fn start(builds: Vec<Build>, labels: Labels, tls: Option<Arc<ServerConfig>>) -> Self {
+    pub(crate) fn start(
+        builds: Vec<Build>,
+        labels: Labels,
+        odd_heads: bool,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
         let script = Mutex::new(Script::new(Step::sound(0), false));
-        let shared = Arc::new(ServerState { builds, labels, tls, script, progress: Progress::new() });
+        let shared =
+            Arc::new(ServerState { builds, labels, odd_heads, tls, script, progress: Progress::new() });
         let listener = shared.listen(None);
         Self { shared, listener }
     }
@@ -225,7 +232,10 @@ impl ServerState {
             }
             _ => {}
         }
-        let answer = state.answer(request, fault);
+        let mut answer = state.answer(request, fault);
+        if self.odd_heads {
+            answer.head = answer.head.replacen("\r\n", "\r\nX : y\r\nno colon\r\n folded\r\n", 1);
+        }
         if let Some((_, start)) = answer.build {
             script.asked.push((start, start + answer.body.len() as u64));
             // A reset may discard even the head.

@@ -108,12 +108,16 @@ impl Client {
     }
 
     /// Creates a client with other settings that shares idle connections, host addresses and TLS sessions with this
-    /// one.
+    /// one, and for the same user the cookies that servers set.
     ///
     /// # Errors
     /// See [`new`](Self::new).
     pub fn with_config(&self, config: ClientConfig) -> Result<Self, HttpError> {
-        Self::with_caches(config, Arc::clone(&self.caches))
+        let mut client = Self::with_caches(config, Arc::clone(&self.caches))?;
+        if client.config.is_of_same_user(&self.config) {
+            client.cookies = Arc::clone(&self.cookies);
+        }
+        Ok(client)
     }
 
     fn with_caches(config: ClientConfig, caches: Arc<Caches>) -> Result<Self, HttpError> {
@@ -122,10 +126,9 @@ impl Client {
         }
         let (left_out, given): (Vec<_>, Vec<_>) =
             config.headers.iter().cloned().partition(|h| LEFT_OUT.iter().any(|name| h.is(name)));
-        if let Some(first) = left_out.first()
-            && !caches.has_warned_of_headers.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!("the header '{}' is left out: the transfer sets it", first.name());
+        let names: Vec<_> = left_out.iter().map(HeaderField::name).collect();
+        if !names.is_empty() && !caches.has_warned_of_headers.swap(true, Ordering::Relaxed) {
+            tracing::warn!("left out, because the transfer sets it: the header {}", names.join(", "));
         }
         let mut headers = Vec::new();
         if !config.headers.iter().any(|h| h.is("user-agent")) {
@@ -238,7 +241,11 @@ impl Client {
         let mut silent = lock(&self.caches.silent);
         match &opened {
             Ok(opened) => _ = silent.remove(&opened.connection.peer()),
-            Err(HttpError::Timeout { at, .. }) if silent.len() < MAX_SERVERS => _ = silent.insert(at.peer),
+            Err(
+                HttpError::Timeout { at, .. }
+                | HttpError::ClosedBeforeHead { at, .. }
+                | HttpError::Receive { at, .. },
+            ) if silent.len() < MAX_SERVERS => _ = silent.insert(at.peer),
             Err(_) => {}
         }
         drop(silent);

@@ -40,9 +40,10 @@ impl Clients {
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }
-        // All clients share idle connections, addresses and TLS sessions.
-        let client = match clients.first() {
-            Some((_, first)) => first.with_config(config.clone())?,
+        // All clients share idle connections, addresses and TLS sessions, those of one user also cookies.
+        let alike = clients.iter().find(|(known, _)| known.is_of_same_user(config));
+        let client = match alike.or(clients.first()) {
+            Some((_, alike)) => alike.with_config(config.clone())?,
             None => Client::new(config.clone())?,
         };
         let client = Arc::new(client);

@@ -138,6 +138,14 @@ impl ClientConfig {
         config
     }
 
+    /// Returns whether servers see one user under both settings.
+    pub(super) fn is_of_same_user(&self, other: &Self) -> bool {
+        let secrets =
+            |config: &Self| config.headers.iter().filter(|h| is_secret(h)).cloned().collect::<Vec<_>>();
+        (&self.credentials, &self.netrc, &self.cookies) == (&other.credentials, &other.netrc, &other.cookies)
+            && secrets(self) == secrets(other)
+    }
+
     /// Returns the settings that TLS sessions depend on.
     pub(crate) fn tls(&self) -> TlsConfig {
         let (ca_file, pins, certificate) =

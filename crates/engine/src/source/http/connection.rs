@@ -141,6 +141,11 @@ impl Connection {
         self.persistence.reusable
     }
 
+    /// Returns whether the last answer contradicted HTTP, so that nothing after it is read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.persistence.has_ended
+    }
+
     /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the connection while that was idle: no
     /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {

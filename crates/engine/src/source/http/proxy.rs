@@ -89,6 +89,7 @@ impl Proxy {
             if !matches!(head.status(), 100..=199) {
                 break head;
             }
+            check(deadline, at, "its answer")?;
         };
         // In TLS the client sends first: bytes received already would not be the server's.
         let socket = transport.into_socket().filter(|_| matches!(head.status(), 200..=299));

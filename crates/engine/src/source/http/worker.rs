@@ -257,6 +257,11 @@ impl Exchange<'_, '_, '_> {
         }
         loop {
             match connection.read_body(&mut [0])? {
+                // Requests sent ahead get no answer.
+                Read::End if connection.has_ended() => {
+                    self.drop_requests();
+                    return Ok(());
+                }
                 Read::End => return Ok(()),
                 Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
                 // More bytes than announced or leased: the connection is unusable.

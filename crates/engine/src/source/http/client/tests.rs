@@ -112,3 +112,14 @@ fn handshakes_in_progress_are_awaited_until_they_fail() {
         assert!(has_failed.load(std::sync::atomic::Ordering::SeqCst) && !deadline.left().is_zero());
     });
 }
+
+#[test]
+fn clients_of_one_user_share_cookies() {
+    let client = client();
+    let with = |header: &str, recv_buffer| {
+        let config =
+            ClientConfig { headers: vec![header.parse().unwrap()], recv_buffer, ..ClientConfig::default() };
+        Arc::ptr_eq(&client.with_config(config).unwrap().cookies, &client.cookies)
+    };
+    assert!(with("Accept: text/html", Some(Bytes::mib(1))) && !with("X-Api-Key: a", None));
+}

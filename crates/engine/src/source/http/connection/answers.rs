@@ -158,7 +158,8 @@ impl Connection {
             return Ok(Read::Data(0));
         }
         let read = self.body.read(&mut self.transport, buffer);
-        self.persistence.reusable &= read.is_ok() && !self.body.is_malformed();
+        self.persistence.has_ended |= self.body.is_malformed();
+        self.persistence.reusable &= read.is_ok() && !self.persistence.has_ended;
         read
     }
 
