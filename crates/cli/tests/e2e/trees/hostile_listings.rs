@@ -90,6 +90,7 @@ fn names_of_ftp_servers_that_lead_elsewhere() {
         ("file;size=4", '-', "good.longhaul-part"),
         ("dir", 'd', "../sub"),
         ("OS.unix=symlink", 'l', "link"),
+        ("OS.unix=symlink", 'l', "good link"),
         ("file;size=4;modify=never", '-', "good"),
     ];
     let facts = entries.map(|(kind, _, name)| format!("type={kind}; {name}\r\n")).concat();
@@ -98,7 +99,11 @@ fn names_of_ftp_servers_that_lead_elsewhere() {
     for (verb, lines) in [("MLSD", facts), ("LIST", columns)] {
         let server = Scripted::new(b"good".to_vec(), move |session, command| {
             if command.verb != verb {
-                return false;
+                let is_directory = command.rest.ends_with("/link");
+                if is_directory {
+                    session.reply("550 not a plain file");
+                }
+                return is_directory;
             }
             session.reply("150 listing");
             let sent = session.data(1).iter_mut().all(|data| data.raw(lines.as_bytes()));
@@ -107,11 +112,11 @@ fn names_of_ftp_servers_that_lead_elsewhere() {
         });
         let (run, ended) = fetch(&format!("ftp://{}/d/", server.address));
         refuses(&ended, 65, &["../up", "/etc/x", "a/b", "../../d/x", "good.longhaul-part", "../sub"]);
-        only_holds(&run, &["good"]);
+        only_holds(&run, &["good", "good link"]);
         let mut fetched: Vec<_> = server.commands().into_iter().map(|(_, command)| command).collect();
         fetched.retain(|command| command.starts_with("RETR") || command.starts_with("ERET"));
         assert!(
-            !fetched.is_empty() && fetched.iter().all(|command| command.ends_with("/d/good")),
+            !fetched.is_empty() && fetched.iter().all(|command| command.contains("/d/good")),
             "{fetched:?}"
         );
     }

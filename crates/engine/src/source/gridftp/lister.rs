@@ -32,6 +32,7 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 const LONGEST: Bytes = Bytes::gib(1);
 
 /// Lists the directories of an FTP server; shares sessions with file transfers.
+#[derive(Clone)]
 pub(crate) struct FtpLister {
     sessions: Arc<Sessions>,
     options: ListerOptions,
@@ -188,6 +189,8 @@ impl RemoteDirectories for FtpLister {
             failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
         let entries = FtpEntries {
+            lister: self.clone(),
+            cancel: cancel.clone(),
             directory: directory.clone(),
             shown,
             reader,
@@ -228,6 +231,8 @@ impl RemoteDirectories for FtpLister {
 
 /// The entries of a listing, parsed lazily.
 struct FtpEntries<R> {
+    lister: FtpLister,
+    cancel: Cancel,
     directory: Url,
     shown: String,
     reader: BufReader<R>,
@@ -242,17 +247,25 @@ impl<R> FtpEntries<R> {
 
     fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, SourceError> {
         let ListingEntry { name, facts } = entry.map_err(|error| self.unusable(&error.to_string()))?;
-        let kind = match facts.kind {
+        let mut kind = match facts.kind {
             FileKind::File => ListedKind::File,
             FileKind::Directory => ListedKind::Directory,
             FileKind::ListedOrParent | FileKind::Link | FileKind::Other => ListedKind::Other,
         };
         let name = name.as_bytes().to_vec();
         let url = child_url(&self.directory, &name, kind == ListedKind::Directory);
+        let (mut size, mut modified) = (facts.size, facts.modify);
+        // Only files have a size. Links to directories are left out, because they may lead round in a circle.
+        if facts.kind == FileKind::Link
+            && let Ok(FileFacts { size: Some(of_target), modified: time }) =
+                self.lister.look(&url, &self.cancel)
+        {
+            (kind, size, modified) = (ListedKind::File, Some(of_target), time);
+        }
         let unique =
             facts.unique.filter(|_| kind == ListedKind::Directory).map(|unique| format!("{unique:x}"));
-        let size = facts.size.filter(|_| kind == ListedKind::File);
-        Ok(RemoteEntry { entry: ListedEntry { name, kind, size, modified: facts.modify, unique }, url })
+        let size = size.filter(|_| kind == ListedKind::File);
+        Ok(RemoteEntry { entry: ListedEntry { name, kind, size, modified, unique }, url })
     }
 }
 

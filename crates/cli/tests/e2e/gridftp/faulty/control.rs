@@ -135,25 +135,27 @@ fn lost_control_connection_is_replaced_and_the_file_resumed() {
 
 #[test]
 fn control_connection_that_is_lost_behind_the_last_byte_costs_a_pipe_nothing() {
-    let (is_fetched, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
-    let server = Scripted::new(content(SIZE, 86), move |session, command| {
-        match command.verb.as_str() {
-            "RETR" => is_fetched.store(true, Ordering::SeqCst),
-            // The client queries the file's state after its last byte.
-            "SIZE" | "MDTM" | "MLST"
-                if is_fetched.load(Ordering::SeqCst) && !is_lost.swap(true, Ordering::SeqCst) =>
-            {
-                session.close();
-                return true;
+    for verb in ["RETR", "ERET"] {
+        let (is_fetched, is_lost) = (AtomicBool::new(false), AtomicBool::new(false));
+        let server = Scripted::new(content(SIZE, 86), move |session, command| {
+            match command.verb.as_str() {
+                "RETR" | "ERET" => is_fetched.store(true, Ordering::SeqCst),
+                // The client queries the file's state after its last byte.
+                "SIZE" | "MDTM" | "MLST"
+                    if is_fetched.load(Ordering::SeqCst) && !is_lost.swap(true, Ordering::SeqCst) =>
+                {
+                    session.close();
+                    return true;
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        session.answer(command, &[("FEAT", WITHOUT_MODE_E)])
-    });
-    let output = get().args(["-o", "-", &server.url()]).command().output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.stdout, *server.file());
-    assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
+            verb == "RETR" && session.answer(command, &[("FEAT", WITHOUT_MODE_E)])
+        });
+        let output = get().args(["-o", "-", &server.url()]).command().output().unwrap();
+        assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout, *server.file());
+        assert_eq!(server.count(verb), 1, "{:?}", server.commands());
+    }
 }
 
 #[test]
