@@ -97,7 +97,7 @@ pub(crate) fn processes_with(word: &str) -> Vec<PathBuf> {
 }
 
 #[track_caller]
-pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(60), "in vain: {what}");
