@@ -95,11 +95,22 @@ fn another_extension_is_not_answered() {
 }
 
 #[test]
-fn name_that_leads_out_of_the_directory_is_refused() {
+fn only_downloads_into_the_directory_are_accepted() {
     let home = tempfile::tempdir().unwrap();
-    let add = json!({"id": 1, "type": "add", "request": {"urls": ["http://127.0.0.1:9/f"], "name": "../../.bashrc"}});
-    let replies = ask(&home, &[add.to_string().as_bytes()]);
-    assert_eq!(replies[0]["ok"], false, "{replies:?}");
+    let link = "http://127.0.0.1:9/f";
+    for request in [
+        json!({"urls": [link], "name": "../../.bashrc"}),
+        json!({"urls": [link], "output": "/tmp/f"}),
+        json!({"urls": [link], "dir": "/tmp"}),
+        json!({"kind": "put", "paths": ["/etc/passwd"], "urls": [link]}),
+        json!({"urls": [link], "pin": "x"}),
+        json!({"urls": ["file:///etc/passwd"]}),
+    ] {
+        let add = json!({"id": 1, "type": "add", "request": request}).to_string();
+        let offer = json!({"id": 2, "type": "offer", "request": request}).to_string();
+        let replies = ask(&home, &[add.as_bytes(), offer.as_bytes()]);
+        assert!(replies.iter().all(|reply| reply["ok"] == false), "{request}: {replies:?}");
+    }
     stop_agent(&home);
 }
 

@@ -55,13 +55,13 @@ pub enum HostRequestKind {
     },
     /// Starts a transfer if its server answers; otherwise no transfer is added.
     Offer {
-        /// The transfer, in the format of the agent's API.
-        request: Value,
+        /// The download.
+        request: LinkRequest,
     },
     /// Adds a transfer.
     Add {
-        /// The transfer, in the format of the agent's API.
-        request: Value,
+        /// The download.
+        request: LinkRequest,
     },
     /// Lists the latest transfers.
     List {
@@ -102,11 +102,42 @@ pub enum HostRequestKind {
     Refresh {
         /// The number of the transfer.
         transfer: u64,
-        /// The new link, in the format of the agent's API.
-        request: Value,
+        /// The new link.
+        request: LinkRequest,
     },
     /// Requests an event at each change of a transfer.
     Watch,
+}
+
+/// A link to download, in the format of the agent's API.
+///
+/// A browser needs no more of that: no uploads, and no choice of directories or other options. Unknown fields are refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkRequest {
+    /// The link, and where it was redirected to.
+    pub urls: Vec<String>,
+    /// The file's name, without a directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The size in bytes that the browser was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Request headers.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    /// The value of the Cookie header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookies: Option<String>,
+    /// The browser's User-Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_agent: Option<String>,
+    /// The value of the Referer header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub referrer: Option<String>,
+    /// The page with the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_url: Option<String>,
 }
 
 impl HostRequest {

@@ -11,7 +11,7 @@ use std::sync::mpsc as blocking;
 use anyhow::Context;
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_core::proto::native_messaging::{
-    HostReply, HostReplyError, HostRequest, HostRequestKind, MAX_MESSAGE, encode, message_length,
+    HostReply, HostReplyError, HostRequest, HostRequestKind, LinkRequest, MAX_MESSAGE, encode, message_length,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ async fn answer(
             return open_folder(shown["path"].as_str().unwrap_or_default());
         }
         HostRequestKind::Refresh { transfer, request } => {
-            client.post(&format!("/api/v1/transfers/{transfer}/refresh"), &fresh_link(&request)).await
+            client.post(&format!("/api/v1/transfers/{transfer}/refresh"), &fresh_link(request)).await
         }
         HostRequestKind::Watch => {
             tokio::task::spawn_local(watch(client.clone(), output.clone()));
@@ -125,14 +125,14 @@ async fn act(client: &Client, transfer: u64, action: &str) -> Result<Value, Clie
 }
 
 /// Makes a fresh link of a request: the browser's cookies and referrer become headers.
-fn fresh_link(request: &Value) -> Value {
-    let mut headers: Vec<Value> = request["headers"].as_array().cloned().unwrap_or_default();
-    for (name, field) in [("Cookie", "cookies"), ("Referer", "referrer")] {
-        if let Some(value) = request[field].as_str().filter(|value| !value.is_empty()) {
-            headers.push(Value::String(format!("{name}: {value}")));
+fn fresh_link(request: LinkRequest) -> Value {
+    let LinkRequest { urls, mut headers, cookies, referrer, .. } = request;
+    for (name, value) in [("Cookie", cookies), ("Referer", referrer)] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            headers.push(format!("{name}: {value}"));
         }
     }
-    json!({ "url": request["urls"][0], "headers": headers })
+    json!({ "url": urls.first(), "headers": headers })
 }
 
 /// Opens the directory of a file in the desktop's file manager.
@@ -240,7 +240,8 @@ mod tests {
     #[test]
     fn fresh_link_sends_cookies_as_a_header() {
         let request = json!({ "urls": ["http://h/f"], "cookies": "a=1", "headers": ["X: y"] });
+        let request = serde_json::from_value(request).unwrap();
         let expected = json!({ "url": "http://h/f", "headers": ["X: y", "Cookie: a=1"] });
-        assert_eq!(fresh_link(&request), expected);
+        assert_eq!(fresh_link(request), expected);
     }
 }
