@@ -20,6 +20,11 @@ use crate::faults::schedule::{Build, PutSchedule, PutStep};
 use crate::support::names;
 use crate::support::running::Running;
 
+/// The end of a run that found the name locked.
+const BUSY: Ended = Ended::Exit(75);
+/// Hang guard of the server's recovery from an earlier run.
+const RECOVERY: Duration = Duration::from_secs(60);
+
 /// `longhaul serve --writable`, which can be killed and restarted.
 struct Site {
     child: Running,
@@ -117,7 +122,11 @@ impl ScheduleRun<'_> {
             }
         }
         let sound = PutStep::default();
-        let mut ended = self.run("last run", &sound)?;
+        let (began, mut ended) = (Instant::now(), self.run("last run", &sound)?);
+        while ended == BUSY && began.elapsed() < RECOVERY {
+            std::thread::sleep(Duration::from_millis(100));
+            ended = self.run("last run", &sound)?;
+        }
         if ended == Ended::Exit(65) && self.schedule.steps.iter().any(PutStep::spoils) {
             // The digest has revealed wrong bytes of an earlier run, which the server then discards.
             ended = self.run("last run", &sound)?;
@@ -221,7 +230,9 @@ impl ScheduleRun<'_> {
         files: &Path,
     ) -> Result<(), String> {
         let bytes = self.schedule.build.bytes();
-        let messages = client::messages(&self.dir.join("logs")) + &self.site.borrow().log();
+        let said = client::messages(&self.dir.join("logs"));
+        let is_locked = said.contains(" 423 Locked");
+        let messages = said + &self.site.borrow().log();
         check_end(ended, step.stop, &messages)?;
         // A flip may have changed the name; the file must still be whole.
         for name in names(files).iter().filter(|name| !name.contains(".longhaul-") && *name != "f") {
@@ -241,6 +252,8 @@ impl ScheduleRun<'_> {
         }
         match ended {
             Ended::Exit(0) | Ended::Killed => Ok(()),
+            // The server may still await bytes of an earlier run's upload.
+            BUSY if is_locked => Ok(()),
             // Wrong bytes of an earlier run are detected at the end.
             Ended::Exit(65) if self.schedule.steps.iter().any(PutStep::spoils) => Ok(()),
             Ended::Exit(_) if self.schedule.must_succeed(step) => {
