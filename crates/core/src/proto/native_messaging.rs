@@ -115,7 +115,7 @@ pub enum HostRequestKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkRequest {
-    /// The link, and where it was redirected to.
+    /// The link.
     pub urls: Vec<String>,
     /// The file's name, without a directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
