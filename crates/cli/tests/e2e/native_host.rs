@@ -95,15 +95,6 @@ fn another_extension_is_not_answered() {
 }
 
 #[test]
-fn name_that_leads_out_of_the_directory_is_refused() {
-    let home = tempfile::tempdir().unwrap();
-    let add = json!({"id": 1, "type": "add", "request": {"urls": ["http://127.0.0.1:9/f"], "name": "../../.bashrc"}});
-    let replies = ask(&home, &[add.to_string().as_bytes()]);
-    assert_eq!(replies[0]["ok"], false, "{replies:?}");
-    stop_agent(&home);
-}
-
-#[test]
 fn connection_for_an_expected_offer_is_made_without_a_request() {
     let home = tempfile::tempdir().unwrap();
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
