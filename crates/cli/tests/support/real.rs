@@ -92,7 +92,6 @@ http {{
     root {root}/files;
     location /closing/ {{ alias {root}/files/; keepalive_timeout 0; }}
     location /one-each/ {{ alias {root}/files/; keepalive_requests 1; }}
-    location /no-ranges/ {{ alias {root}/files/; max_ranges 0; }}
     location /tree/ {{ autoindex on; autoindex_format json; }}
     location /pages/ {{ alias {root}/files/tree/; autoindex on; }}
     location /dav/ {{ dav_methods PUT MKCOL; client_max_body_size 0; }}

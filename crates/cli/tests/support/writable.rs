@@ -9,9 +9,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::names;
 use super::running::Running;
 use super::tls::certificates;
+use super::{names, same};
 
 /// A server that accepts uploads into `files/` with the token.
 pub(crate) struct Writable {
@@ -79,6 +79,14 @@ impl Writable {
 
     pub(crate) fn names(&self) -> Vec<String> {
         names(&self.path(""))
+    }
+
+    /// Fails unless `f` has these bytes and is the only file; removes it for the next upload.
+    #[track_caller]
+    pub(crate) fn hands_over(&self, bytes: &[u8]) {
+        same(self.path("f"), bytes);
+        assert_eq!(self.names(), ["f"]);
+        fs::remove_file(self.path("f")).unwrap();
     }
 
     pub(crate) fn kill(&mut self) {

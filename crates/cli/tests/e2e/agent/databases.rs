@@ -113,10 +113,7 @@ fn full_disk_refuses_additions_and_the_agent_goes_on() {
     command.args(["--mount", "sh", "-c", &script]).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
     command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut agent = command.spawn().unwrap();
-    while !home.path("run/longhaul/agent.sock").exists() {
-        assert!(agent.try_wait().unwrap().is_none());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("the agent listens", || home.path("run/longhaul/agent.sock").exists());
     home.queue_ok(&["add", "http://127.0.0.1:9/first", "--paused"]);
     // The path outside the mount namespace.
     let filler = PathBuf::from(format!("/proc/{}/root{}/filler", agent.id(), state.display()));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::support::{File, Home, Server, content, partial_files, same, serve, text};
+use crate::support::{File, Home, Server, closed_port, content, partial_files, same, serve, text};
 
 /// Bytes per second, slow enough to pause a transfer.
 const SLOW: usize = 1_000_000;
@@ -134,9 +134,7 @@ fn directories_are_fetched_and_sent() {
 #[test]
 fn server_that_is_down_is_tried_again_later() {
     let home = Home::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = closed_port();
     let id = home.add(&format!("http://{address}/f"), &[]);
     let waiting = home.wait_for_state(id, "scheduled");
     assert!(waiting["at"].is_i64() && waiting["error"]["message"].is_string(), "{waiting}");

@@ -28,6 +28,12 @@ pub(crate) fn about_path(home: &Path, args: &[&str]) -> Output {
     doctor(home, &[&LONG_FAT[..], &["--no-disk-test"], args].concat())
 }
 
+/// Undoes in the namespace of this thread; returns the exit code, and what is printed.
+pub(crate) fn undo(home: &Path) -> (Option<i32>, String) {
+    let output = doctor(home, &["--undo"]);
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
 /// Runs a shell command on the client of a lab with these options, where `$LONGHAUL` is the program; `None`, with the reason printed, where
 /// no lab can be made.
 pub(crate) fn in_lab_with(home: &Path, options: &[&str], shell: &str) -> Option<Output> {

@@ -6,7 +6,7 @@ use longhaul_sys::ethtool::Ethtool;
 use longhaul_sys::{link, qdisc};
 use serde_json::Value;
 
-use crate::doctor::command::{about_path, change, doctor, finding, in_namespaces, json, run, text};
+use crate::doctor::command::{about_path, change, finding, in_namespaces, json, run, undo};
 use crate::doctor::fix::save;
 
 /// What veth can switch, and hardware as well.
@@ -14,12 +14,6 @@ const TSO: &str = "tx-tcp-segmentation";
 
 fn fix(home: &Path) -> Value {
     json(&about_path(home, &["--fix", "--yes", "--json"]))
-}
-
-/// Undoes; returns the exit code, and what is printed.
-fn undo(home: &Path) -> (Option<i32>, String) {
-    let output = doctor(home, &["--undo"]);
-    (output.status.code(), text(&output.stdout))
 }
 
 /// Makes a device the one of the default route.

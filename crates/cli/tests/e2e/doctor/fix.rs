@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::doctor::command::{change, doctor, in_lab, text};
+use crate::doctor::command::{change, doctor, in_lab, text, undo};
 
 const STATE: &str = ".local/state/longhaul/doctor-undo.json";
 const BEFORE: &str = "4096 131072 6291456 4096 16384 4194304 1";
@@ -47,12 +47,6 @@ pub(super) fn save(home: &Path, settings: &[Value], module: Option<(&str, &str)>
 
 fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
-}
-
-/// Undoes on this host, another namespace than the lab's; returns the exit code, and what is printed.
-fn undo(home: &Path) -> (Option<i32>, String) {
-    let output = doctor(home, &["--undo"]);
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
 #[test]

@@ -9,7 +9,7 @@ use longhaul_sys::ethtool::Ethtool;
 use longhaul_sys::link;
 use serde_json::Value;
 
-use crate::doctor::command::{about_path, doctor, in_namespaces, json, run, text};
+use crate::doctor::command::{about_path, in_namespaces, json, run, text, undo};
 
 const SYSCTLS: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
@@ -83,13 +83,13 @@ fn settings_that_are_written_last_until_undo() {
         assert!(!again.contains("end with the next start"), "{again}");
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), written);
         fs::write(SYSCTLS, written + "net.ipv4.tcp_none = 1").unwrap();
-        let undone = text(&doctor(home, &["--undo"]).stdout);
+        let (_, undone) = undo(home);
         assert!(undone.contains(&format!("{SYSCTLS}: lines removed: ")), "{undone}");
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
         assert!(!Path::new(RULES).exists());
         let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
         assert_eq!(limits.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"]);
-        assert_eq!(doctor(home, &["--undo"]).status.code(), Some(66));
+        assert_eq!(undo(home).0, Some(66));
         // Without it nothing lasts.
         assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");

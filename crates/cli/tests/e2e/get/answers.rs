@@ -183,17 +183,12 @@ fn interim_answers_and_odd_heads() {
     for head in [
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.0 200 OK\r\n\r\n",
-        "HTTP/1.1 200\r\ncontent-length:2\r\n\r\n",
         "HTTP/1.1 200 OK\nContent-Length: 2\n\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\nContent-Encoding: identity\r\n\r\n",
         "HTTP/1.1 203 Copy\r\nContent-Length: 2, 2\r\n\r\n",
         // As of broken servers, whose framing is not in doubt.
         "\r\nHTTP/1.1  200 OK\r\nX : y\r\nPHP Warning: x in y on line 0\r\nnone\r\nContent-Length: 2\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nX: a\x01\r\n b\r\nX-(a): 1\r\n: 1\r\nContent-Length: 2\r\n\r\n",
         &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n",
-        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 206 All\r\nContent-Range: 0-1/2\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\n",
     ] {

@@ -2,11 +2,8 @@
 
 use std::net::TcpListener;
 
-use rustix::process::Signal;
-
 use crate::support::{
-    File, Gate, PartialFiles, Server, content, get, has_committed, in_own_mounts, partial, partial_with,
-    response, skip,
+    File, Gate, PartialFiles, Server, content, get, in_own_mounts, partial, partial_with, response, skip,
 };
 
 const SIZE: usize = 600_000;
@@ -86,20 +83,6 @@ fn stray_page_on_resume_ends_the_run_and_the_partial_file_stays() {
             assert_eq!(again.args(["--json"]).fetches(&file.bytes).done()["resumed"], COMMITTED);
         }
     }
-}
-
-#[test]
-fn part_of_a_killed_transfer_is_kept_from_a_stray_page() {
-    let (server, _gate) = Server::held(&File::new(content(12 << 20, 3)), 6 << 20);
-    let run = get().args(["--app-buffer", "1MiB", "-o", "f", &server.url("/f")]);
-    let mut running = run.start();
-    running.until("anything was committed", || has_committed(&run));
-    running.signal(Signal::KILL);
-    running.end();
-    let left = PartialFiles::of(&run);
-    server.change(|peer| peer.answer(response("200 OK\r\nContent-Type: text/html", "page")));
-    run.run().fails(65, &["f.longhaul-part", "text/html", "4 bytes"]);
-    left.is_kept(&run);
 }
 
 /// A session expires on one of several connections: the page is not used, and its range is requested again. The first connection sends the

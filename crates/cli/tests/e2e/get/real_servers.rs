@@ -40,16 +40,6 @@ fn a_server_that_keeps_no_connection_alive() {
     }
 }
 
-#[test]
-fn a_server_without_ranges_gets_one_stream() {
-    let Some(site) = Nginx::start() else { return };
-    let bytes = content(5 << 20, 4);
-    site.file("f", &bytes);
-    let ended = get().args(["--streams", "4", "--json", &site.url("/no-ranges/f")]).fetches(&bytes);
-    assert_eq!(ended.done()["streams"], 1);
-    assert!(ended.stdout.contains("no ranges"), "{ended:?}");
-}
-
 const LARGE_SIZE: Bytes = Bytes::mib(256);
 /// Start-up, 32 threads and 64 MiB of huge pages cause 700 to 1,100 faults (23 Nov 2026); mapping each segment anew caused 10,000.
 const MOST_FAULTS: u64 = 3000;

@@ -25,13 +25,21 @@ fn committing(file: &File, args: &[&str]) -> (Get, Running, Server, Gate) {
 }
 
 #[test]
-fn killed_transfer_resumes_with_each_writer() {
+fn killed_or_interrupted_transfer_resumes() {
     let file = File::new(content(SIZE, 1));
-    let cases = ["direct", "mmap", "buffered"].into_iter().flat_map(|writer| [(writer, "1"), (writer, "4")]);
-    at_once(cases, |(writer, streams)| {
+    let killed = ["direct", "mmap", "buffered"].map(|writer| (Signal::KILL, writer));
+    let interrupted = [Signal::INT, Signal::TERM, Signal::HUP].map(|signal| (signal, "auto"));
+    let cases = killed.into_iter().chain(interrupted).flat_map(|case| [(case, "1"), (case, "4")]);
+    at_once(cases, |((signal, writer), streams)| {
         let (run, running, server, gate) = committing(&file, &["--writer", writer, "--streams", streams]);
-        running.signal(Signal::KILL);
-        assert_eq!(running.end().status.code(), None);
+        running.signal(signal);
+        let ended = running.end();
+        if signal == Signal::KILL {
+            assert_eq!(ended.status.code(), None);
+        } else {
+            let ended = ended.fails(130, &["interrupted", "kept", "resume"]);
+            assert_eq!(ended.json().last().unwrap()["exit_code"], 130);
+        }
         run.is_resumable();
         gate.open();
         let asked = server.requests().len();
@@ -39,21 +47,6 @@ fn killed_transfer_resumes_with_each_writer() {
         assert!(done["resumed"].as_u64() > Some(0) && done["bytes"] == SIZE, "{done}");
         let asks = server.requests().split_off(asked);
         assert!(asks.iter().all(|request| request.range(SIZE).is_some()), "only parts are asked for");
-    });
-}
-
-#[test]
-fn signals_end_cleanly_and_resumably() {
-    let file = File::new(content(SIZE, 2));
-    let signals = [Signal::INT, Signal::TERM, Signal::HUP];
-    at_once(signals.into_iter().flat_map(|signal| [(signal, "1"), (signal, "4")]), |(signal, streams)| {
-        let (run, running, _server, gate) = committing(&file, &["--streams", streams]);
-        running.signal(signal);
-        let ended = running.end().fails(130, &["interrupted", "kept", "resume"]);
-        assert_eq!(ended.json().last().unwrap()["exit_code"], 130);
-        run.is_resumable();
-        gate.open();
-        assert!(run.fetches(&file.bytes).done()["resumed"].as_u64() > Some(0));
     });
 }
 

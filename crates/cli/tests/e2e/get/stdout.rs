@@ -95,8 +95,10 @@ fn closed_pipe_ends_the_transfer() {
 #[test]
 fn closed_stdout_is_an_error_before_a_request() {
     let server = Server::of(File::new(content(1000, 47)));
-    let run = get().through(&["sh", "-c", "exec \"$@\" >&-", "sh"]).args(["-o", "-", &server.url("/f")]);
-    run.run().fails(74, &["cannot write to standard output: it is closed"]);
+    for args in [&["-o", "-", &server.url("/f")][..], &["--help"]] {
+        let run = get().through(&["sh", "-c", "exec \"$@\" >&-", "sh"]).args(args);
+        run.run().fails(74, &["cannot write to standard output: it is closed"]);
+    }
     assert!(server.requests().is_empty());
 }
 

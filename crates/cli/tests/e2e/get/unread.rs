@@ -88,16 +88,6 @@ fn full_device_as_stdout_is_an_error() {
 }
 
 #[test]
-fn closed_stdout_is_an_error() {
-    let server = Server::of(File::new(content(1000, 2)));
-    let run = get().through(&["sh", "-c", "exec \"$@\" >&-", "sh"]);
-    let run = run.args(["--json", "-o", "f", &server.url("/f")]);
-    run.run().fails(74, &["cannot write to standard output: it is closed"]);
-    same(run.path("f"), &content(1000, 2));
-    run.again(["--help"]).run().fails(74, &["it is closed"]);
-}
-
-#[test]
 fn reader_that_closes_the_pipe_is_no_error() {
     for args in [["completions", "bash"], ["get", "--help"]] {
         let (reader, writer) = std::io::pipe().unwrap();

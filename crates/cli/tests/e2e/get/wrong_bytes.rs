@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use crate::jobs::metalinks::{Entry, document};
 use crate::support::{File, Get, Serve, Server, content, get, response};
 
 const PIECE: usize = 1 << 20;
@@ -100,17 +101,8 @@ fn flipping(file: &File, document: String, corruptions: usize) -> (Server, Arc<A
     (server, messages)
 }
 
-/// Creates a metalink; `content` describes its file.
-fn metalink(content: &str) -> String {
-    format!(
-        "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\">{content}</file></metalink>"
-    )
-}
-
 fn pieces(bytes: &[u8]) -> String {
-    let hash = |piece| format!("<hash>{}</hash>", blake3::hash(piece).to_hex());
-    let digests: String = bytes.chunks(PIECE).map(hash).collect();
-    metalink(&format!("<size>{SIZE}</size><pieces length=\"{PIECE}\" type=\"blake3\">{digests}</pieces>"))
+    document(&[Entry::new("f").size(SIZE).pieces(bytes)])
 }
 
 fn with_metalink(bytes: &[u8]) -> File {
@@ -135,6 +127,15 @@ fn bit_that_flips_in_flight_is_fetched_again_in_the_same_run() {
         assert_eq!(messages.load(Ordering::SeqCst), 2);
         assert!(!ranges || requested(&server) == SIZE + PIECE, "{:?}", server.requests());
     }
+    // The digests are those of a metalink that names the file.
+    for streams in ["1", "4"] {
+        let (server, _) = flipping(&File::new(bytes.clone()), String::new(), 1);
+        let entry = Entry::new("f").whole(&bytes).pieces(&bytes).urls(&[server.url("/f")]);
+        let run = get().file("m.meta4", document(&[entry])).args(["--streams", streams, "m.meta4"]);
+        let ended = run.fetches(&bytes);
+        let range = format!("bytes {}..{} ", 4 * PIECE, 5 * PIECE);
+        assert!(ended.stderr.contains(&range) && ended.stderr.contains("its metalink"), "{ended:?}");
+    }
 }
 
 #[test]
@@ -156,11 +157,11 @@ fn unusable_digests_of_pieces_change_nothing() {
     let bytes = content(SIZE, 36);
     for document in [
         "no metalink".to_owned(),
-        metalink(&format!("<size>{SIZE}</size>")),
-        metalink(&format!(
-            "<size>1</size><pieces length=\"1\" type=\"md5\"><hash>{}</hash></pieces>",
+        document(&[Entry::new("f").size(SIZE)]),
+        document(&[Entry(format!(
+            "<file name=\"f\"><size>1</size><pieces length=\"1\" type=\"md5\"><hash>{}</hash></pieces>",
             "0".repeat(32)
-        )),
+        ))]),
     ] {
         let (server, _) = flipping(&with_metalink(&bytes), document, usize::MAX);
         let run = get().args(["-o", "f", "--checksum", &blake3(&bytes), &server.url("/f")]);

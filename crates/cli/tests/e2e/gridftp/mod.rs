@@ -2,3 +2,4 @@
 
 mod faulty;
 mod real_servers;
+mod scripted;

@@ -6,7 +6,8 @@ use std::thread::scope;
 use rustix::process::Signal;
 
 use crate::support::{
-    FtpSite, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, content, get, has_committed, longhaul, same,
+    FtpSite, Globus, LoggedTransfer, Nginx, Proftpd, Vsftpd, at_once, content, get, has_committed, misses,
+    probe, report, same,
 };
 
 const SIZE: usize = (24 << 20) + 4321;
@@ -32,7 +33,7 @@ fn killed_and_resumed(url: &str, streams: &str, bytes: &[u8]) {
 }
 
 #[test]
-fn globus_sends_over_as_many_connections_as_were_asked_for_and_the_digest_is_compared() {
+fn globus_sends_over_as_many_connections_as_asked_for_states_its_digest_and_is_resumed_after_a_kill() {
     let Some(globus) = Globus::start() else { return };
     let bytes = content(SIZE, 1);
     globus.file("f", &bytes);
@@ -59,13 +60,6 @@ fn globus_sends_over_as_many_connections_as_were_asked_for_and_the_digest_is_com
     }
     let run = get().args(["--checksum", &format!("blake3:{wrong}"), "-o", "f", &globus.url("f")]);
     run.fails_unnamed(65, &["checksum", &wrong]);
-}
-
-#[test]
-fn globus_transfer_resumes_after_a_kill() {
-    let Some(globus) = Globus::start() else { return };
-    let bytes = content(SIZE, 3);
-    globus.file("f", &bytes);
     killed_and_resumed(&globus.url("f"), "4", &bytes);
 }
 
@@ -134,26 +128,17 @@ fn many_files_share_few_logins() {
     assert!(logins < 24, "{logins} logins for 24 files");
 }
 
-fn fetch_by_ranges_and_resume(server: Option<FtpSite>) {
-    let Some(server) = server else { return };
+#[test]
+fn vsftpd_and_proftpd_are_fetched_by_ranges_and_resume() {
     let bytes = content(SIZE, 8);
-    server.file("f", &bytes);
-    // Slow enough for every login to complete in time.
-    let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
-    let done = run.fetches(&bytes).done();
-    assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
-
-    killed_and_resumed(&server.url("f"), "2", &bytes);
-}
-
-#[test]
-fn vsftpd_is_fetched_by_ranges_and_resumes() {
-    fetch_by_ranges_and_resume(Vsftpd::start());
-}
-
-#[test]
-fn proftpd_is_fetched_by_ranges_and_resumes() {
-    fetch_by_ranges_and_resume(Proftpd::start());
+    at_once([Vsftpd::start(), Proftpd::start()].into_iter().flatten(), |server: FtpSite| {
+        server.file("f", &bytes);
+        // Slow enough for every login to complete in time.
+        let run = get().args(["--json", "--streams", "4", "-o", "f", &server.url("f"), "--limit", "96Mbit"]);
+        let done = run.fetches(&bytes).done();
+        assert!(done["streams"].as_u64().unwrap() > 1, "{done}");
+        killed_and_resumed(&server.url("f"), "2", &bytes);
+    });
 }
 
 #[test]
@@ -179,13 +164,9 @@ fn a_password_comes_from_the_url_or_from_netrc_and_is_never_shown() {
 /// Long enough for a steady rate.
 const PROBED_SIZE: usize = 64 << 20;
 
-fn probe(url: &str) -> serde_json::Value {
-    let ended = longhaul("probe").args(["--json", url]).run().ok();
-    serde_json::from_str(&ended.stdout).unwrap()
-}
-
 #[track_caller]
-fn has_throughput(report: &serde_json::Value) {
+fn has_throughput(url: &str) {
+    let report = report(&probe(&["--json", url]).ok());
     let rows = report["tcp"].as_array().unwrap();
     let streams: Vec<_> = rows.iter().map(|row| row["streams"].as_u64().unwrap()).collect();
     assert_eq!(streams, [1, 4], "{report}");
@@ -198,12 +179,12 @@ fn throughput_of_one_and_of_several_data_connections_is_measured() {
     let bytes = content(PROBED_SIZE, 31);
     if let Some(vsftpd) = Vsftpd::start() {
         vsftpd.file("f", &bytes);
-        has_throughput(&probe(&vsftpd.url("f")));
-        let report = probe(&vsftpd.url("missing"));
-        assert!(report["missing"].to_string().contains("TCP throughput: "), "{report}");
+        has_throughput(&vsftpd.url("f"));
+        let report = report(&probe(&["--json", &vsftpd.url("missing")]).ok());
+        assert!(misses(&report, "TCP throughput: "), "{report}");
     }
     if let Some(globus) = Globus::start() {
         globus.file("f", &bytes);
-        has_throughput(&probe(&globus.url("f")));
+        has_throughput(&globus.url("f"));
     }
 }

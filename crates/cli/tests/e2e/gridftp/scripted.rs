@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
 use std::process::Command;
 
-use crate::support::{Globus, Nginx, Scripted, content, get, partial_files, same, skip};
+use crate::support::{Globus, Nginx, Scripted, content, get, same, skip};
 
 #[test]
 fn data_connections_are_opened_over_ipv6_from_both_ends() {

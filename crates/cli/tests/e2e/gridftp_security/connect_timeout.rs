@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::support::{Ended, FtpCommand, Scripted, Session, content, get, server_config};
+use crate::support::{Ended, FtpCommand, Get, Scripted, Session, content, get, server_config};
 
 const SIZE: usize = (1 << 20) + 55;
 /// The time after which a late server answers: usually after the client has received what was sent before.
@@ -39,15 +39,10 @@ pub(crate) const REFUSAL: &str = "522 SSL connection failed; session reuse requi
 
 #[test]
 fn an_end_without_close_notify_is_no_end_of_a_file() {
-    let bytes = content(SIZE, 22);
     for data_tls in [DataTls::Closes, DataTls::BreaksOff] {
-        let dir = tempfile::tempdir().unwrap();
-        let address = serve(dir.path(), bytes.clone(), data_tls);
-        let url = format!("ftps://localhost:{}/f", address.port());
-        let run = get().args(["--retries", "0", "-o", "f", &url]);
-        let run = run.args(["--cacert", dir.path().join("ca.pem").to_str().unwrap()]);
+        let run = fetch(data_tls);
         if data_tls == DataTls::Closes {
-            run.fetches(&bytes);
+            run.fetches(&content(SIZE, 22));
         } else {
             run.fails_unnamed(75, &["without closing TLS"]);
         }
@@ -193,9 +188,16 @@ fn silent_server_is_waited_for_as_long_as_connect_timeout_says_or_else_a_shorter
 
 /// The URL of a file on a server that treats data connections so, its address, and the options for it.
 fn ftps(dir: &Path, data_tls: DataTls) -> (String, SocketAddr, [String; 2]) {
-    let address = serve(dir, content(1000, 1), data_tls);
+    let address = serve(dir, content(SIZE, 22), data_tls);
     let ca = dir.join("ca.pem").to_str().unwrap().to_owned();
     (format!("ftps://localhost:{}/f", address.port()), address, ["--cacert".to_owned(), ca])
+}
+
+/// Creates a fetch without retries from a server that treats data connections so.
+fn fetch(data_tls: DataTls) -> Get {
+    let run = get();
+    let (url, _, options) = ftps(run.dir(), data_tls);
+    run.args(["--retries", "0", "-o", "f", &url]).args(options)
 }
 
 #[test]
@@ -212,17 +214,11 @@ fn handshake_of_a_data_connection_has_the_longer_of_both_timeouts() {
 #[test]
 fn refusal_of_a_transfer_takes_precedence_over_the_handshake_of_its_data_connection() {
     for data_tls in [DataTls::IsRefused, DataTls::IsReset] {
-        let dir = tempfile::tempdir().unwrap();
-        let (url, _, options) = ftps(dir.path(), data_tls);
-        let run = get().args(["--retries", "0", "-o", "f", &url]).args(options);
-        run.run().fails(76, &["refused RETR", REFUSAL]);
+        fetch(data_tls).run().fails(76, &["refused RETR", REFUSAL]);
     }
 }
 
 #[test]
 fn end_that_is_reported_before_the_handshake_of_the_data_connection_counts() {
-    let dir = tempfile::tempdir().unwrap();
-    let (url, _, options) = ftps(dir.path(), DataTls::IsLate);
-    let run = get().args(["--retries", "0", "-o", "f", &url]).args(options);
-    run.fetches(&content(1000, 1));
+    fetch(DataTls::IsLate).fetches(&content(SIZE, 22));
 }

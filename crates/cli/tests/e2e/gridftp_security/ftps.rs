@@ -1,9 +1,7 @@
 //! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd; and what is not seen on the wire.
 
-use std::fs;
-
 use crate::support::{
-    FtpSite, Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, longhaul, packets_with, same,
+    FtpSite, Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, packets_with, same,
     with_credentials,
 };
 
@@ -61,9 +59,7 @@ fn repeated(text: &str) -> Vec<u8> {
 }
 
 fn put(bytes: &[u8]) -> Get {
-    let put = longhaul("put").args(["f"]);
-    fs::write(put.path("f"), bytes).unwrap();
-    put
+    crate::support::put().args(["f"]).file("f", bytes)
 }
 
 #[test]

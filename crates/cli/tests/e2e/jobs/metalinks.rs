@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use crate::get::mirrors::{SHARED, asked, nowhere, sharing};
-use crate::support::{Ended, File, Get, HttpRequest, Server, content, get, partial_files, same, site};
+use crate::support::{Ended, File, Get, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
 
@@ -13,24 +13,24 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A `<file>` element under construction.
-struct Entry(String);
+pub(crate) struct Entry(pub(crate) String);
 
 impl Entry {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self(format!("<file name=\"{name}\">"))
     }
 
-    fn size(mut self, size: usize) -> Self {
+    pub(crate) fn size(mut self, size: usize) -> Self {
         let _ = write!(self.0, "<size>{size}</size>");
         self
     }
 
-    fn whole(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn whole(mut self, bytes: &[u8]) -> Self {
         let _ = write!(self.0, "<hash type=\"blake3\">{}</hash>", hex(bytes));
         self
     }
 
-    fn pieces(mut self, bytes: &[u8]) -> Self {
+    pub(crate) fn pieces(mut self, bytes: &[u8]) -> Self {
         let _ = write!(self.0, "<pieces length=\"{PIECE}\" type=\"blake3\">");
         for piece in bytes.chunks(PIECE) {
             let _ = write!(self.0, "<hash>{}</hash>", hex(piece));
@@ -39,7 +39,7 @@ impl Entry {
         self
     }
 
-    fn urls(mut self, urls: &[String]) -> Self {
+    pub(crate) fn urls(mut self, urls: &[String]) -> Self {
         for (priority, url) in (1..).zip(urls) {
             let _ = write!(self.0, "<url priority=\"{priority}\">{url}</url>");
         }
@@ -47,7 +47,7 @@ impl Entry {
     }
 }
 
-fn document(entries: &[Entry]) -> String {
+pub(crate) fn document(entries: &[Entry]) -> String {
     let mut text = "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">".to_owned();
     for Entry(entry) in entries {
         let _ = write!(text, "{entry}</file>");
@@ -124,31 +124,6 @@ fn corrupt_mirror_is_detected_by_the_file_digest() {
     for liar in [0, 1] {
         let (ended, url, _) = fetch_of_two(liar, &all, false);
         assert!(ended.stderr.contains(&format!("going on without {url}")), "{ended:?}");
-    }
-}
-
-/// The digests of file and pieces have sequential algorithms, and the only source sends wrong bytes once.
-#[test]
-fn corrupt_pieces_of_the_only_source_are_fetched_again() {
-    let bytes = content(6 * PIECE, 13);
-    let (right, wrong) = (File::new(bytes.clone()), File::new(damaged(&bytes, [2, 4])));
-    for streams in ["1", "4"] {
-        let (right, wrong) = (right.clone(), wrong.clone());
-        let server = Server::new(move |peer| {
-            // Repeated requests begin at these pieces.
-            let again = |request: &HttpRequest| {
-                request.range(6 * PIECE).is_some_and(|(start, _)| [2 * PIECE, 4 * PIECE].contains(&start))
-            };
-            peer.serve_with(
-                |request| if again(&request) { right.answer(&request) } else { wrong.answer(&request) },
-            );
-        });
-        let entry = Entry::new("f").whole(&bytes).pieces(&bytes).urls(&[server.url("/f")]);
-        let run = with(document(&[entry])).args(["--streams", streams]);
-        let ended = run.run().ok();
-        let ranges = format!("bytes {}..{}, {}..{} ", 2 * PIECE, 3 * PIECE, 4 * PIECE, 5 * PIECE);
-        assert!(ended.stderr.contains(&ranges) && ended.stderr.contains("its metalink"), "{ended:?}");
-        same(run.path("f"), &bytes);
     }
 }
 

@@ -1,5 +1,5 @@
 //! End-to-end tests of several files, against scripted and real servers.
 
-mod metalinks;
+pub(crate) mod metalinks;
 mod progress_lines;
 mod several_files;

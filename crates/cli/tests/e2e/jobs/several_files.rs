@@ -95,9 +95,8 @@ fn same_command_again_fetches_only_what_is_not_there() {
     run.run().ok();
     fs::remove_file(run.path("g/2")).unwrap();
     let ended = run.run().ok();
-    let fetched = |line: &&serde_json::Value| line["event"] == "done" && line["streams"] != 0;
-    let done = ended.json().into_iter().filter(|line| line["event"] == "done").count();
-    assert_eq!((done, ended.json().iter().filter(fetched).count()), (3, 1), "{ended:?}");
+    let done = ended.events("done");
+    assert_eq!((done.len(), done.iter().filter(|line| line["streams"] != 0).count()), (3, 1), "{ended:?}");
     same(run.path("g/2"), &of_size(1000, 2));
     let run = run.again(["-o", "g", "-i", "list"]);
     let ended = run.run().ok();

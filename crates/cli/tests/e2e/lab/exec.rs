@@ -104,7 +104,6 @@ fn signals_reach_the_command_and_nothing_outlives_the_lab() {
 fn errors_explain_impossible_paths() {
     for (options, expected) in [
         (&["--loss", "2"][..], "'2' is no share of packets: write 2%"),
-        (&["--loss", "0.05"], "write 5% for this share, or 0.05%"),
         (&["--delay", "1ms", "--rtt", "2ms"], "cannot be used with"),
         (&["--queue", "10p"], "a queue needs a rate"),
         (&["--rate", "fast"], "'fast' is not a rate"),
@@ -121,11 +120,7 @@ fn errors_explain_impossible_paths() {
             &["--rate", "1Mbit", "--queue", "10packets", "--aqm", "red"],
             "aqm: max_th of 15 packets is more than",
         ),
-        (&["--aqm", "pie"], "'pie' is not one of droptail, red, codel, fq_codel"),
-        (&["--aqm", "red:max_p=often"], "max_p: 'often' is not a number"),
         (&["--background", "20%"], "background: background traffic needs a rate"),
-        (&["--background", "20%@soon"], "'20%@soon' is no background traffic: 'soon' is not a time"),
-        (&["--cross-flows", "4@5s"], "'4@5s' are no cross flows: '5s' has no '..'"),
         (&["--cross-flows", "65"], "cross_flows: 65 are above 64"),
         (&["--ack-compression", "2s"], "ack_compression: 2000 ms is above one second"),
         (&["--hosts", "big"], "'big' is not one of stock, tuned"),

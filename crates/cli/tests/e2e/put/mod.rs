@@ -124,8 +124,7 @@ fn is_verified(ended: &Ended) -> bool {
 
 /// Returns the bytes that the connections of a run have moved.
 fn moved(ended: &Ended) -> u64 {
-    let lines = ended.json();
-    lines.iter().rfind(|line| line["event"] == "progress").unwrap()["received"].as_u64().unwrap()
+    ended.events("progress").last().unwrap()["received"].as_u64().unwrap()
 }
 
 fn requests_of(server: &Server, wanted: &str) -> Vec<HttpRequest> {

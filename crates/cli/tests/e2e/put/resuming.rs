@@ -60,9 +60,7 @@ fn upload_resumes_after_a_server_restart() {
         let ended = running.end().ok();
         assert!(ended.json().iter().any(|line| line["event"] == "retrying"), "{ended:?}");
         assert!(moved(&ended) < SIZE as u64 * 3 / 2, "{ended:?}");
-        same(site.path("f"), &bytes);
-        assert_eq!(site.names(), ["f"]);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -79,8 +77,7 @@ fn bit_that_flips_on_the_way_costs_one_connection() {
         let count = |event| ended.json().iter().filter(|line| line["event"] == event).count();
         // A response damaged before its upload has begun costs a connection, but is no retry of the upload.
         assert!(count("retrying") <= 1 && count("connected") >= 2, "{ended:?}");
-        same(site.path("f"), &bytes);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -106,9 +103,7 @@ fn killed_put_resumes_in_the_next_run() {
         assert!(resumed >= stored, "{case}");
         // A server that goes on takes what the killed put has left in the sockets, and may refuse a part meanwhile.
         assert!(!server_too || moved(&ended) <= SIZE as u64 - resumed, "{case}");
-        same(site.path("f"), &bytes);
-        assert_eq!(site.names(), ["f"], "{case}");
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -119,8 +114,7 @@ fn interrupted_put_says_how_to_resume() {
     for streams in ["1", "4"] {
         let ended = interrupted(&site, &bytes, streams).run().ok();
         assert!(ended.done()["resumed"].as_u64() > Some(MIN_SYNCED), "{ended:?}");
-        same(site.path("f"), &bytes);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -151,9 +145,7 @@ fn another_source_another_file_and_no_resume_start_over() {
             _ => replace(&site),
         }
         assert_eq!(run.run().ok().done()["resumed"], 0, "{starts_over}");
-        same(site.path("f"), &expected);
-        assert_eq!(site.names(), ["f"], "{starts_over}");
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&expected);
     }
 }
 

@@ -92,8 +92,7 @@ fn two_puts_to_one_name_do_not_mix() {
         running.end().ok();
         same(site.path("f"), &first);
         other.run().ok();
-        same(site.path("f"), &second);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&second);
     }
 }
 

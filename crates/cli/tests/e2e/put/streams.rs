@@ -1,6 +1,6 @@
 //! Uploads over several streams, and the round trips of one.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -17,12 +17,8 @@ const SLOWLY: [&str; 2] = ["--limit", "24MB/s"];
 
 /// Returns the number of connections that carried ranges.
 pub(super) fn connected(ended: &Ended) -> usize {
-    let lines = ended.json();
-    let ids = lines.iter().filter(|line| line["event"] == "connected").map(|line| line["stream"].as_u64());
-    let mut ids: Vec<_> = ids.collect();
-    ids.sort_unstable();
-    ids.dedup();
-    ids.len()
+    let lines = ended.events("connected");
+    lines.iter().map(|line| line["stream"].as_u64()).collect::<BTreeSet<_>>().len()
 }
 
 fn is_range(request: &HttpRequest) -> bool {
@@ -45,9 +41,7 @@ fn file_arrives_whole_and_verified_by_either_reader() {
             assert_eq!((ended.done()["streams"].as_u64(), connected(&ended)), (Some(4), 4), "{ended:?}");
         }
         assert_eq!(ended.done()["digest"].is_null(), options == ["--no-verify"], "{ended:?}");
-        same(site.path("f"), &bytes);
-        assert_eq!(site.names(), ["f"]);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -78,8 +72,7 @@ fn one_stream_and_a_server_without_ranges_get_one_request() {
         let sizes: Vec<_> = parts.iter().map(|request| request.field("content-length")).collect();
         assert_eq!(sizes, [Some(SIZE.to_string().as_str()), Some("0")], "{streams}");
         assert_eq!(parts[0].field("upload-offset"), Some("0"));
-        same(site.path("f"), &bytes);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 
@@ -107,8 +100,7 @@ fn stream_that_is_cut_or_refused_ends_the_put_only_on_a_full_disk() {
         }
         let ended = ended.ok();
         assert!(ended.json().iter().any(|line| line["event"] == "retrying"), "{refusal:?}: {ended:?}");
-        same(site.path("f"), &bytes);
-        fs::remove_file(site.path("f")).unwrap();
+        site.hands_over(&bytes);
     }
 }
 

@@ -84,7 +84,7 @@ impl FuseMount {
     pub(crate) fn set(&self, daemon: Daemon) {
         self.shared.mode.store(daemon as u8, Ordering::Release);
         if daemon != Daemon::Ends {
-            super::eventually("the daemon works by its new mode", || {
+            super::wait_until("the daemon works by its new mode", || {
                 self.shared.seen.load(Ordering::Acquire) == daemon as u8
             });
         }
@@ -92,7 +92,7 @@ impl FuseMount {
 
     /// Waits until the daemon has read a request and not answered it.
     pub(crate) fn wait_for_unanswered(&self) {
-        super::eventually("a request is read", || self.shared.unanswered.load(Ordering::Relaxed) > 0);
+        super::wait_until("a request is read", || self.shared.unanswered.load(Ordering::Relaxed) > 0);
     }
 
     /// Waits until this many requests wait for their answers, or for the daemon to begin.
@@ -102,7 +102,7 @@ impl FuseMount {
         let mount = mounts.lines().find(|line| line.split(' ').nth(4) == Some(&point)).unwrap();
         let number = mount.split(' ').nth(2).unwrap().split(':').nth(1).unwrap();
         let waiting = self.control.path().join(number).join("waiting");
-        super::eventually("requests wait for the daemon", || {
+        super::wait_until("requests wait for the daemon", || {
             let waiting = std::fs::read_to_string(&waiting).unwrap();
             waiting.trim().parse::<usize>().unwrap() >= count
         });

@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -28,11 +27,12 @@ fn tree() -> (TempDir, PathBuf) {
     (dir, point)
 }
 
-/// Starts a server, and mounts a file system in the directory that it serves; `None` where that is not permitted.
-fn start_beside_mount(command: Command, point: &Path, daemon: Daemon) -> Option<(Serve, FuseMount)> {
-    let server = Serve::start(command);
-    let mount = FuseMount::new(point, daemon)?;
-    Some((server, mount))
+/// Starts a server of a directory with a file, and mounts a file system in it; `None` where that is not permitted.
+fn start_beside_mount(daemon: Daemon) -> Option<(TempDir, PathBuf, Serve, FuseMount)> {
+    let (dir, point) = tree();
+    let server = Serve::start(serve(dir.path(), &[]));
+    let mount = FuseMount::new(&point, daemon)?;
+    Some((dir, point, server, mount))
 }
 
 fn request(server: &Serve, head: &str) -> TcpStream {
@@ -86,11 +86,9 @@ fn assert_upload_elsewhere(server: &Serve, place: &Place) {
 
 #[test]
 fn hung_file_system_holds_up_neither_other_files_nor_the_end() {
-    let (dir, point) = tree();
+    let Some((dir, _, server, mount)) = start_beside_mount(Daemon::ReadsNothing) else { return };
     std::fs::create_dir(dir.path().join("links")).unwrap();
     symlink("../hung/f", dir.path().join("links/link")).unwrap();
-    let command = serve(dir.path(), &[]);
-    let Some((server, mount)) = start_beside_mount(command, &point, Daemon::ReadsNothing) else { return };
     // A listing must not follow the link on a thread of the file system that it lists.
     let paths = ["/hung/f", "/links/link", "/links/"].into_iter().cycle();
     let waiting = request_all(&server, paths.take(600).map(str::to_owned));
@@ -123,11 +121,9 @@ fn hung_listings_hold_up_no_listing_of_another_file_system() {
 
 #[test]
 fn listing_shows_links_to_other_file_systems_that_answer() {
-    let (dir, point) = tree();
+    let Some((dir, point, server, _mount)) = start_beside_mount(Daemon::Answers) else { return };
     symlink("hung/made", dir.path().join("there")).unwrap();
     symlink("/proc/version", dir.path().join("outside")).unwrap();
-    let command = serve(dir.path(), &[]);
-    let Some((server, _mount)) = start_beside_mount(command, &point, Daemon::Answers) else { return };
     std::fs::write(point.join("made"), "123").unwrap();
     let listing = get(server.address, "/");
     assert!(listing.contains("there") && listing.contains(">f<"), "{listing}");
@@ -181,9 +177,7 @@ fn uploads_to_hung_file_systems_hold_up_neither_an_upload_elsewhere_nor_the_end(
 
 #[test]
 fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
-    let (dir, point) = tree();
-    let command = serve(dir.path(), &[]);
-    let Some((mut server, mount)) = start_beside_mount(command, &point, Daemon::AnswersFlush) else { return };
+    let Some((_dir, point, mut server, mount)) = start_beside_mount(Daemon::AnswersFlush) else { return };
     // In the page cache: the replies wait for their clients only.
     std::fs::write(point.join("large"), vec![7; 32 << 20]).unwrap();
     let mut waiting = request_all(&server, std::iter::repeat_n("/hung/large".to_owned(), 8));
@@ -201,15 +195,11 @@ fn replies_from_a_hung_file_system_are_closed_by_its_own_threads() {
 
 #[test]
 fn port_is_free_after_the_second_signal_even_where_the_kernel_keeps_the_process() {
-    let (dir, point) = tree();
-    let command = serve(dir.path(), &[]);
-    let Some((mut server, mount)) = start_beside_mount(command, &point, Daemon::AnswersNothing) else {
-        return;
-    };
+    let Some((_dir, _, mut server, mount)) = start_beside_mount(Daemon::AnswersNothing) else { return };
     let waiting = request_all(&server, std::iter::repeat_n("/hung/f".to_owned(), 30));
     mount.wait_for_unanswered();
     interrupt_twice(&mut server);
-    super::eventually("the port is free", || TcpListener::bind(server.address).is_ok());
+    super::wait_until("the port is free", || TcpListener::bind(server.address).is_ok());
     // No signal ends a thread that waits for the answer to a request that the daemon has read.
     assert_eq!(server.child.try_wait().unwrap(), None);
     drop(mount);
@@ -241,7 +231,7 @@ fn token_for_a_hung_directory_delays_neither_the_start_nor_a_revocation() {
     let put = || ask(server.address, "PUT /new", "Content-Length: 1\r\n", b"x").0;
     assert_eq!(put(), 201);
     write_tokens(&tokens, "other", "/hung/elsewhere");
-    super::eventually("the revoked token is out of force", || put() == 401);
+    super::wait_until("the revoked token is out of force", || put() == 401);
     server.wait_for_log("/hung/elsewhere");
     assert_eq!(server.logged.matches("does not answer").count(), 2, "{}", server.logged);
     assert!(server.logged.contains("/hung/below"), "{}", server.logged);

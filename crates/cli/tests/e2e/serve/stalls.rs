@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::serve::{BIN, Serve, eventually, lines};
+use crate::serve::{BIN, Serve, lines, wait_until};
 use crate::support::skip;
 
 /// A mounted file system of a server whose writes are frozen.
@@ -78,7 +78,7 @@ fn disk_stall_grows_the_automatic_buffer() {
         (0..16).for_each(|_| stream.write_all(&piece).unwrap());
         let inside = PathBuf::from(format!("/proc/{}/root", server.child.id()));
         let part = inside.join(at("mnt/f.longhaul-part").strip_prefix("/").unwrap());
-        eventually("the first two segments are written", || {
+        wait_until("the first two segments are written", || {
             let mut last = [0];
             let part = fs::File::open(&part);
             part.is_ok_and(|part| part.read_exact_at(&mut last, (8 << 20) - 1).is_ok()) && last == [7]
@@ -95,7 +95,7 @@ fn disk_stall_grows_the_automatic_buffer() {
             });
             let absorbed = || sent.load(Ordering::Relaxed);
             let expected = if grows { left } else { FIXED.start };
-            eventually("the buffers take what is sent", || absorbed() >= expected);
+            wait_until("the buffers take what is sent", || absorbed() >= expected);
             if !grows {
                 // Nothing tells that no more is taken.
                 std::thread::sleep(Duration::from_millis(500));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::serve::long_path::LongPath;
 use crate::serve::uploads::{Place, ask};
-use crate::serve::{BIN, Serve, assert_refused, eventually, get, lines, serve, site};
+use crate::serve::{BIN, Serve, assert_refused, get, lines, serve, site, wait_until};
 use crate::support::{needs_root, skip};
 
 #[test]
@@ -90,7 +90,7 @@ fn upload_with_changed_tokens(place: &Place, args: &[&str]) -> Vec<String> {
     command.arg("--writable").arg("--tokens").arg(&tokens).arg("--record").arg(&record);
     let server = Serve::start(command);
     replace_tokens(&tokens, "s3cret");
-    eventually("the changed tokens are read", || {
+    wait_until("the changed tokens are read", || {
         // 429 after too many wrong tokens.
         ask(server.address, "PUT /f", "Content-Length: 1\r\n", b"x").0 == 201
     });
@@ -150,7 +150,7 @@ fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
     let may_at_most_read_more = |status: &String| {
         ["CapPrm:", "CapEff:", "CapInh:"].iter().all(|name| capabilities(status, name) & !0b100 == 0)
     };
-    eventually("every thread has dropped its capabilities", || {
+    wait_until("every thread has dropped its capabilities", || {
         let statuses = statuses(server.child.id());
         let has_log = statuses.iter().any(|status| status.starts_with("Name:\tlog\n"));
         has_log && statuses.iter().all(may_at_most_read_more)
@@ -211,7 +211,7 @@ fn renewed_certificate_is_read_by_a_confined_server_and_transfers_go_on() {
     let mut output = running.stdout.take().unwrap();
     output.read_exact(&mut [0]).unwrap();
     renew("second");
-    eventually("the renewed certificate is read", || {
+    wait_until("the renewed certificate is read", || {
         curl("second", "0-6").output().unwrap().stdout == [7; 7]
     });
     let rest = std::io::copy(&mut output, &mut std::io::sink()).unwrap();
@@ -342,7 +342,7 @@ fn token_of_an_unknown_directory_is_refused_by_its_line() {
     assert_eq!(put("f"), 201, "the old token is in force");
     // Once the directory exists, the new tokens apply.
     fs::create_dir(place.dir.path().join("none")).unwrap();
-    eventually("the new token is in force", || put("g") == 401);
+    wait_until("the new token is in force", || put("g") == 401);
     let log = server.stop();
     assert_eq!(log.matches("the old ones stay in force").count(), 1, "{log}");
 }

@@ -1,19 +1,17 @@
-//! `longhaul serve --writable`: options, log, record, full disk, SIGTERM during a transfer, killed process.
+//! `longhaul serve --writable`: options, log, record, full disk, SIGTERM during a transfer.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::ops::Range;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::serve::{BIN, Serve, assert_refused, eventually, lines, serve, site};
-use crate::support::skip;
+use crate::serve::{BIN, Serve, assert_refused, lines, serve};
+use crate::support::{Get, get, put, same, skip};
 
 pub(crate) const UPLOAD: &str = "?upload=00112233445566778899aabbccddeeff";
 
@@ -101,7 +99,6 @@ fn flags_that_cannot_work_have_their_exit_code() {
         (vec!["--writable", "--token", &odd], 78, "letters, digits"),
         (vec!["--writable", "--token", inside], 64, "readable for every client"),
         (vec!["--writable", "--token", &good, "--upload-expiry", "3"], 64, "write 3s or 3d"),
-        (vec!["--writable", "--token", &good, "--upload-expiry", "0s"], 64, "the least is 1s"),
         (vec!["--app-buffer", "many"], 64, "--app-buffer"),
     ] {
         assert_refused(serve(place.dir.path(), &args), code, named);
@@ -137,67 +134,6 @@ fn an_upload_is_logged_and_recorded_with_its_buffers() {
     assert!(last["moved"].as_u64().unwrap() >= 25_165_824, "{last}");
     assert!(samples.iter().any(|line| line["segments"]["count"] == 1024), "{last}");
     assert!(samples.iter().any(|line| line["page_cache"].is_object() || line["host_pages"].is_object()));
-}
-
-/// Begins an upload with the first bytes of its file, or of a range of it.
-fn begin(address: SocketAddr, lines: &str, body: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("PATCH /f{UPLOAD} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer s3cret\r\n{lines}\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
-    stream
-}
-
-/// Data beyond the first 4 MiB of a range lets them be written. What the journal names is on the disk, and is not sent again.
-#[test]
-fn killed_server_resumes_from_synced_data() {
-    const MIB: usize = 1 << 20;
-    const SIZE: usize = 24 * MIB;
-    let file = content(SIZE);
-    let range = |first: usize, end: usize| {
-        let (last, length) = (end - 1, end - first);
-        format!(
-            "Content-Type: application/partial-upload\r\nContent-Range: bytes {first}-{last}/{SIZE}\r\n\
-             Upload-Complete: ?0\r\nContent-Length: {length}\r\n"
-        )
-    };
-    for (begun, starts) in [
-        (vec![(part(0, SIZE, SIZE, false), 0..18 * MIB)], vec![0]),
-        (vec![(range(0, 6 * MIB), 0..5 * MIB), (range(7 * MIB, SIZE), 7 * MIB..13 * MIB)], vec![0, 7 * MIB]),
-    ] {
-        let place = Place::new();
-        let server = Serve::start(place.command(&[]));
-        let begin = |(lines, bytes): (String, Range<usize>)| begin(server.address, &lines, &file[bytes]);
-        let streams: Vec<TcpStream> = begun.into_iter().map(begin).collect();
-        let journal = place.dir.path().join("f.longhaul-journal");
-        eventually("each range is committed", || {
-            let journal = fs::read_to_string(&journal).unwrap_or_default();
-            let ranges = journal.split("\"committed\":[").nth(1).unwrap_or_default();
-            starts.iter().all(|start| ranges.contains(&format!("[{start},")))
-        });
-        server.signal(Signal::KILL);
-        drop((server.end(), streams));
-        assert!(!place.dir.path().join("f").exists());
-
-        let server = Serve::start(place.command(&[]));
-        let (status, there) = ask(server.address, &format!("HEAD /f{UPLOAD}"), "", b"");
-        assert_eq!(status, 204);
-        let field = |name: &str| there.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        let offset: usize = field("Upload-Offset: ").parse().unwrap();
-        assert!((1..=18 * MIB).contains(&offset), "{offset}");
-        let of_part = fs::read(place.dir.path().join("f.longhaul-part")).unwrap();
-        let named = field("Upload-Ranges: bytes=");
-        assert_eq!(named.matches('-').count(), starts.len(), "{named}");
-        for range in named.split(',') {
-            let (first, last) = range.split_once('-').unwrap();
-            let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
-            assert!(of_part[first..=last] == file[first..=last], "promised and not there: {named}");
-        }
-        let rest = part(offset, SIZE - offset, SIZE, true);
-        assert_eq!(ask(server.address, &format!("PATCH /f{UPLOAD}"), &rest, &file[offset..]).0, 201);
-        assert!(fs::read(place.dir.path().join("f")).unwrap() == file);
-        assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
-    }
 }
 
 #[test]
@@ -261,53 +197,29 @@ fn file_size_limit_is_reported() {
     assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 0);
 }
 
-const SIZE: usize = 10 << 20;
-
-/// The second word of the long_content; the first is zero.
-const SECOND_WORD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn long_content() -> Vec<u8> {
-    (0..SIZE as u64 / 8).flat_map(|n| n.wrapping_mul(SECOND_WORD).to_le_bytes()).collect()
-}
-
-/// Returns whether the first segment of the file has been written to `part`.
-fn has_begun(part: &Path) -> bool {
-    let mut word = [0; 8];
-    File::open(part).is_ok_and(|part| part.read_exact_at(&mut word, 8).is_ok())
-        && word == SECOND_WORD.to_le_bytes()
-}
-
-/// Stops the server during a transfer; fails unless both end successfully.
-fn completes(mut transfer: Command, server: Serve, part: &Path) {
-    let running = transfer.args(["--limit", "8MB/s", "--no-memory"]).stderr(Stdio::piped()).spawn().unwrap();
-    eventually("the transfer has begun", || has_begun(part));
-    server.signal(Signal::TERM);
-    let output = running.wait_with_output().unwrap();
-    let (code, log) = server.end();
-    assert!(output.status.success(), "{}\n{log}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(code, Some(0), "{log}");
+/// Runs a transfer, and stops the server once the first bytes are written to `part`; fails unless both end successfully.
+fn completes(run: &Get, server: Serve, part: &Path, bytes: &[u8]) {
+    let mut running = run.start();
+    let begins = |part: Vec<u8>| part.len() >= 8 && part[..8] == bytes[..8];
+    running.until("the transfer has begun", || fs::read(part).is_ok_and(begins));
+    server.stop();
+    running.end().ok();
 }
 
 #[test]
 fn put_and_get_complete_after_sigterm() {
-    let (beside, content) = (site(long_content()), long_content());
-    let source = beside.path().join("f");
+    let bytes = content(10 << 20);
     for streams in ["1", "4"] {
         let place = Place::new();
-        let stored = place.dir.path().join("f");
+        let (stored, options) = (place.dir.path().join("f"), ["--streams", streams, "--limit", "8MB/s"]);
         let server = Serve::start(place.command(&[]));
-        let mut put = Command::new(BIN);
-        put.args(["put", "--streams", streams, "--token"]).arg(place.token()).arg(&source);
-        put.arg(format!("http://{}/", server.address));
-        completes(put, server, &stored.with_extension("longhaul-part"));
-        assert!(fs::read(&stored).unwrap() == content, "put over {streams} streams");
+        let run = put().args(options).args(["f", &format!("http://{}/", server.address), "--token"]);
+        let run = run.args([place.token()]).file("f", &bytes);
+        completes(&run, server, &stored.with_extension("longhaul-part"), &bytes);
+        same(stored, &bytes);
         let server = Serve::start(serve(place.dir.path(), &[]));
-        let fetched = place.dir.path().join("g");
-        let mut get = Command::new(BIN);
-        get.args(["get", "--streams", streams, "-o"])
-            .arg(&fetched)
-            .arg(format!("http://{}/f", server.address));
-        completes(get, server, &fetched.with_extension("longhaul-part"));
-        assert!(fs::read(&fetched).unwrap() == content, "get over {streams} streams");
+        let run = get().args(options).args(["-o", "f", &format!("http://{}/f", server.address)]);
+        completes(&run, server, &run.path("f.longhaul-part"), &bytes);
+        run.fetched(&bytes);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use super::{fetch, fetch_in, is_right, transfer_of};
-use crate::support::{Data, Scripted, Session, Transfer, content, end, get, same};
+use super::{arrives, fetch, is_right, transfer_of};
+use crate::support::{Data, Scripted, Session, Transfer, content, end, get};
 
 /// More than the first chunk of 64 MiB.
 const SIZE: usize = (80 << 20) + 77;
@@ -105,9 +105,7 @@ fn opening_anew() -> Scripted {
 fn connections_opened_anew_while_the_chunk_before_is_sent_are_not_mistaken_for_its_own() {
     for streams in ["1", "4"] {
         let server = opening_anew();
-        let (run, ended) = fetch_in(get(), &server, &["--streams", streams]);
-        ended.ok();
-        same(run.path("f"), &server.file());
+        arrives(get(), &server, &["--streams", streams]);
         let ahead = |(session, command): &&(usize, String)| *session == 0 && command.starts_with("ERET ");
         assert!(server.commands().iter().filter(ahead).count() >= 2, "{:?}", server.commands());
     }
@@ -126,9 +124,7 @@ fn file_that_changes_between_two_chunks_is_not_mixed() {
     let (run, ended) = fetch(&server, "1");
     ended.fails(65, &["changed"]);
     assert!(!run.path("f").exists());
-    let (run, ended) = fetch_in(run, &server, &["--streams", "4", "--no-resume"]);
-    ended.ok();
-    same(run.path("f"), &server.file());
+    arrives(run, &server, &["--streams", "4", "--no-resume"]);
 }
 
 #[test]
@@ -140,8 +136,6 @@ fn chunk_refused_after_the_first_ends_the_run_and_is_resumed() {
     assert!(matches!(ended.status.code(), Some(76 | 77)), "{ended:?}");
     assert!(ended.error().contains("501"), "{ended:?}");
     server.change(|_, _| false);
-    let (run, ended) = fetch_in(run, &server, &["--streams", "4"]);
-    same(run.path("f"), &server.file());
-    let resumed = ended.ok().done()["resumed"].as_u64().unwrap();
+    let resumed = arrives(run, &server, &["--streams", "4"]).done()["resumed"].as_u64().unwrap();
     assert!(resumed > 0, "what was received of the first chunk is kept");
 }

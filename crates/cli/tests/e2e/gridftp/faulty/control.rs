@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{SIZE, WITHOUT_MODE_E, fetch, fetch_in, is_refused, is_right};
+use super::{SIZE, WITHOUT_MODE_E, arrives, fetch, fetch_in, is_refused, is_right};
 use crate::support::{Ended, Get, Scripted, Session, content, get, same};
 
 /// Enough for several ranges.
@@ -207,9 +207,8 @@ fn file_that_changes_and_changes_back_is_not_mixed() {
         let time = "213 20200102030400";
         session.answer(command, &[("FEAT", WITHOUT_MODE_E), ("MLST", "500 unknown"), ("MDTM", time)])
     });
-    let (run, ended) = fetch_in(run, &server, &["--streams", "2"]);
-    ended.ok();
-    same(run.path("f"), &old);
+    arrives(run, &server, &["--streams", "2"]);
+    assert!(*server.file() == old);
 }
 
 /// Fetches with the login of ann, whose password is never shown.
@@ -238,9 +237,7 @@ fn password_is_sent_only_on_request_and_never_shown() {
 fn buffer_option_is_sent_to_the_server() {
     for (options, sent) in [(&[][..], None), (&["--recv-buffer", "1MiB"], Some("SBUF 1048576"))] {
         let server = Scripted::answering(content(SIZE, 93), [("SBUF", "500 unknown")]);
-        let (run, ended) = fetch_in(get(), &server, options);
-        ended.ok();
-        same(run.path("f"), &server.file());
+        arrives(get(), &server, options);
         let commands = server.commands();
         let buffers = commands.iter().find(|(_, command)| command.starts_with("SBUF"));
         assert_eq!(buffers.map(|(_, command)| command.as_str()), sent);
@@ -291,10 +288,8 @@ fn control_connection_that_is_lost_after_the_data_costs_nothing() {
             }
             true
         });
-        let (run, ended) = fetch_in(get(), &server, &["--streams", "1", "--retries", "0"]);
+        let ended = arrives(get(), &server, &["--streams", "1", "--retries", "0"]);
         assert!(ended.stderr.contains("no reply confirmed the data"), "{ended:?}");
-        ended.ok();
-        same(run.path("f"), &server.file());
         assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());
     }
 }
@@ -310,9 +305,7 @@ fn server_that_does_not_connect_is_connected_to() {
         let server = Scripted::new(content(SIZE, 88), move |session, command| {
             (session.extended || command.rest == "E") && session.answer(command, &[(verb, reply)])
         });
-        let (run, ended) = fetch_in(get(), &server, &["--streams", "2", "--connect-timeout", "1s"]);
-        assert!(ended.status.success(), "{reply}: {ended:?}");
-        same(run.path("f"), &server.file());
+        arrives(get(), &server, &["--streams", "2", "--connect-timeout", "1s"]);
         assert!(server.count(passive) >= 1, "{reply}: {:?}", server.commands());
     }
 }

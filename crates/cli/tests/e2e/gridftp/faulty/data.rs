@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::thread::scope;
 
-use super::{SIZE, faulty, fetch_in, is_refused, is_right, transfer_of};
-use crate::support::{Data, Scripted, Session, Transfer, content, end, get, has_committed_in, same};
+use super::{SIZE, arrives, faulty, fetch_in, is_refused, is_right, transfer_of};
+use crate::support::{Data, Scripted, Session, Transfer, content, end, get, has_committed_in};
 
 type Fault = fn(&mut Session, &Transfer, &mut Vec<Data>);
 
@@ -176,9 +176,7 @@ fn refuted_bytes_are_not_resumed(after_replies: bool, refute: fn(&mut Session, &
     ended.fails(76, &[]);
     assert!(!run.path("f").exists());
     server.change(|_, _| false);
-    let (run, ended) = fetch_in(run, &server, &options);
-    ended.ok();
-    same(run.path("f"), &server.file());
+    arrives(run, &server, &options);
 }
 
 #[test]

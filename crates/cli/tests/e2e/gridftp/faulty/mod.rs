@@ -50,6 +50,15 @@ fn fetch_in(run: Get, server: &Scripted, options: &[&str]) -> (Get, Ended) {
     (run, ended)
 }
 
+/// Fetches with these options; checks that the file is right.
+#[track_caller]
+fn arrives(run: Get, server: &Scripted, options: &[&str]) -> Ended {
+    let (run, ended) = fetch_in(run, server, options);
+    let ended = ended.ok();
+    same(run.path("f"), &server.file());
+    ended
+}
+
 /// Checks that the transfer survives: the file is right.
 #[track_caller]
 fn is_right(what: &str, server: &Scripted) {
