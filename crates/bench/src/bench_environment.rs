@@ -189,11 +189,8 @@ mod tests {
     use crate::paths::BenchPath;
 
     fn environment(dir: &Path) -> BenchEnvironment {
-        BenchEnvironment {
-            dir: dir.to_owned(),
-            longhaul: "/it's/longhaul".into(),
-            bench: "/longhaul-bench".into(),
-        }
+        let (longhaul, bench) = ("/it's/longhaul".into(), "/longhaul-bench".into());
+        BenchEnvironment { dir: dir.to_owned(), longhaul, bench }
     }
 
     #[test]
@@ -233,11 +230,8 @@ mod tests {
         assert!(each.command.ends_with(
             r#" -o "$LAB_DIR"/copies http://$LAB_SERVER:80/several-10/0001 http://$LAB_SERVER:80/several-10/0002"#
         ));
-        assert!(
-            listed.command.ends_with(r#" -d "$LAB_DIR"/copies -i "$LAB_OUT"/list"#),
-            "{}",
-            listed.command
-        );
+        let command = &listed.command;
+        assert!(command.ends_with(r#" -d "$LAB_DIR"/copies -i "$LAB_OUT"/list"#), "{command}");
         assert!(listed.server.as_ref().unwrap().command.starts_with("sed \"s/SERVER/$LAB_SERVER/\" '"));
         let list = fs::read_to_string(dir.path().join("small-files-1-aria2--j16--i-LIST.list")).unwrap();
         assert_eq!(list, "http://SERVER:80/several-10/0001\nhttp://SERVER:80/several-10/0002\n");

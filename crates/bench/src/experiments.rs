@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn both_fetch_the_file() {
+    fn both_fetch_the_file_and_other_responses_are_errors() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let target = dir.path().join("file");
         let body: Vec<u8> = (0..9_000_001_u32).map(|i| (i * 31 % 251) as u8).collect();
@@ -178,14 +178,6 @@ mod tests {
         for &experiment in Experiment::value_variants() {
             fetch(experiment, &head, &body, &target).unwrap();
             assert!(std::fs::read(&target).unwrap() == body, "{experiment:?}");
-        }
-    }
-
-    #[test]
-    fn responses_other_than_the_file_are_errors() {
-        let dir = tempfile::tempdir_in(".").unwrap();
-        let target = dir.path().join("file");
-        for &experiment in Experiment::value_variants() {
             for head in [
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n",
                 "HTTP/1.1 200 OK\r\n\r\n",

@@ -210,13 +210,8 @@ mod tests {
 
     /// A report without a machine to describe.
     fn report(runs: Vec<BenchRun>) -> BenchReport {
-        BenchReport {
-            command: "make bench".to_owned(),
-            machine: Machine::default(),
-            repetitions: 1,
-            runs,
-            sessions: Vec::new(),
-        }
+        let (command, machine) = ("make bench".to_owned(), Machine::default());
+        BenchReport { command, machine, repetitions: 1, runs, sessions: Vec::new() }
     }
 
     fn run(part: BenchPart, client: BenchClient, gib: u64, wall_s: f64) -> BenchRun {

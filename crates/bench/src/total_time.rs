@@ -184,10 +184,8 @@ mod tests {
     fn sizes_are_kept_apart() {
         let runs = [run(GET, SMALL, 3.0), run(GET, LARGE, 9.9)];
         let rows = goals(&runs);
-        assert!(
-            ["3.00 s yes", "9.90 s **no**"].iter().all(|row| rows.contains(&(*row).to_owned())),
-            "{rows:?}"
-        );
+        let has = |expected: &str| rows.iter().any(|row| row == expected);
+        assert!(has("3.00 s yes") && has("9.90 s **no**"), "{rows:?}");
         let text = section(&runs.iter().collect::<Vec<_>>());
         assert_eq!(text.matches("| longhaul |").count(), 2, "{text}");
     }

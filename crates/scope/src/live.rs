@@ -246,21 +246,16 @@ mod tests {
     fn connections_are_found_when_they_are_made_and_dropped_when_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connections = ProcessConnections::of(std::process::id()).unwrap();
-        let is_known = |connections: &ProcessConnections, socket: &TcpStream| {
-            let local = socket.local_addr().unwrap();
-            connections.known.iter().any(|known| known.local == local)
-        };
         connections.read(Duration::ZERO).unwrap();
         // A new socket triggers a search at once.
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let at = SEARCH_INTERVAL / 10;
-        for time in [at, at * 2] {
+        let (at, local) = (SEARCH_INTERVAL / 10, socket.local_addr().unwrap());
+        let mut is_known_at = |time| {
             connections.read(time).unwrap();
-            assert!(is_known(&connections, &socket));
-        }
-        let local = socket.local_addr().unwrap();
+            connections.known.iter().any(|known| known.local == local)
+        };
+        assert!(is_known_at(at) && is_known_at(at * 2));
         drop(socket);
-        connections.read(at * 3).unwrap();
-        assert!(!connections.known.iter().any(|known| known.local == local));
+        assert!(!is_known_at(at * 3));
     }
 }

@@ -278,10 +278,10 @@ impl Disk {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const LIMITS: DiskLimits = DiskLimits {
+    pub(crate) const LIMITS: DiskLimits = DiskLimits {
         deadline: Duration::from_secs(60),
         uploads: 2,
         uploads_in_all: 3,

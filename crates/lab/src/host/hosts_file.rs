@@ -70,10 +70,8 @@ mod tests {
         let text = with_names("127.0.0.1\tlocalhost\n10.0.0.1\tserver", "here", 2);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "198.18.0.1\tclient client1");
-        assert_eq!(
-            lines[4..7],
-            ["198.18.0.2\tserver server1", "2001:2::2\tserver server1", "198.18.1.2\tserver2"]
-        );
+        let servers = ["198.18.0.2\tserver server1", "2001:2::2\tserver server1", "198.18.1.2\tserver2"];
+        assert_eq!(lines[4..7], servers);
         let rest = ["2001:2:0:1::2\tserver2", "127.0.0.1\tlocalhost", "10.0.0.1\tserver", "127.0.1.1\there"];
         assert_eq!(lines[7..], rest);
         for own in ["server", "localhost"] {

@@ -49,12 +49,9 @@ impl CatchUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::tests::micros as at;
 
     const ALLOWED_LATENESS: Duration = Duration::from_micros(100);
-
-    fn at(micros: u64) -> Time {
-        Time::from_nanos(micros * 1000)
-    }
 
     /// Sends frames of 1000 bytes, due every 10 us, over a link that stalls from 1 ms to 3 ms; returns due time and departure of each.
     fn departures(rate: Option<Rate>) -> Vec<(Time, Time)> {
@@ -104,10 +101,8 @@ mod tests {
             for (due, (late, next)) in [10, 20].into_iter().zip(late.into_iter().zip(next)) {
                 catch_up.left(at(due), Bytes::new(1000), at(due + late));
                 let leaves = catch_up.leaves(at(due + 10));
-                assert!(
-                    next.map_or(leaves == at(due + 10), |next| leaves > at(next)),
-                    "{late} us: {leaves:?}"
-                );
+                let is_right = next.map_or(leaves == at(due + 10), |next| leaves > at(next));
+                assert!(is_right, "{late} us: {leaves:?}");
             }
         }
     }

@@ -40,10 +40,7 @@ impl ReadLag {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(micros: u64) -> Time {
-        Time::from_nanos(micros * 1000)
-    }
+    use crate::model::tests::micros as at;
 
     #[test]
     fn read_lag_counts_only_idle_time_of_the_bottleneck() {

@@ -162,12 +162,9 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::tests::micros as at;
 
     const PACKET: Bytes = Bytes::new(1500);
-
-    fn at(micros: u64) -> Time {
-        Time::from_nanos(micros * 1000)
-    }
 
     fn rate(text: &str) -> Rate {
         text.parse().unwrap()

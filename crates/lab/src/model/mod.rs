@@ -22,7 +22,7 @@ pub mod session;
 pub mod simulation;
 pub mod tcp;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod time;
 
 use std::fmt;

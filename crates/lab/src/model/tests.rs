@@ -15,6 +15,10 @@ use super::*;
 
 const MTU: Bytes = Bytes::new(1500);
 
+pub(crate) fn micros(micros: u64) -> Time {
+    Time::from_nanos(micros * 1000)
+}
+
 fn left(fate: Fate) -> Option<Time> {
     match fate {
         Fate::Leaves(at) => Some(at),

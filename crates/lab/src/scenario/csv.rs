@@ -57,18 +57,14 @@ mod tests {
 
     #[test]
     fn csv_has_a_row_per_execution_and_a_column_per_value() {
-        let text = text(&results());
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(
-            lines,
-            [
-                "run,options,path.rtt,repetition,seed,ok,marked,remarks,wall_s,user_s,sys_s,cpu_s,goodput_bps",
-                "one,\"a, \"\"b\"\"\",10ms,1,1,1,0,0,2,0.5,0.25,0.75,5000000",
-                "one,\"a, \"\"b\"\"\",20ms,1,1,0,0,0,,,,,",
-                "one,c,10ms,1,1,1,1,0,4,0.5,0.25,0.75,7000000",
-                "two,,10ms,1,1,1,0,1,1,0.5,0.25,0.75,",
-                "one,\"a, \"\"b\"\"\",10ms,2,1,1,0,0,3,0.5,0.25,0.75,6000000",
-            ]
-        );
+        let expected = [
+            "run,options,path.rtt,repetition,seed,ok,marked,remarks,wall_s,user_s,sys_s,cpu_s,goodput_bps",
+            "one,\"a, \"\"b\"\"\",10ms,1,1,1,0,0,2,0.5,0.25,0.75,5000000",
+            "one,\"a, \"\"b\"\"\",20ms,1,1,0,0,0,,,,,",
+            "one,c,10ms,1,1,1,1,0,4,0.5,0.25,0.75,7000000",
+            "two,,10ms,1,1,1,0,1,1,0.5,0.25,0.75,",
+            "one,\"a, \"\"b\"\"\",10ms,2,1,1,0,0,3,0.5,0.25,0.75,6000000",
+        ];
+        assert_eq!(text(&results()).lines().collect::<Vec<_>>(), expected);
     }
 }

@@ -48,12 +48,8 @@ fn texts_are_read_and_shown() {
         ("0@0s,20%@8s,500M@16500ms", changing),
         ("0  20%@8s, 500Mbit@16.5s", changing),
     ]);
-    assert_shown::<CrossFlows>(&[
-        ("0", "0"),
-        ("4", "4"),
-        ("4@5s..", "4@5s.."),
-        ("4@500ms..20s", "4@0.5s..20s"),
-    ]);
+    let flows = [("0", "0"), ("4", "4"), ("4@5s..", "4@5s.."), ("4@500ms..20s", "4@0.5s..20s")];
+    assert_shown::<CrossFlows>(&flows);
     assert_shown::<GeModel>(&[
         ("0.1%,10%", "0.001,0.1,1,0"),
         ("0.001 0.1 0.5", "0.001,0.1,0.5,0"),
@@ -70,15 +66,10 @@ fn texts_are_read_and_shown() {
         ("0.01", "1%"),
         ("1e-4", "0.01%"),
     ]);
-    assert_shown::<Pairs>(&[
-        ("10ms,50ms@first 30ms@second", "0.01s,0.05s@first,0.03s@second"),
-        ("none", "none"),
-    ]);
-    assert_shown::<QueueLimit>(&[
-        ("100p", "100 packets"),
-        (" 100 packets", "100 packets"),
-        ("1packet", "1 packets"),
-    ]);
+    let pairs = [("10ms,50ms@first 30ms@second", "0.01s,0.05s@first,0.03s@second"), ("none", "none")];
+    assert_shown::<Pairs>(&pairs);
+    let limits = [("100p", "100 packets"), (" 100 packets", "100 packets"), ("1packet", "1 packets")];
+    assert_shown::<QueueLimit>(&limits);
     assert_shown::<RateSchedule>(&[("100Mbit,0@8s 20Mbit@9s", "100000000@0s,0@8s,20000000@9s")]);
     assert_shown::<Reorder>(&[("1%,5ms", "1%,0.005s"), ("none", "none")]);
 }
@@ -133,149 +124,110 @@ fn every_key_sets_its_value() {
     );
 }
 
-/// A key, a part of all its errors, and texts with a part of the error of each.
-type KeyErrors<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+/// A key, and a part of all its errors.
+struct ErrorsOf(&'static str, &'static str);
 
-/// Each error starts with the key, names the problem, and shows how the value is written.
-#[test]
-fn errors_name_key_problem_and_alternatives() {
-    let many_pairs = vec!["1ms"; 65].join(",");
-    let cases: [KeyErrors<'_>; 16] = [
-        (
-            "aqm",
-            "as in red:min_th=5,max_th=15",
-            &[
-                ("", "nothing stands there"),
-                (
-                    "pie",
-                    "'pie' is no way to choose what to drop: 'pie' is not one of droptail, red, codel, fq_codel",
-                ),
-                ("RED", "'RED' is not one of droptail, red"),
-                ("codel:flows=3", "codel has no 'flows'; it has target, interval"),
-                ("codel:target=5", "target: '5' is not a time"),
-                ("codel:target=0s", "target of 0s is not above 0"),
-                ("fq_codel:flows=0", "flows: '0' is not a number from 1"),
-                ("droptail:min_th=5", "droptail has no parameters, and 'min_th=5' is one"),
-                ("red:min_th", "'min_th' has no '='"),
-                ("red:min_th=few", "min_th: 'few' is not a number"),
-                ("red:thresh=5", "red has no 'thresh'; it has min_th"),
-                ("red:gentle=1", "gentle: '1' is neither yes nor no"),
-            ],
-        ),
-        (
-            "background",
-            "200Mbit, 20%, or 0@0s,20%@8s,50%@16s",
-            &[
-                ("", "nothing stands there"),
-                (",", "nothing stands there"),
-                ("much", "'much' is no background traffic: 'much' is not a rate"),
-                ("20%@8", "'8' is not a time"),
-                ("20%@", "is not a time"),
-                ("101%", "101% is not between 0% and 100%"),
-                ("NaN%", "NaN% is not between"),
-                ("-1%", "-1% is not between"),
-                ("0@8s,20%@8s", "8s does not come after 8s"),
-                ("20%,0", "does not come after"),
-            ],
-        ),
-        (
-            "cross_flows",
-            "as in 4, 4@5s..20s",
-            &[
-                ("", "'' are no cross flows: '' is not a number of flows"),
-                ("-1", "'-1' is not a number of flows"),
-                ("70000", "'70000' is not a number of flows"),
-                ("4@5s", "'5s' has no '..' between two times"),
-                ("4@..20s", "'' is not a time"),
-                ("4@5..20s", "'5' is not a time"),
-                ("4@5s..5s", "5s does not come after 5s"),
-            ],
-        ),
-        (
-            "gemodel",
-            "as in 0.1%,10%",
-            &[
-                ("", "nothing stands there"),
-                ("some", "'some' is no loss model: 'some' is not a number"),
-                ("1.5,0.1", "1.5 is not between 0 and 1"),
-                ("-1%,0.1", "-1% is not between 0 and 1"),
-                ("nan,0.1", "nan is not between 0 and 1"),
-                ("0.1,0.1,1,0,0", "5 probabilities are more than four"),
-            ],
-        ),
-        (
-            "loss",
-            "is no share of packets: ",
-            &[
-                ("0.05", "write 5% for this share, or 0.05%"),
-                ("0.3", "write 30% for this share, or 0.3%"),
-                ("2", "write 2%"),
-                ("101%", "not between 0% and 100%"),
-                ("-1%", "not between 0% and 100%"),
-                ("nan", "not between 0% and 100%"),
-                ("some", "write one like 0.1%"),
-                ("", "write one like 0.1%"),
-            ],
-        ),
-        (
-            "up",
-            "as in rate=10Mbit",
-            &[
-                ("rate", "'rate' has no '='"),
-                ("seed=1", "'seed' is not one of rate, "),
-                ("rtt=1ms", "'rtt' is not one of"),
-                ("rate=fast", "'fast' is not a rate"),
-            ],
-        ),
-        (
-            "pairs",
-            "",
-            &[
-                ("10", "'10' is not a time"),
-                ("1ms@third", "'third' is neither"),
-                ("61s", "above one minute"),
-                (&many_pairs, "65 are above 64"),
-            ],
-        ),
-        (
-            "queue",
-            "",
-            &["p", "packets", "-1p", "1.5packets", "10 packs", "many", ""].map(|text| (text, text)),
-        ),
-        (
-            "rate_steps",
-            "is no schedule of rates: ",
-            &[
-                ("", "write rates and times"),
-                ("fast@1s", "'fast' is not a rate"),
-                ("1Mbit@soon", "'soon' is not a time"),
-                ("1Mbit@2s,2Mbit@1s", "1s does not come after 2s"),
-                ("1Mbit,0@3s", "the last rate is 0"),
-            ],
-        ),
-        (
-            "reorder",
-            "",
-            &[("1%", "it has not two values"), ("5,5ms", "write 5%"), ("1%,5", "'5' is not a time")],
-        ),
-        ("rtt", "'20' is not a time: write a unit", &[("20", "")]),
-        ("rate", "'fast' is not a rate", &[("fast", "")]),
-        ("seed", "'-1' is not a number", &[("-1", "")]),
-        ("ecn", "'maybe' is neither yes nor no", &[("maybe", "")]),
-        (
-            "trace",
-            "is no schedule of rates",
-            &[("/does/not/exist", "No such file"), ("/dev/zero", "it is no file")],
-        ),
-        ("ack_compression", "'5' is not a time: write a unit", &[("5", "")]),
-    ];
-    for (key, hint, texts) in cases {
-        for (text, expected) in texts {
+impl ErrorsOf {
+    /// Checks that each error starts with the key, names the problem, and shows how the value is written.
+    fn name(self, cases: &[(&str, &str)]) {
+        let Self(key, hint) = self;
+        for (text, expected) in cases {
             let error = PathSpec::default().set(key, text).unwrap_err().to_string();
             let is_named = error.starts_with(&format!("{key}: ")) && error.contains(hint);
             assert!(is_named && error.contains(expected), "{key} {text}: {error}");
         }
     }
+}
+
+#[test]
+fn errors_name_key_problem_and_alternatives() {
+    let many_pairs = vec!["1ms"; 65].join(",");
+    ErrorsOf("aqm", "as in red:min_th=5,max_th=15").name(&[
+        ("", "nothing stands there"),
+        ("pie", "'pie' is no way to choose what to drop: 'pie' is not one of droptail, red, codel, fq_codel"),
+        ("RED", "'RED' is not one of droptail, red"),
+        ("codel:flows=3", "codel has no 'flows'; it has target, interval"),
+        ("codel:target=5", "target: '5' is not a time"),
+        ("codel:target=0s", "target of 0s is not above 0"),
+        ("fq_codel:flows=0", "flows: '0' is not a number from 1"),
+        ("droptail:min_th=5", "droptail has no parameters, and 'min_th=5' is one"),
+        ("red:min_th", "'min_th' has no '='"),
+        ("red:min_th=few", "min_th: 'few' is not a number"),
+        ("red:thresh=5", "red has no 'thresh'; it has min_th"),
+        ("red:gentle=1", "gentle: '1' is neither yes nor no"),
+    ]);
+    ErrorsOf("background", "200Mbit, 20%, or 0@0s,20%@8s,50%@16s").name(&[
+        ("", "nothing stands there"),
+        (",", "nothing stands there"),
+        ("much", "'much' is no background traffic: 'much' is not a rate"),
+        ("20%@8", "'8' is not a time"),
+        ("20%@", "is not a time"),
+        ("101%", "101% is not between 0% and 100%"),
+        ("NaN%", "NaN% is not between"),
+        ("-1%", "-1% is not between"),
+        ("0@8s,20%@8s", "8s does not come after 8s"),
+        ("20%,0", "does not come after"),
+    ]);
+    ErrorsOf("cross_flows", "as in 4, 4@5s..20s").name(&[
+        ("", "'' are no cross flows: '' is not a number of flows"),
+        ("-1", "'-1' is not a number of flows"),
+        ("70000", "'70000' is not a number of flows"),
+        ("4@5s", "'5s' has no '..' between two times"),
+        ("4@..20s", "'' is not a time"),
+        ("4@5..20s", "'5' is not a time"),
+        ("4@5s..5s", "5s does not come after 5s"),
+    ]);
+    ErrorsOf("gemodel", "as in 0.1%,10%").name(&[
+        ("", "nothing stands there"),
+        ("some", "'some' is no loss model: 'some' is not a number"),
+        ("1.5,0.1", "1.5 is not between 0 and 1"),
+        ("-1%,0.1", "-1% is not between 0 and 1"),
+        ("nan,0.1", "nan is not between 0 and 1"),
+        ("0.1,0.1,1,0,0", "5 probabilities are more than four"),
+    ]);
+    ErrorsOf("loss", "is no share of packets: ").name(&[
+        ("0.05", "write 5% for this share, or 0.05%"),
+        ("0.3", "write 30% for this share, or 0.3%"),
+        ("2", "write 2%"),
+        ("101%", "not between 0% and 100%"),
+        ("-1%", "not between 0% and 100%"),
+        ("nan", "not between 0% and 100%"),
+        ("some", "write one like 0.1%"),
+        ("", "write one like 0.1%"),
+    ]);
+    ErrorsOf("up", "as in rate=10Mbit").name(&[
+        ("rate", "'rate' has no '='"),
+        ("seed=1", "'seed' is not one of rate, "),
+        ("rtt=1ms", "'rtt' is not one of"),
+        ("rate=fast", "'fast' is not a rate"),
+    ]);
+    ErrorsOf("pairs", "").name(&[
+        ("10", "'10' is not a time"),
+        ("1ms@third", "'third' is neither"),
+        ("61s", "above one minute"),
+        (&many_pairs, "65 are above 64"),
+    ]);
+    ErrorsOf("queue", "")
+        .name(&["p", "packets", "-1p", "1.5packets", "10 packs", "many", ""].map(|text| (text, text)));
+    ErrorsOf("rate_steps", "is no schedule of rates: ").name(&[
+        ("", "write rates and times"),
+        ("fast@1s", "'fast' is not a rate"),
+        ("1Mbit@soon", "'soon' is not a time"),
+        ("1Mbit@2s,2Mbit@1s", "1s does not come after 2s"),
+        ("1Mbit,0@3s", "the last rate is 0"),
+    ]);
+    ErrorsOf("reorder", "").name(&[
+        ("1%", "it has not two values"),
+        ("5,5ms", "write 5%"),
+        ("1%,5", "'5' is not a time"),
+    ]);
+    ErrorsOf("rtt", "'20' is not a time: write a unit").name(&[("20", "")]);
+    ErrorsOf("rate", "'fast' is not a rate").name(&[("fast", "")]);
+    ErrorsOf("seed", "'-1' is not a number").name(&[("-1", "")]);
+    ErrorsOf("ecn", "'maybe' is neither yes nor no").name(&[("maybe", "")]);
+    ErrorsOf("trace", "is no schedule of rates")
+        .name(&[("/does/not/exist", "No such file"), ("/dev/zero", "it is no file")]);
+    ErrorsOf("ack_compression", "'5' is not a time: write a unit").name(&[("5", "")]);
     let error = PathSpec::default().set("latency", "1ms").unwrap_err().to_string();
     assert!(error.contains("unknown field `latency`, expected one of rate, rtt, delay, queue"), "{error}");
 }

@@ -70,14 +70,12 @@ impl Case {
             println!("skipped: ns is not installed");
             return false;
         };
-        println!("{self:?}: {here:?}, ns-2 {there:?}");
-        assert!(
-            (here.goodput / there.goodput - 1.0).abs() < WITHIN,
-            "{self:?}: {here:?}, and ns-2 {there:?}"
-        );
+        let both = format!("{self:?}: {here:?}, and ns-2 {there:?}");
+        println!("{both}");
+        assert!((here.goodput / there.goodput - 1.0).abs() < WITHIN, "{both}");
         // Absolute slack: a few of ten thousand packets are noise.
         let slack = (0.4 * there.again).max(3e-4);
-        assert!((here.again - there.again).abs() < slack, "{self:?}: {here:?}, and ns-2 {there:?}");
+        assert!((here.again - there.again).abs() < slack, "{both}");
         true
     }
 }

@@ -1,6 +1,7 @@
 //! What the path carries, drops and counts: facts that no busy machine changes.
 
 use std::io::{Read, Write};
+use std::iter;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -27,9 +28,7 @@ fn every_packet_arrives_or_is_counted_as_lost() {
     let lost = |seed| {
         let lab = lab(PathSpec { loss: 0.05, seed, ..PathSpec::default() })?;
         let (client, _server) = udp(&lab);
-        for _ in 0..20_000 {
-            client.send(&[0; 100]).unwrap();
-        }
+        (0..20_000).for_each(|_| assert_eq!(client.send(&[0; 100]).unwrap(), 100));
         let stats = settled(&lab);
         assert_eq!(stats.packets + stats.dropped_loss, 20_000);
         assert_eq!((stats.dropped_queue, stats.dropped_overflow), (0, 0));
@@ -45,13 +44,8 @@ fn every_packet_arrives_or_is_counted_as_lost() {
     for (queue, holds) in [("100packets", 100), ("90000", 60)] {
         let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
         let (client, server) = udp(&lab);
-        for _ in 0..1000 {
-            client.send(&[0; FULL]).unwrap();
-        }
-        let mut arrived = 0;
-        while server.recv(&mut [0; FULL]).is_ok() {
-            arrived += 1;
-        }
+        (0..1000).for_each(|_| assert_eq!(client.send(&[0; FULL]).unwrap(), FULL));
+        let arrived = iter::from_fn(|| server.recv(&mut [0; FULL]).ok()).count() as u64;
         let stats = lab.stats().unwrap().client_to_server;
         assert_eq!((stats.packets, stats.dropped_queue), (arrived, 1000 - arrived), "{queue}");
         assert!((holds..1000).contains(&arrived), "{queue}: {arrived}");
@@ -119,9 +113,7 @@ fn background_traffic_reaches_no_host_and_a_draining_queue_is_not_shown_as_empty
     let watch = ObservationOptions { flows_and_queues: true, ..ObservationOptions::default() };
     let Some(lab) = observed(spec, &watch) else { return };
     let (client, server) = udp(&lab);
-    for _ in 0..20 {
-        client.send(&[0; FULL]).unwrap();
-    }
+    (0..20).for_each(|_| assert_eq!(client.send(&[0; FULL]).unwrap(), FULL));
     while server.recv(&mut [0; FULL]).is_ok() {}
     let [to_server, _] = &lab.evidence().unwrap()[..] else { panic!("two directions") };
     let left: Vec<_> = to_server.queue.iter().filter(|sample| !sample.sojourn.is_zero()).collect();

@@ -98,23 +98,22 @@ impl Download {
                     let arrives = attempt == usize::from(is_lost);
                     let sent = round + self.rtt * (attempt as f64 + index as f64 / count as f64);
                     let arrived = sent + self.rtt / 2.0 + self.queue;
+                    let [data_seen, answer_seen] =
+                        if self.at_sender { [sent, arrived + self.rtt / 2.0] } else { [arrived; 2] };
                     if self.at_sender || arrives {
                         packets.push(Packet {
                             sequence,
                             payload: MSS,
                             // Echoes the latest acknowledgement that has reached the server.
                             stamps: (stamp(sent), stamp(sent - self.rtt / 2.0)),
-                            ..self.packet(if self.at_sender { sent } else { arrived }, true)
+                            ..self.packet(data_seen, true)
                         });
                     }
                     if arrives {
                         packets.push(Packet {
                             acknowledgment: Some(sequence.wrapping_add(MSS as u32)),
                             stamps: (stamp(arrived), stamp(sent)),
-                            ..self.packet(
-                                if self.at_sender { arrived + self.rtt / 2.0 } else { arrived },
-                                false,
-                            )
+                            ..self.packet(answer_seen, false)
                         });
                     }
                 }
@@ -269,11 +268,8 @@ fn limit_is_named_from_the_packets_of_either_side() {
     assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
     let flow = only_flow(&SMALL_WINDOW.data());
     assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
-    assert_ne!(
-        flow.diagnosis.unwrap().finding.limit,
-        LimitedBy::ReceiveWindow,
-        "the window scale is unknown"
-    );
+    let limit = flow.diagnosis.unwrap().finding.limit;
+    assert_ne!(limit, LimitedBy::ReceiveWindow, "the window scale is unknown");
 }
 
 #[test]

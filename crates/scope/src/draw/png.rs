@@ -167,10 +167,7 @@ mod tests {
         let half = Element::Area { path: "M0 0h0.25v1h-0.25z".to_owned(), colour: "#ff8000" };
         pixels.paint(&half);
         let wanted = [255u8, 191, 127, 255, 255, 255];
-        assert!(
-            pixels.colours.iter().zip(wanted).all(|(found, wanted)| found.abs_diff(wanted) <= 1),
-            "{:?}",
-            pixels.colours
-        );
+        let mut both = pixels.colours.iter().zip(wanted);
+        assert!(both.all(|(found, wanted)| found.abs_diff(wanted) <= 1), "{:?}", pixels.colours);
     }
 }

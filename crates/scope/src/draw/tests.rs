@@ -12,12 +12,8 @@ fn axis(label: &str, unit: Unit, scale: Scale) -> Axis {
 }
 
 fn series(name: &str, mark: Mark, points: &[(f64, f64)]) -> Series {
-    Series {
-        name: name.to_owned(),
-        colour: 0,
-        mark,
-        points: points.iter().copied().map(Point::from).collect(),
-    }
+    let points = points.iter().copied().map(Point::from).collect();
+    Series { name: name.to_owned(), colour: 0, mark, points }
 }
 
 fn chart(title: &str, series: Vec<Series>) -> Chart {
@@ -57,13 +53,12 @@ fn axes_name_quantity_and_unit_and_a_png_is_the_svg_at_twice_its_size() {
 #[test]
 fn empty_sheet_is_drawn_with_notice() {
     let nan = series("nan", Mark::Line, &[(0.0, f64::NAN), (f64::INFINITY, 1.0)]);
-    let charts = [
+    for charts in [
         vec![],
         vec![chart("no series", vec![])],
         vec![chart("no points", vec![series("none", Mark::Measured, &[])])],
         vec![chart("not finite", vec![nan])],
-    ];
-    for charts in charts {
+    ] {
         let sheet = sheet(charts);
         assert!(svg(&sheet).contains("nothing was recorded"), "{sheet:?}");
         assert!(html(&sheet).contains("nothing was recorded"), "{sheet:?}");

@@ -169,7 +169,7 @@ fn note(record: &Record, gap: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::synthetic_record::{self, names};
     use crate::record::schema::Side;
 
     fn record(interval: f64, side: Side) -> Record {
@@ -190,10 +190,6 @@ mod tests {
         records.iter().map(|(name, record, begins)| AlignedRecord { name, record, begins: *begins }).collect()
     }
 
-    fn names(chart: &Chart) -> Vec<&str> {
-        chart.series.iter().map(|series| series.name.as_str()).collect()
-    }
-
     #[test]
     fn a_receiver_has_both_averages_and_its_duplicate_acks() {
         let mut get = record(0.001, Side::Get);
@@ -203,10 +199,8 @@ mod tests {
         }
         let charts = of_records(&placed(&[("a", &get, 0.0)]));
         let [chart] = charts.as_slice() else { panic!("{charts:?}") };
-        assert_eq!(
-            names(chart),
-            ["received, over 1 ms", "received, over 1000 ms", "duplicate ACKs sent (11)"]
-        );
+        let expected = ["received, over 1 ms", "received, over 1000 ms", "duplicate ACKs sent (11)"];
+        assert_eq!(names(chart), expected);
         let dots = &chart.series[2];
         assert_eq!((dots.mark, dots.points.len()), (Mark::Events, 2));
         assert_eq!([dots.points[0].x, dots.points[1].x], [2.0, 3.5]);

@@ -36,9 +36,8 @@ mod tests {
 
     use longhaul_core::event::Event;
 
-    use super::super::synthetic_record;
+    use super::super::synthetic_record::{self, names};
     use super::*;
-    use crate::chart::Sheet;
 
     #[test]
     fn timeline_stands_behind_the_throughput_of_the_only_record() {
@@ -49,11 +48,8 @@ mod tests {
             synthetic_record::event(2, limited(LimitedBy::Loss, 1000)),
             synthetic_record::event(4, limited(LimitedBy::SlowStart, 1000)),
         ];
-        let names = |sheet: &Sheet| -> Vec<String> {
-            sheet.charts[0].series.iter().map(|series| series.name.clone()).collect()
-        };
         let one = super::super::of_records(&[("a".to_owned(), record.clone())]);
-        assert_eq!(names(&one), ["slow-start 50 %", "loss 50 %", ""]);
+        assert_eq!(names(&one.charts[0]), ["slow-start 50 %", "loss 50 %", ""]);
         let xs = |index: usize| -> Vec<f64> {
             one.charts[0].series[index].points.iter().map(|point| point.x).collect()
         };
@@ -62,6 +58,6 @@ mod tests {
         assert!(page.contains(r#""mark":"band""#) && page.contains("slow-start 50 %"));
         assert!(crate::draw::svg(&one).contains("#e9e3f5"), "the colour of slow start");
         let two = [("a".to_owned(), record.clone()), ("b".to_owned(), record)];
-        assert_eq!(names(&super::super::of_records(&two)), ["a", "b"]);
+        assert_eq!(names(&super::super::of_records(&two).charts[0]), ["a", "b"]);
     }
 }

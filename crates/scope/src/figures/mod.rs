@@ -59,6 +59,7 @@ fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::synthetic_record::names;
     use super::*;
     use crate::chart::{Chart, Mark, NEUTRAL, Series};
     use crate::record::schema::{Side, StreamSample};
@@ -85,10 +86,6 @@ mod tests {
 
     fn titles(sheet: &Sheet) -> Vec<&str> {
         sheet.charts.iter().map(|chart| chart.title.as_str()).collect()
-    }
-
-    fn names(chart: &Chart) -> Vec<&str> {
-        chart.series.iter().map(|series| series.name.as_str()).collect()
     }
 
     #[test]
@@ -137,11 +134,8 @@ mod tests {
         let sheet = of_records(&records);
         let chart = |title: &str| sheet.charts.iter().find(|chart| chart.title == title).unwrap();
         assert_eq!(names(chart("Throughput")), ["a", "b"]);
-        assert_eq!(
-            names(chart("Application buffer in use")),
-            ["capacity", "a", "b"],
-            "one capacity for both"
-        );
+        let buffers = names(chart("Application buffer in use"));
+        assert_eq!(buffers, ["capacity", "a", "b"], "one capacity for both");
         let dirty = chart("Page cache: on the way to the disk: file: dirty");
         assert_eq!((names(dirty), dirty.series[0].colour), (vec!["b"], 1));
         assert_eq!(names(chart("Round-trip time: smoothed")), ["least", "a", "b"]);
@@ -184,27 +178,6 @@ mod tests {
         for count in [1, 9] {
             assert_eq!(with_streams(count).charts[2].title, "Socket buffer in use");
         }
-    }
-
-    /// Twice as many samples as a page keeps of a series.
-    #[test]
-    fn long_record_keeps_its_peak_in_a_small_page() {
-        let mut record = synthetic_record::every(0.001, 40.0, |at| {
-            let mut sample = synthetic_record::moved(at * 1e8);
-            let burst = Bytes::new(if at < 19.9995 { 0 } else { 900_000 });
-            sample.sockets.counters.received = sample.moved + burst;
-            sample.sockets.counters.out_of_order = (at * 500.0) as u64;
-            sample
-        });
-        record.header.interval = 0.001;
-        let sheet = of_records(&[("a".to_owned(), record)]);
-        let (page, picture) = (crate::draw::html(&sheet), crate::draw::svg(&sheet));
-        assert!(page.len() < 5 << 20 && picture.len() < 2 << 20, "{} {}", page.len(), picture.len());
-        let series = &sheet.charts[1].series;
-        let highest = |index: usize| series[index].points.iter().map(|point| point.y).fold(0.0, f64::max);
-        assert!((highest(0) - 8e9).abs() < 1e7, "ten times the mean: {}", highest(0));
-        assert!(highest(1) < 0.81e9);
-        assert_eq!((series[2].mark, series[2].name.as_str()), (Mark::Events, "duplicate ACKs sent (20,000)"));
     }
 
     #[test]

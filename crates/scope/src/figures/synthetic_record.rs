@@ -7,6 +7,7 @@ use longhaul_core::event::{Event, JobEvent, JobId};
 use longhaul_core::telemetry::{HostPages, PageCache};
 use longhaul_core::units::{Bytes, Rtt};
 
+use crate::chart::Chart;
 use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
@@ -41,6 +42,11 @@ pub(crate) fn event(second: u64, event: Event) -> JobEvent<'static> {
 
 pub(crate) fn moved(bytes: f64) -> Sample {
     Sample { moved: Bytes::new(bytes as u64), ..Sample::default() }
+}
+
+/// Returns the names of a chart's series.
+pub(crate) fn names(chart: &Chart) -> Vec<&str> {
+    chart.series.iter().map(|series| series.name.as_str()).collect()
 }
 
 pub(crate) fn rtt(seconds: f64) -> Option<Rtt> {

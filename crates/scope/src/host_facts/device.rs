@@ -134,10 +134,8 @@ mod tests {
             active: names(&["rx-gro", "tx-checksum-ipv4", "tx-tcp6-segmentation"]),
             changeable: names(&["rx-gro", "tx-tcp-segmentation", "tx-scatter-gather", "tx-checksum-ipv6"]),
         };
-        let off = Features {
-            active: Vec::new(),
-            changeable: names(&["tx-tcp-segmentation", "tx-tcp6-segmentation"]),
-        };
+        let changeable = names(&["tx-tcp-segmentation", "tx-tcp6-segmentation"]);
+        let off = Features { active: Vec::new(), changeable };
         for (features, name, on, switchable) in [
             (&features, "gro", true, &[][..]),
             (&features, "tso", false, &["tx-tcp-segmentation"]),
@@ -165,20 +163,16 @@ mod tests {
 
     #[test]
     fn link_modes_become_rates() {
-        let gbits = |gbits: u64| Some(Rate::bits_per_sec(gbits * 1_000_000_000));
+        let [fastest, fastest_offered, fastest_of_peer] =
+            [100, 1, 10].map(|gbits| Some(Rate::bits_per_sec(gbits * 1_000_000_000)));
         let modes = LinkModes {
             supported: names(&["Autoneg", "TP", "1000baseT/Full", "100000baseKR4/Full", "25000baseCR/Full"]),
             advertised: names(&["Autoneg", "1000baseT/Full"]),
             peer: names(&["basement", "99999999999999999999base/Full", "10000baseT/Full"]),
             is_negotiated: true,
         };
-        let expected = LinkNegotiation {
-            is_on: true,
-            is_possible: true,
-            fastest: gbits(100),
-            fastest_offered: gbits(1),
-            fastest_of_peer: gbits(10),
-        };
+        let (is_on, is_possible) = (true, true);
+        let expected = LinkNegotiation { is_on, is_possible, fastest, fastest_offered, fastest_of_peer };
         assert_eq!(negotiation(&modes), expected);
         // As virtio answers.
         assert_eq!(negotiation(&LinkModes::default()), LinkNegotiation::default());

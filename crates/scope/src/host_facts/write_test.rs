@@ -191,18 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn measurement_without_a_block_is_reported() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
-        let disk = TestFile { file, is_direct: false, most: Bytes::ZERO };
-        let error = disk.write_for(Duration::from_secs(2)).unwrap_err();
-        assert_eq!(error.to_string(), "no block of 4 MiB was written within 2.0 s");
-    }
-
-    #[test]
-    fn page_cache_is_measured_with_its_flushes() {
-        let disk = TestFile { file: Arc::new(tempfile::tempfile().unwrap()), is_direct: false, most: BLOCK };
-        let test = disk.write_for(Duration::from_secs(30)).unwrap();
+    fn page_cache_is_measured_with_its_flushes_and_a_missing_block_is_reported() {
+        let disk = |most| TestFile { file: Arc::new(tempfile::tempfile().unwrap()), is_direct: false, most };
+        let test = disk(BLOCK).write_for(Duration::from_secs(30)).unwrap();
         assert!(!test.direct && test.written == BLOCK, "{test:?}");
+        let error = disk(Bytes::ZERO).write_for(Duration::from_secs(2)).unwrap_err();
+        assert_eq!(error.to_string(), "no block of 4 MiB was written within 2.0 s");
     }
 
     #[test]

@@ -198,7 +198,13 @@ mod tests {
     fn file_other_than_record_and_newer_version_are_refused() {
         let begin = &HEADER[..50];
         let version = |text: &str| HEADER.replace("\"version\":1", &format!("\"version\":{text}")) + "\n";
-        let mut cases: Vec<(Vec<u8>, String)> = [
+        let assert_refused = |text: &str, words: &str| {
+            let error = read(text).unwrap_err();
+            let message = error.to_string();
+            assert_eq!(error.kind(), RecordErrorKind::Data, "{message}");
+            assert!(message.contains(words) && message.contains("r.jsonl"), "{words}: {message}");
+        };
+        for (text, words) in [
             ("", "is empty: the transfer has written nothing"),
             ("\x7fELF\0\x01\x02", "is no record"),
             (&"\0".repeat(100_000), "is no record"),
@@ -210,20 +216,14 @@ mod tests {
                 "{\"record\":\"longhaul\",\"version\":7,\"all\":\"different\"}\nanything",
                 "version 7, and this program reads up to version 2: update longhaul",
             ),
-        ]
-        .map(|(text, words)| (text.into(), words.to_owned()))
-        .into();
+        ] {
+            assert_refused(text, words);
+        }
         for newer in ["3", "2.5", "2.1", "4294967296", "4294967297", "18446744073709551617", "1e300"] {
-            cases.push((version(newer).into(), "update longhaul".to_owned()));
+            assert_refused(&version(newer), "update longhaul");
         }
         for none in ["0", "-1", "0.5", "\"2\"", "null", "[1]", "true"] {
-            cases.push((version(none).into(), format!("there is no version {none}")));
-        }
-        for (text, words) in cases {
-            let error = read(&text).unwrap_err();
-            let message = error.to_string();
-            assert_eq!(error.kind(), RecordErrorKind::Data, "{message}");
-            assert!(message.contains(&words) && message.contains("r.jsonl"), "{words}: {message}");
+            assert_refused(&version(none), &format!("there is no version {none}"));
         }
         let long = version(&format!("\"{}\"", "9".repeat(1000)));
         assert!(read(long).unwrap_err().to_string().len() < 200);

@@ -95,18 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_stays_small() {
+    fn what_is_read_stays_small_and_is_refused_unless_numeric() {
         let fields = |text: &str| serde_json::from_str::<TcpFields>(text);
         assert_eq!(fields("{}").unwrap().0.capacity(), 0);
         let one = r#""tcpi_bytes_acked":1,"tcpi_rtt":5,"tcpi_later":7,"#;
         let many = fields(&format!(r#"{{{}"tcpi_bytes_acked":2}}"#, one.repeat(1000))).unwrap();
         assert_eq!(many.iter().collect::<Vec<_>>(), [("tcpi_bytes_acked", 2)]);
         assert!(many.0.capacity() <= KEPT.len(), "{}", many.0.capacity());
-    }
-
-    #[test]
-    fn non_numeric_values_are_refused() {
-        assert!(serde_json::from_str::<TcpFields>(r#"{"tcpi_rtt":"2"}"#).is_err());
-        assert!(serde_json::from_str::<TcpFields>("[]").is_err());
+        assert!(fields(r#"{"tcpi_rtt":"2"}"#).is_err() && fields("[]").is_err());
     }
 }

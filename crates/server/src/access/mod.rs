@@ -261,29 +261,26 @@ mod tests {
         Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext }).unwrap()
     }
 
-    fn status(access: &Access, first: &str, line: &str, exposed: bool) -> u16 {
+    fn status(access: &Access, first: &str, line: &str, is_exposed: bool) -> u16 {
+        let client = IpAddr::from([10, 0, 0, 1]).into();
+        status_at(access, first, line, RequestOrigin { client, is_exposed }, Instant::now())
+    }
+
+    fn status_at(access: &Access, first: &str, line: &str, origin: RequestOrigin, now: Instant) -> u16 {
         let text = format!("{first} HTTP/1.1\r\nHost: h\r\n{line}\r\n\r\n");
         let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
         let path = TargetPath::parse(request.target());
-        let origin = RequestOrigin { client: client(1), is_exposed: exposed };
-        let now = (SystemTime::now(), Instant::now());
+        let now = (SystemTime::now(), now);
         access.authorise(&request, &path, origin, now).map_or_else(|reply| reply.status(), |_| 200)
-    }
-
-    fn client(number: u8) -> ClientKey {
-        IpAddr::from([10, 0, 0, number]).into()
     }
 
     #[test]
     fn wrong_tokens_of_a_client_are_limited_and_others_are_served() {
         let (access, start) = (access(false, true), Instant::now());
         let put = |number: u8, token: &str, seconds: f64| {
-            let text = format!("PUT /f HTTP/1.1\r\nHost: h\r\n{token}\r\n\r\n");
-            let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
-            let origin = RequestOrigin { client: client(number), is_exposed: false };
-            let now = (SystemTime::now(), start + Duration::from_secs_f64(seconds));
-            let path = TargetPath::parse(request.target());
-            access.authorise(&request, &path, origin, now).map_or_else(|reply| reply.status(), |_| 200)
+            let client = IpAddr::from([10, 0, 0, number]).into();
+            let now = start + Duration::from_secs_f64(seconds);
+            status_at(&access, "PUT /f", token, RequestOrigin { client, is_exposed: false }, now)
         };
         let (right, wrong) = ("Authorization: Bearer s3cret", "Authorization: Bearer guess");
         let guesses: Vec<_> = (0..1000).map(|n| put(1, wrong, f64::from(n) / 1000.0)).collect();
@@ -317,11 +314,8 @@ mod tests {
             assert_eq!(status(&guarded, first, &two, false), 400, "{first} with two tokens");
         }
         for first in ["GET /f", "HEAD /f", "GET /"] {
-            assert_eq!(
-                [TOKEN, "X: y"].map(|line| status(&guarded, first, line, false)),
-                [200, 401],
-                "{first}"
-            );
+            let found = [TOKEN, "X: y"].map(|line| status(&guarded, first, line, false));
+            assert_eq!(found, [200, 401], "{first}");
         }
         assert_eq!(status(&guarded, "OPTIONS /f", "X: y", false), 200);
     }

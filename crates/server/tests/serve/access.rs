@@ -12,33 +12,13 @@ use crate::site::{Answer, Site, wait_for};
 use crate::uploads::{ID, Talk, content, head, names, patch, range, resource, with_field, writable_with};
 
 const TOKENS: &str = r#"
-    [[token]]
-    name = "ann"
-    token = "anns"
-    rights = ["read", "write", "delete"]
-
-    [[token]]
-    name = "bob"
-    token = "bobs"
-    rights = ["read", "write", "delete"]
-
-    [[token]]
-    name = "eve"
-    token = "eves"
-    rights = ["read", "write"]
-    quota = "15B"
-
-    [[token]]
-    name = "drop"
-    token = "drops"
-    directory = "/in"
-    rights = ["write"]
-
-    [[token]]
-    name = "old"
-    token = "olds"
-    rights = ["read", "write", "delete"]
-    expires = 2020-01-01T00:00:00Z
+    token = [
+        { name = "ann", token = "anns", rights = ["read", "write", "delete"] },
+        { name = "bob", token = "bobs", rights = ["read", "write", "delete"] },
+        { name = "eve", token = "eves", rights = ["read", "write"], quota = "15B" },
+        { name = "drop", token = "drops", rights = ["write"], directory = "/in" },
+        { name = "old", token = "olds", rights = ["read", "write", "delete"], expires = 2020-01-01T00:00:00Z },
+    ]
 "#;
 
 /// A writable server with [`TOKENS`], and the directory that holds their file.
@@ -166,10 +146,8 @@ fn one_token_writes_over_uploads_of_every_token() {
 #[test]
 fn paused_uploads_are_listed_for_their_token() {
     let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(3600)));
-    assert_eq!(
-        (begin(&site, "eves", &resource("f", ID)), begin(&site, "bobs", &resource("g", ID))),
-        (204, 204)
-    );
+    let [f, g] = ["f", "g"].map(|name| resource(name, ID));
+    assert_eq!((begin(&site, "eves", &f), begin(&site, "bobs", &g)), (204, 204));
     let list = |token: &str, target: &str| ask(&site, token, "GET", target, &[], "");
     let listing: serde_json::Value = serde_json::from_str(&list("eves", "/?uploads").body).unwrap();
     let [upload] = listing["uploads"].as_array().unwrap().as_slice() else { panic!("{listing}") };

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::Rate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::metrics::{value, with_metrics};
-use crate::site::{Answer, Site, noise, wait_for};
+use crate::metrics::{value, watched};
+use crate::site::{Answer, Site, noise, skipped, wait_for};
 use crate::uploads::{ID, Talk, content, head, names, resource, writable};
 
 const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -115,11 +115,8 @@ fn methods_of_webdav_and_of_proxies_are_refused_and_change_nothing() {
             let lines = "Authorization: Bearer s3cret\r\nDestination: /g\r\nLock-Token: <urn:x>\r\nDepth: infinity\r\nContent-Length: 0";
             let answer = site.ask(method, target, &[lines]);
             let allow = answer.header("allow").unwrap_or_default();
-            assert!(
-                answer.status == 400
-                    || answer.status == 405 && allow.starts_with("GET") && allow.contains(allowed),
-                "{method}: {answer:?}"
-            );
+            let is_told = allow.starts_with("GET") && allow.contains(allowed);
+            assert!(answer.status == 400 || answer.status == 405 && is_told, "{method}: {answer:?}");
             assert!(!format!("{answer:?}").contains("Destination"), "{method}: {answer:?}");
         }
         assert_eq!(names(&site), ["f"]);
@@ -168,10 +165,7 @@ fn silent_connection_is_closed_without_a_word() {
 /// The server closes a stopped reply: what is on the way by then is less than the file. A slow reader gets all of it.
 #[test]
 fn reader_that_stops_is_cut_and_a_slow_one_is_not() {
-    let site = Site::with(|config| {
-        with_metrics(config);
-        config.limits.stall = ms(1500);
-    });
+    let site = watched(|config| config.limits.stall = ms(1500));
     let content = noise(24 << 20);
     site.write("f", &content);
     let mut stopped = site.begin("/f");
@@ -196,9 +190,7 @@ fn thousands_of_idle_connections_cost_no_threads() {
     const COUNT: usize = 3000;
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|most| most < 2 * COUNT as u64 + 200) {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the limit of open files is too low");
-        println!("skipped: the limit of open files is too low");
-        return;
+        return skipped("the limit of open files is too low");
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
     let site = Site::start();
@@ -227,10 +219,7 @@ fn threads() -> u64 {
 
 #[test]
 fn at_the_limit_the_longest_idle_makes_room() {
-    let site = Site::with(|config| {
-        with_metrics(config);
-        config.limits.connections = 2;
-    });
+    let site = watched(|config| config.limits.connections = 2);
     site.write("f", b"x");
     let [mut first, mut second] = [Talk::to(&site), Talk::to(&site)];
     wait_for(|| value(&site, "longhaul_connections") == 2.0);

@@ -28,10 +28,8 @@ fn each_reply_with_a_file_names_a_metalink_with_digests_of_its_pieces() {
         let answer = site.get("/d/a%20b?metalink", &[]);
         assert_eq!((answer.status, answer.header("Content-Type")), (200, Some(media)));
         let file = file_of(&answer);
-        assert_eq!(
-            (file.name.to_string(), file.size),
-            ("a b".to_owned(), Some(Bytes::new(bytes.len() as u64)))
-        );
+        let size = Bytes::new(bytes.len() as u64);
+        assert_eq!((file.name.to_string().as_str(), file.size), ("a b", Some(size)));
         let pieces = file.pieces.unwrap();
         assert_eq!((pieces.length, pieces.algorithm), (Bytes::mib(1), Algorithm::Blake3));
         assert_eq!(pieces.digests.iter().map(|digest| digest.hex()).collect::<Vec<_>>(), hashes);

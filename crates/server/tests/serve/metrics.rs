@@ -90,6 +90,14 @@ pub(crate) fn with_metrics(config: &mut Config) {
     config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap());
 }
 
+/// A site with metrics.
+pub(crate) fn watched(change: impl FnOnce(&mut Config)) -> Site {
+    Site::with(|config| {
+        with_metrics(config);
+        change(config);
+    })
+}
+
 pub(crate) fn value(site: &Site, key: &str) -> f64 {
     scrape(site).get(key)
 }
@@ -116,11 +124,9 @@ fn metrics_have_an_address_of_their_own_with_nothing_else() {
     for status in [200, 404, refused] {
         assert_eq!(scrape.get(&format!("longhaul_replies_total{{code=\"{status}\"}}")), 1.0, "{status}");
     }
-    let taken = Server::bind(Config {
-        metrics: Metrics::At(metrics),
-        ..Config::new(site.dir.path(), "127.0.0.1:0".parse().unwrap())
-    });
-    let error = taken.err().unwrap();
+    let mut taken = Config::new(site.dir.path(), "127.0.0.1:0".parse().unwrap());
+    taken.metrics = Metrics::At(metrics);
+    let error = Server::bind(taken).err().unwrap();
     assert!(matches!(error, ServeError::Metrics { address, .. } if address == metrics));
     assert!(error.to_string().contains("--metrics="), "{error}");
 
@@ -133,10 +139,7 @@ fn metrics_have_an_address_of_their_own_with_nothing_else() {
 
 #[test]
 fn transfers_that_take_every_place_are_seen_and_what_they_counted_stays() {
-    let site = Site::with(|config| {
-        with_metrics(config);
-        config.limits.connections = 2;
-    });
+    let site = watched(|config| config.limits.connections = 2);
     site.write("f", &noise(CONTENT));
     let before = scrape(&site);
     assert!(!before.has("longhaul_rtt_seconds") && before.get("longhaul_cwnd_bytes") == 0.0);
@@ -209,10 +212,8 @@ fn scrapes_side_by_side_count_short_replies_once() {
 #[test]
 fn metrics_are_answered_while_every_disk_hangs() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config {
-        metrics: Metrics::At("127.0.0.1:0".parse().unwrap()),
-        ..Config::new(dir.path(), "127.0.0.1:0".parse().unwrap())
-    };
+    let mut config = Config::new(dir.path(), "127.0.0.1:0".parse().unwrap());
+    with_metrics(&mut config);
     let server = Server::bind(config).unwrap();
     let (address, stopper) = (server.addresses()[0], server.stopper());
     let metrics = server.metrics_address().unwrap();

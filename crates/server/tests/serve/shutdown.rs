@@ -25,9 +25,8 @@ fn reply_under_way_is_finished_and_idle_connections_are_closed() {
     assert_eq!(idle.ask("HEAD /f HTTP/1.1\r\nHost: h\r\n\r\n", b"").status, 200);
     site.stopper.finish();
     assert!(matches!(idle.0.read(&mut [0; 1]), Ok(0)), "the idle connection is kept");
-    wait_for(
-        || matches!(TcpStream::connect(site.address), Err(error) if error.kind() == ErrorKind::ConnectionRefused),
-    );
+    let is_refusal = |error: std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    wait_for(|| TcpStream::connect(site.address).is_err_and(is_refusal));
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert!(got.ends_with(&content));

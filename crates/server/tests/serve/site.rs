@@ -107,9 +107,8 @@ impl Site {
     /// Requests one target with extra header lines over HTTP/1.1 and closes.
     pub(crate) fn ask(&self, method: &str, target: &str, lines: &[&str]) -> Answer {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-        Answer::read(
-            &self.raw(&format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{lines}\r\n")),
-        )
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{lines}\r\n");
+        Answer::read(&self.raw(&head))
     }
 
     pub(crate) fn get(&self, target: &str, lines: &[&str]) -> Answer {
@@ -167,13 +166,18 @@ impl Answer {
     }
 }
 
+/// Says why a test ends early, which is a failure under CI.
+pub(crate) fn skipped(why: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+    println!("skipped: {why}");
+}
+
 /// Runs curl, silent; returns its exit code and output. `None`, with a word why, where it is missing.
 pub(crate) fn curl(args: &[&str]) -> Option<(i32, Vec<u8>)> {
     match Command::new("curl").arg("-sS").args(args).output() {
         Ok(output) => Some((output.status.code().unwrap(), output.stdout)),
         Err(error) => {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "curl is needed: {error}");
-            println!("skipped: curl cannot be run: {error}");
+            skipped(&format!("curl cannot be run: {error}"));
             None
         }
     }

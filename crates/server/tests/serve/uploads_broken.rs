@@ -10,8 +10,7 @@ use socket2::SockRef;
 use crate::metrics::{value, with_metrics};
 use crate::site::{Site, noise, wait_for};
 use crate::uploads::{
-    ID, Talk, content, expect, head, names, offset, patch, put, range, resource, status, writable,
-    writable_with,
+    ID, Talk, content, expect, head, names, offset, patch, range, resource, status, writable, writable_with,
 };
 
 /// Begins an upload; returns once it is in progress.
@@ -198,15 +197,11 @@ fn connection_reset_before_the_body_leaves_no_file() {
 #[test]
 fn whole_file_takes_the_place_of_a_paused_upload() {
     let (site, url) = (writable(), resource("f", ID));
-    for chunked in [false, true] {
+    for (framing, body, replies) in
+        [("Content-Length: 3", "new", 201), ("Transfer-Encoding: chunked", "3\r\nnew\r\n0\r\n\r\n", 204)]
+    {
         assert_eq!(status(&site, &patch(&url, 0, 5, 9, false), b"12345"), 204);
-        let status = if chunked {
-            let head = head("PUT", "/f", &["Transfer-Encoding: chunked"]);
-            status(&site, &head, b"3\r\nnew\r\n0\r\n\r\n")
-        } else {
-            put(&site, "/f", b"new")
-        };
-        assert_eq!(status, if chunked { 204 } else { 201 });
+        assert_eq!(status(&site, &head("PUT", "/f", &[framing]), body.as_bytes()), replies, "{framing}");
         assert_eq!(offset(&site, &url), "");
         assert_eq!((content(&site, "f"), names(&site)), (b"new".to_vec(), vec!["f".to_owned()]));
     }

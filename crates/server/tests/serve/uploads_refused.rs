@@ -15,19 +15,15 @@ fn without_the_token_nothing_is_written_nor_told() {
     let site = writable();
     site.write("f", b"content");
     let url = &*resource("f", ID);
-    for line in
-        ["X: y", "Authorization: Bearer s3cre", "Authorization: Basic s3cret", "Authorization: Bearer"]
+    // Which tokens are wrong is tested where they are compared.
+    for (method, target) in
+        [("PUT", "/f"), ("PUT", "/g"), ("PATCH", url), ("DELETE", url), ("HEAD", url), ("PUT", "/../g")]
     {
-        for (method, target) in
-            [("PUT", "/f"), ("PUT", "/g"), ("PATCH", url), ("DELETE", url), ("HEAD", url), ("PUT", "/../g")]
-        {
-            let body =
-                if method == "HEAD" { "X: y" } else { "Content-Length: 1000000\r\nExpect: 100-continue" };
-            let text = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{line}\r\n{body}\r\n\r\n");
-            let answer = Talk::to(&site).ask(&text, b"");
-            let scheme = answer.header("www-authenticate");
-            assert_eq!((answer.status, scheme), (401, Some("Bearer")), "{method} {line}");
-        }
+        let body = if method == "HEAD" { "X: y" } else { "Content-Length: 1000000\r\nExpect: 100-continue" };
+        let line = "Authorization: Bearer s3cre";
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{line}\r\n{body}\r\n\r\n");
+        let answer = Talk::to(&site).ask(&text, b"");
+        assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{method}");
     }
     // Reading and asking need none.
     assert_eq!((site.get("/f", &[]).status, site.ask("HEAD", "/f", &[]).status), (200, 200));

@@ -24,8 +24,8 @@ fn fifo(bits_per_sec: u64, packets: u64) -> Bottleneck {
     Bottleneck::new(Box::new(queue), Line::fixed(Rate::bits_per_sec(bits_per_sec)), None)
 }
 
-fn tail(impairments: Impairments) -> Tail {
-    Tail::new(impairments, 1)
+fn link(bottlenecks: Vec<Bottleneck>, impairments: Impairments) -> HeldLink {
+    HeldLink::new(bottlenecks, Vec::new(), Tail::new(impairments, 1))
 }
 
 /// Sends packets of (time, pair) through a link; returns its events.
@@ -58,11 +58,8 @@ fn fifo_behaves_equally_held_or_not() {
     // Three bursts overflow the queue, at a rate whose packet time is no whole number of nanoseconds.
     let arrivals: Vec<_> =
         (0..3u64).flat_map(|burst| vec![(Time::START + millis(burst * 13), 0); 30]).collect();
-    let mut held = HeldLink::new(
-        vec![fifo(7_000_000, 20)],
-        Vec::new(),
-        tail(Impairments { delays: vec![millis(10)], ..Impairments::default() }),
-    );
+    let delayed = Impairments { delays: vec![millis(10)], ..Impairments::default() };
+    let mut held = link(vec![fifo(7_000_000, 20)], delayed);
     let mut known = Link::new()
         .then(RateLimit::new(Rate::bits_per_sec(7_000_000), DropTail::Packets(20)))
         .then(Delay::new(millis(10)));
@@ -80,24 +77,16 @@ fn every_packet_has_one_end() {
     let codel = CodelQueue::new(CodelParameters::default(), DropTail::Packets(100), MTU);
     let line = Line::fixed(Rate::bits_per_sec(12_000_000));
     let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(4_000_000))], MTU, 1);
-    let mut link = HeldLink::new(
-        vec![Bottleneck::new(Box::new(codel), line, Some(background)), fifo(11_000_000, 50)],
-        Vec::new(),
-        tail(Impairments { loss: 0.05, delays: vec![millis(5)], ..Impairments::default() }),
-    );
+    let bottlenecks = vec![Bottleneck::new(Box::new(codel), line, Some(background)), fifo(11_000_000, 50)];
+    let impairments = Impairments { loss: 0.05, delays: vec![millis(5)], ..Impairments::default() };
+    let mut link = link(bottlenecks, impairments);
     let events = through(&mut link, &steady(5000, Duration::from_micros(900), 0));
-    let mut ids: Vec<u64> = events
-        .iter()
-        .map(|event| match event {
-            HeldEvent::Dropped { id, .. } | HeldEvent::Leaves { id, .. } => *id,
-        })
-        .collect();
+    let id = |(HeldEvent::Dropped { id, .. } | HeldEvent::Leaves { id, .. }): &HeldEvent| *id;
+    let mut ids: Vec<u64> = events.iter().map(id).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..5000).collect::<Vec<_>>());
-    let (counts, lost) = (
-        link.background(),
-        events.iter().filter(|event| matches!(event, HeldEvent::Dropped { cause: Cause::Queue, .. })).count(),
-    );
+    let is_ours = |event: &&HeldEvent| matches!(event, HeldEvent::Dropped { cause: Cause::Queue, .. });
+    let (counts, lost) = (link.background(), events.iter().filter(is_ours).count());
     assert!(counts.offered > 1300 && lost > 100, "{counts:?}, {lost} of ours");
 }
 
@@ -110,7 +99,7 @@ fn only_delayed_packets_are_reordered() {
         reordered_by: millis(7),
         ..Impairments::default()
     };
-    let mut link = HeldLink::new(Vec::new(), Vec::new(), tail(impairments));
+    let mut link = link(Vec::new(), impairments);
     let mut events = left(&through(&mut link, &steady(10_000, MS, 0)));
     let sent = |id: u64| Time::START + millis(id);
     assert!(events.iter().all(|(id, at)| (millis(15)..=millis(32)).contains(&at.since(sent(*id)))));
@@ -126,7 +115,7 @@ fn only_delayed_packets_are_reordered() {
 #[test]
 fn shares_of_packets_are_doubled_and_corrupted() {
     let impairments = Impairments { duplicated: 0.02, corrupted: 0.05, ..Impairments::default() };
-    let mut link = HeldLink::new(Vec::new(), Vec::new(), tail(impairments));
+    let mut link = link(Vec::new(), impairments);
     let events = through(&mut link, &steady(20_000, MS, 0));
     let count = |what: fn(&HeldEvent) -> bool| events.iter().filter(|event| what(event)).count();
     let doubled = count(|event| matches!(event, HeldEvent::Leaves { is_doubled: true, .. }));
@@ -140,8 +129,8 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
     let impairments =
         Impairments { delays: vec![millis(10), millis(50), millis(1)], ..Impairments::default() };
     let crossings = vec![Crossing::All, Crossing::First, Crossing::Second];
-    let mut link =
-        HeldLink::new(vec![fifo(12_000_000, 10), fifo(6_000_000, 10)], crossings, tail(impairments));
+    let bottlenecks = vec![fifo(12_000_000, 10), fifo(6_000_000, 10)];
+    let mut link = HeldLink::new(bottlenecks, crossings, Tail::new(impairments, 1));
     // One packet of each pair, far apart: 1 ms at the first bottleneck, 2 ms at the second.
     let arrivals: Vec<_> =
         (0..3u16).map(|pair| (Time::START + millis(u64::from(pair) * 100), pair)).collect();
@@ -153,10 +142,8 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
     // Pairs 0 and 2 share the second bottleneck; each alone would use all of it.
     let mut both = [steady(1000, MS, 0), steady(1000, MS, 2)].concat();
     both.sort();
-    let events = left(&through(
-        &mut link,
-        &both.iter().map(|(at, pair)| (*at + millis(1000), *pair)).collect::<Vec<_>>(),
-    ));
+    let later: Vec<_> = both.iter().map(|(at, pair)| (*at + millis(1000), *pair)).collect();
+    let events = left(&through(&mut link, &later));
     let of = |pair| events.iter().filter(|(id, _)| both[*id as usize].1 == pair).count();
     assert!((450..560).contains(&(of(0) + of(2))), "{} and {}: 1 s at 6 Mbit/s is 500 packets", of(0), of(2));
 }
@@ -170,14 +157,12 @@ fn codel_drops_as_many_packets_as_that_of_ns3() {
         let queue = CodelQueue::new(CodelParameters::default(), DropTail::Packets(5000), MTU);
         let line = Line::fixed(Rate::bits_per_sec(12_000_000));
         let bottleneck = Bottleneck::new(Box::new(queue), line, None);
-        let mut link = HeldLink::new(vec![bottleneck], Vec::new(), tail(Impairments::default()));
+        let mut link = link(vec![bottleneck], Impairments::default());
         let gap = Duration::from_secs_f64(1472.0 * 8.0 / (payload_mbits * 1e6));
         let packets = (10.0 / gap.as_secs_f64()) as u64 + 1;
         let events = through(&mut link, &steady(packets, gap, 0));
         let dropped = events.len() - left(&events).len();
-        assert!(
-            (dropped as f64 / expected - 1.0).abs() < 0.02,
-            "{payload_mbits} Mbit/s: {dropped}, not {expected}"
-        );
+        let share = dropped as f64 / expected;
+        assert!((share - 1.0).abs() < 0.02, "{payload_mbits} Mbit/s: {dropped}, not {expected}");
     }
 }

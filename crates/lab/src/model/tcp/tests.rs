@@ -48,11 +48,8 @@ fn a_small_window_limits_a_connection_to_a_window_in_a_round_trip() {
         // 44 packets per RTT; the RTT includes a packet's transmission time.
         let rtt = one_way as f64 * 2e-3 + 120e-6;
         let expected = (connections * 44 * 1460 * 8) as f64 / rtt / 1e6;
-        let seen = mbits(counts, 100);
-        assert!(
-            (0.97..1.01).contains(&(seen / expected)),
-            "{connections} x {one_way} ms: {seen} of {expected} Mbit/s"
-        );
+        let share = mbits(counts, 100) / expected;
+        assert!((0.97..1.01).contains(&share), "{connections} x {one_way} ms: {share} of {expected} Mbit/s");
         assert_eq!((counts.retransmits, counts.out_of_order), (0, 0));
     }
 }

@@ -5,14 +5,11 @@ use std::time::Duration;
 use longhaul_core::units::Bytes;
 use proptest::prelude::*;
 
+use super::micros;
 use crate::model::{AckCompression, Fate, Node, Time};
 
 const ACK: Bytes = Bytes::new(52);
 const FULL: Bytes = Bytes::new(1500);
-
-fn micros(micros: u64) -> Time {
-    Time::from_nanos(micros * 1000)
-}
 
 #[test]
 fn acknowledgements_depart_together_and_data_waits_behind_them() {

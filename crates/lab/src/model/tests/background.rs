@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_core::units::{Bytes, Rate};
 use proptest::prelude::*;
 
+use super::micros;
 use crate::model::*;
 
 const PACKET: Bytes = Bytes::new(1500);
@@ -19,10 +20,6 @@ fn steps(steps: &[(u64, u64)]) -> Vec<(Duration, Rate)> {
 fn shared(background: &[(u64, u64)], seed: u64) -> Link {
     let background = Background::new(steps(background), PACKET, seed);
     Link::new().then(RateLimit::new(GBIT, DropTail::Bytes(Bytes::new(1_000_000))).shared_with(background))
-}
-
-fn micros(micros: u64) -> Time {
-    Time::from_nanos(micros * 1000)
 }
 
 /// Returns whether `seen` is within four standard deviations of a Poisson mean.

@@ -99,10 +99,8 @@ fn reads_a_sweep_in_its_order() {
     let names: Vec<_> = scenario.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names, ["zeta", "path.rtt", "alpha"]);
     assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
-    assert_eq!(
-        scenario.runs[1].server,
-        Some(ScenarioServer { command: "other".to_owned(), port: Some(8080) })
-    );
+    let other = |port| Some(ScenarioServer { command: "other".to_owned(), port: Some(port) });
+    assert_eq!(scenario.runs[1].server, other(8080));
     assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
     assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));
     let stems: Vec<_> = scenario.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
@@ -110,17 +108,14 @@ fn reads_a_sweep_in_its_order() {
 
     let plan = scenario.plan(&Selection::default()).unwrap();
     assert_eq!(plan.len(), (12 + 2) * 4);
-    let first: Vec<_> = plan.iter().take(5).map(ToString::to_string).collect();
-    assert_eq!(
-        first,
-        [
-            "all zeta=25MB path.rtt=100ms alpha=1 (1)",
-            "peer path.rtt=100ms (1)",
-            "all zeta=25MB path.rtt=100ms alpha=0.5 (1)",
-            "all zeta=25MB path.rtt=100ms alpha=true (1)",
-            "all zeta=25MB path.rtt=200ms alpha=1 (1)",
-        ]
-    );
+    let first = [
+        "all zeta=25MB path.rtt=100ms alpha=1 (1)",
+        "peer path.rtt=100ms (1)",
+        "all zeta=25MB path.rtt=100ms alpha=0.5 (1)",
+        "all zeta=25MB path.rtt=100ms alpha=true (1)",
+        "all zeta=25MB path.rtt=200ms alpha=1 (1)",
+    ];
+    assert_eq!(plan.iter().take(5).map(ToString::to_string).collect::<Vec<_>>(), first);
     let seeds: Vec<_> = plan.iter().filter(|e| e.run.name == "peer").map(|e| e.path.seed).collect();
     assert_eq!(seeds, [7, 7, 8, 8, 7, 7, 8, 8], "a repetition a seed");
     assert_eq!(plan[4].path.rtt, "200ms".parse().unwrap());
@@ -128,8 +123,7 @@ fn reads_a_sweep_in_its_order() {
 
     // A server command without a port uses the common one.
     let text = GOOD.replace("command = \"false\"", "command = \"false\"\nfar = \"other\"");
-    let server = parse(&text, &[]).unwrap().runs[1].server.clone();
-    assert_eq!(server, Some(ScenarioServer { command: "other".to_owned(), port: Some(80) }));
+    assert_eq!(parse(&text, &[]).unwrap().runs[1].server, other(80));
 }
 
 #[test]
@@ -161,13 +155,13 @@ fn set_replaces_values() {
     }
 }
 
-/// Checks the errors of `text` in which a part has been replaced.
-fn assert_refused(text: &str, cases: &[(&str, &str, &str)]) {
+/// Checks the errors of `text` in which a part has been replaced; `place` begins all of them.
+fn assert_refused(text: &str, place: &str, cases: &[(&str, &str, &str)]) {
     for (from, to, expected) in cases {
         let changed = text.replace(from, to);
         assert_ne!(changed, text, "{from}");
         let error = parse(&changed, &[]).unwrap_err();
-        assert!(error.contains(expected), "{from} {to}: {error}");
+        assert!(error.contains(&format!("{place}{expected}")), "{from} {to}: {error}");
     }
 }
 
@@ -192,7 +186,7 @@ fn errors_name_problem_and_line() {
         ("timeout =", "time =", "unknown field `time`"),
         ("[server]", "[table]\ncolumn = []\n[server]", "unknown field `column`"),
     ];
-    assert_refused(GOOD, &cases);
+    assert_refused(GOOD, "", &cases);
     assert_eq!(parse("[path]", &[]).unwrap_err(), "there is no [[run]]");
 }
 
@@ -219,39 +213,32 @@ fn errors_name_problem_of_sweep_and_plots() {
         (SWEPT_RTT, "sweep = [\"alpha\", \"alpha\"]", "[[run]] 'peer': sweep names 'alpha' twice"),
         ("server = \"other\"", "", "[[run]] 'peer': a port needs a server command of its own"),
         ("setup = \"before\"", "sweep = [\"zeta\"]", "[sweep] alpha: it concerns no [[run]]"),
-        (
-            "x = \"zeta\"",
-            "x = \"size\"",
-            "[[plot]] 'Throughput': x = 'size' is not swept; there are: zeta, path.rtt",
-        ),
-        ("y = [\"steady_bps\"]", "y = []", "[[plot]] 'Throughput': y is empty"),
-        (
-            REFERENCE,
-            "only = { size = [1] }",
-            "[[plot]] 'Throughput': only has 'size', which is neither 'run' nor in [sweep]",
-        ),
+        (REFERENCE, "published = [{ name = \"paper\", points = [[2e8]] }]", "expected a tuple of size 2"),
+        ("x_label", "xlabel", "unknown field `xlabel`"),
+        ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),
+    ];
+    assert_refused(SWEPT, "", &cases);
+    let of_plots = [
+        ("x = \"zeta\"", "x = \"size\"", "x = 'size' is not swept; there are: zeta, path.rtt"),
+        ("y = [\"steady_bps\"]", "y = []", "y is empty"),
+        (REFERENCE, "only = { size = [1] }", "only has 'size', which is neither 'run' nor in [sweep]"),
         (
             REFERENCE,
             "published = [{ name = \"paper\", points = [[\"26MB\", 2e8]] }]",
-            "[[plot]] 'Throughput': published 'paper' has a point at '26MB', which is not on the axis: 25MB, 50MB",
+            "published 'paper' has a point at '26MB', which is not on the axis: 25MB, 50MB",
         ),
         (
             REFERENCE,
             "published = [{ name = \"paper\", points = [[\"25MB\", nan]] }]",
-            "[[plot]] 'Throughput': published 'paper' has NaN at '25MB'",
+            "published 'paper' has NaN at '25MB'",
         ),
-        (REFERENCE, "published = [{ name = \"paper\", points = [[2e8]] }]", "expected a tuple of size 2"),
-        ("ceiling_bps", "wall_s", "[[plot]] 'Throughput': 'steady_bps' and 'wall_s' are of different units"),
-        ("x_label", "xlabel", "unknown field `xlabel`"),
-        ("name = \"swept\"", "name = \"a b\"", "the name 'a b' is not made of"),
+        ("ceiling_bps", "wall_s", "'steady_bps' and 'wall_s' are of different units"),
     ];
-    assert_refused(SWEPT, &cases);
+    assert_refused(SWEPT, "[[plot]] 'Throughput': ", &of_plots);
     let many: String = (0..30).map(|n| format!("p{n} = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n")).collect();
     let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
-    assert!(
-        parse(&text, &[]).unwrap_err().contains("and 10000 are the most"),
-        "excessive sweeps end at once"
-    );
+    let error = parse(&text, &[]).unwrap_err();
+    assert!(error.contains("and 10000 are the most"), "excessive sweeps end at once: {error}");
 }
 
 #[test]
@@ -270,11 +257,8 @@ fn run_overrides_values_of_the_path() {
     let scenario = parse(&own(r#"{ rate = "20Mbit", loss = 0.01, seed = 9 }"#), &[]).unwrap();
     let plan = scenario.plan(&Selection::default()).unwrap();
     for (execution, loss, seed, rate) in [(&plan[0], 0.001, 1, "1Gbit"), (&plan[1], 0.01, 9, "20Mbit")] {
-        let path = &execution.path;
-        assert_eq!(
-            (path.loss, path.seed, path.rate, path.rtt),
-            (loss, seed, rate.parse().ok(), scenario.path.rtt)
-        );
+        let path = PathSpec { loss, seed, rate: rate.parse().ok(), ..scenario.path.clone() };
+        assert_eq!(execution.path, path);
     }
     for (path, expected) in [
         (r#"{ latency = "1ms" }"#, "unknown field `latency`"),

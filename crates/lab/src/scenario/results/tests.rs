@@ -120,16 +120,14 @@ fn only_equal_measurements_are_resumed() {
 fn damaged_and_newer_results_are_refused() {
     let (directory, output) = written(&results());
     let good = fs::read_to_string(output.results()).unwrap();
+    let version = |version: &str| good.replace("\"version\": 1", &format!("\"version\": {version}"));
     for (json, expected) in [
         (good[..good.len() / 2].to_owned(), "it is damaged: EOF while parsing"),
         (String::new(), "it is damaged"),
         ("[]".to_owned(), "no results of `longhaul lab run`"),
         (r#"{"scenario": "small", "runs": []}"#.to_owned(), "no results of `longhaul lab run`"),
-        (
-            good.replace("\"version\": 1", "\"version\": 2"),
-            "its version is 2, and this program reads up to version 1",
-        ),
-        (good.replace("\"version\": 1", "\"version\": \"x\""), "it has no version"),
+        (version("2"), "its version is 2, and this program reads up to version 1"),
+        (version("\"x\""), "it has no version"),
         (good.replace("\"wall_s\": 2.0", "\"wall_s\": \"x\""), "it is damaged: invalid type"),
     ] {
         fs::write(output.results(), &json).unwrap();
@@ -147,10 +145,8 @@ fn damaged_and_newer_results_are_refused() {
     {
         fs::write(output.results(), json).unwrap();
         fresh.discard(&output).unwrap();
-        assert_eq!(
-            (output.results().exists(), listed(&runs)),
-            (false, left.iter().map(|name| (*name).to_owned()).collect())
-        );
+        assert!(!output.results().exists());
+        assert_eq!(listed(&runs), left);
     }
     assert!(Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap().runs.is_empty());
 }
@@ -234,10 +230,8 @@ fn results_of_earlier_versions_are_read() {
 fn fresh_removes_all_that_was_written() {
     let (directory, output) = written(&Results::new(&scenario(&format!("{SCENARIO}{PLOTTED}"), &[])));
     draw(directory.path(), "first.svg second.png plots.html records.html results.csv mine.svg");
-    draw(
-        directory.path(),
-        "summary.md summary.md.12~ runs/prepare.log runs/cleanup.log runs/one-1-server.log",
-    );
+    let logs = "summary.md summary.md.12~ runs/prepare.log runs/cleanup.log runs/one-1-server.log";
+    draw(directory.path(), logs);
     // Files of an earlier version.
     draw(directory.path(), "runs/one-1-near.out runs/one-1-near.err runs/one-1-far.log");
     Results::new(&scenario(SCENARIO, &[])).discard(&output).unwrap();

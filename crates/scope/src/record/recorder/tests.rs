@@ -59,12 +59,8 @@ fn written_events_are_read_back() {
     until(&path, |record| record.samples.len() == 1);
     report(&recorder, 1, 3, &Event::Progress(Default::default()));
     report(&recorder, 1, 4, &Event::Warning(Warning::NoRanges));
-    report(
-        &recorder,
-        1,
-        5,
-        &Event::Replied { stream: 1, method, target, status: 206, sent, took: millis(3) },
-    );
+    let replied = Event::Replied { stream: 1, method, target, status: 206, sent, took: millis(3) };
+    report(&recorder, 1, 5, &replied);
     report(&recorder, 1, 6, &Event::Sampled { samples: 1, cpu: millis(500) });
     report(&recorder, 1, 7, &done("/f"));
     recorder.finish().unwrap();

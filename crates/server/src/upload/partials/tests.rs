@@ -4,15 +4,7 @@ use longhaul_engine::sink::journal::{Journal, JournalSource};
 
 use super::scan::list;
 use super::*;
-use crate::disks::DiskLimits;
-
-const DISK: DiskLimits = DiskLimits {
-    deadline: Duration::from_secs(60),
-    uploads: 1,
-    uploads_in_all: 1,
-    first_uploads: 0,
-    listings: 1,
-};
+use crate::disks::tests::LIMITS as DISK;
 
 /// Makes a partial file of 10 000 bytes, with a journal of a file from `url`.
 fn pause(directory: &Path, name: &str, url: &str) {
@@ -121,16 +113,6 @@ async fn expired_upload_is_deleted_unless_it_is_in_use() {
     pause(dir.path(), "f", "https://host/f");
     partials.check(&disks, &active, SystemTime::now() + 20 * second).await;
     assert!(part.exists());
-}
-
-#[tokio::test]
-async fn operation_on_a_file_system_that_hangs_ends() {
-    let hung = Disks::new(Path::new("/"), DiskLimits { deadline: Duration::from_millis(50), ..DISK });
-    let (release, held) = crossbeam_channel::bounded::<()>(0);
-    let (disk, path) = (hung.of(&[]), Path::new("/"));
-    assert_eq!(run(&disk, path, move |_: &Path| held.recv().is_ok()).await, None);
-    drop(release);
-    assert_eq!(run(&disk, path, |_| 5).await, Some(5));
 }
 
 #[test]
