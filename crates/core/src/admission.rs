@@ -94,13 +94,4 @@ mod tests {
         assert!(admission.start(MS(10)));
         assert_eq!(admitted(&mut admission, MS(3000)), 1);
     }
-
-    #[test]
-    fn parallel_one_stays_one_job_at_a_time() {
-        let mut admission = JobAdmission::new(1);
-        for n in 0..10 {
-            assert!(admission.start(MS(n)) && !admission.start(MS(n)));
-            admission.end(MS(n), Some(Bytes::new(1)));
-        }
-    }
 }

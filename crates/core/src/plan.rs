@@ -161,9 +161,8 @@ mod tests {
 
     #[test]
     fn segments_shrink_for_many_streams_and_those_of_a_size_fill_the_buffer() {
-        for (buffer_mib, streams, size_kib, count) in
-            [(64, 1, 4096, 16), (64, 8, 4096, 16), (64, 64, 512, 128), (0, 3, 64, 6)]
-        {
+        let cases = [(64, 1, 4096, 16), (64, 8, 4096, 16), (64, 64, 512, 128), (0, 3, 64, 6)];
+        for (buffer_mib, streams, size_kib, count) in cases {
             let plan = SegmentPlan { size: Bytes::kib(size_kib), count };
             assert_eq!(segments(Bytes::mib(buffer_mib), streams), plan, "{streams}");
         }

@@ -337,9 +337,8 @@ mod tests {
 
     #[test]
     fn rate_and_queue_are_found_with_a_tenth_of_ten_seconds_of_the_path() {
-        for (mbit, queue) in
-            [(10, 96_000), (10, 375_000), (100, 125_000), (100, 1_250_000), (1000, 2_500_000)]
-        {
+        let cases = [(10, 96_000), (10, 375_000), (100, 125_000), (100, 1_250_000), (1000, 2_500_000)];
+        for (mbit, queue) in cases {
             for lose_every in [0, 100] {
                 let (rate, size, sent) = Path { lose_every, ..Path::mbit(mbit, queue) }.search();
                 let size = size.unwrap();

@@ -185,7 +185,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and put back, by however many streams, every byte is taken, and none twice.
         #[test]
         fn every_byte_once(size in 1u64..(300 << 20), events in proptest::collection::vec((1usize..200, any::<bool>()), 400), budget in 1u64..(3 << 20)) {
             let whole = ByteRange::new(0, size);

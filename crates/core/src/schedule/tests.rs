@@ -19,16 +19,6 @@ fn leased(workers: usize) -> RangeScheduler {
 }
 
 #[test]
-fn released_range_is_leased_again() {
-    let mut scheduler = leased(2);
-    assert_eq!(scheduler.received(0, ByteRange::new(0, 4), START), Bytes::new(4));
-    scheduler.leave(0);
-    assert_eq!(scheduler.lease(1, START), Some(ByteRange::new(4, 10)));
-    scheduler.received(1, ByteRange::new(4, 10), START);
-    assert!(scheduler.complete(1) && scheduler.is_done());
-}
-
-#[test]
 fn a_chunk_whose_blocks_arrive_in_any_order_is_done_with_its_last() {
     let mut scheduler = scheduler(vec![WHOLE], 1);
     assert_eq!(scheduler.lease_chunk(0, Bytes::new(6), START), Some(ByteRange::new(0, 6)));

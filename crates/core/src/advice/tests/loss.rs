@@ -58,9 +58,8 @@ fn loss_lasts_until_its_recovery_is_over() {
 /// Packets that another core delivered later, on a path of a tenth of a millisecond: recovery takes milliseconds.
 #[test]
 fn packets_out_of_order_on_a_short_path_are_no_limit() {
-    for (rtt_us, seconds, mbit, each) in
-        [(100, 0.1, 8000.0, 30), (10, 3.0, 10_000.0, 90), (500, 2.0, 940.0, 1)]
-    {
+    let cases = [(100, 0.1, 8000.0, 30), (10, 3.0, 10_000.0, 90), (500, 2.0, 940.0, 1)];
+    for (rtt_us, seconds, mbit, each) in cases {
         let rtt = Some(Rtt::new(Duration::from_micros(rtt_us)));
         let course = receiving(0).but(|reading| reading.min_rtt = rtt);
         let finding = course.run(seconds, mbit, losing(each, 1, 0)).finding();

@@ -43,9 +43,8 @@ fn window_that_is_unknown_or_of_loopback_is_the_servers() {
         })
     };
     let (loopback, long) = (Duration::from_micros(10), Duration::from_millis(30));
-    for (window, rtt) in
-        [(None, loopback), (Some(Bytes::kib(1)), loopback), (None, long), (Some(Bytes::ZERO), long)]
-    {
+    let cases = [(None, loopback), (Some(Bytes::kib(1)), loopback), (None, long), (Some(Bytes::ZERO), long)];
+    for (window, rtt) in cases {
         let finding = stopped(window, rtt).assert_limit(Server, 0.9);
         assert!(!finding.advice.join(" ").contains("tcp_"), "{finding:?}");
     }

@@ -238,9 +238,8 @@ mod tests {
         }
         let facts = mlst("type=file;modify=2026;size=7; a").unwrap();
         assert_eq!((facts.size, facts.modify), (Some(Bytes::new(7)), None));
-        for (code, lines) in
-            [(250, &["x", "", "y"][..]), (250, &["size=1; a"]), (550, &["x", " size=1; a", "y"])]
-        {
+        let cases = [(250, &["x", "", "y"][..]), (250, &["size=1; a"]), (550, &["x", " size=1; a", "y"])];
+        for (code, lines) in cases {
             let reply = Reply::of(code, lines);
             assert!(matches!(parse_mlst(&reply), Err(FactsError::NoFacts(_))), "{reply:?}");
         }

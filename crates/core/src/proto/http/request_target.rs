@@ -104,9 +104,8 @@ mod tests {
             assert_eq!(names(target), expected, "{target}");
         }
         assert_eq!(TargetPath::parse("http://h?q").unwrap().query(), Some("q"));
-        for (target, trailing) in
-            [("/", true), ("/a", false), ("/a/", true), ("/a/.", true), ("/a?b/", false)]
-        {
+        let cases = [("/", true), ("/a", false), ("/a/", true), ("/a/.", true), ("/a?b/", false)];
+        for (target, trailing) in cases {
             assert_eq!(TargetPath::parse(target).unwrap().has_trailing_slash(), trailing, "{target}");
         }
         let is_hidden = |target| TargetPath::parse(target).unwrap().is_hidden();

@@ -63,7 +63,6 @@ mod tests {
     use crate::units::Bytes;
 
     proptest! {
-        /// A serialised document is parsed as equal.
         #[test]
         fn serialised_document_is_parsed_as_equal(
             name in "[a-z&<>\"']{1,20}",
@@ -113,9 +112,8 @@ mod tests {
 
     #[test]
     fn number_of_pieces_is_bounded() {
-        for (size, length) in
-            [(0, 1 << 20), (1 << 34, 1 << 20), ((1 << 34) + 1, 1 << 21), (u64::MAX, 1 << 50)]
-        {
+        let cases = [(0, 1 << 20), (1 << 34, 1 << 20), ((1 << 34) + 1, 1 << 21), (u64::MAX, 1 << 50)];
+        for (size, length) in cases {
             assert_eq!(Pieces::length_for(Bytes::new(size)), Bytes::new(length), "{size}");
         }
     }

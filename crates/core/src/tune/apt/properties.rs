@@ -126,7 +126,6 @@ proptest! {
         prop_assert!(tried.len() <= sequence(n0, alpha, most).len() + golden_bound(most.max(2)));
     }
 
-    /// A number on a plateau is found wherever the plateau begins and ends.
     #[test]
     fn number_on_a_plateau_is_found(from in 1usize..100, length in 0usize..100, n0 in 1usize..=200, most in 1usize..=256) {
         let goodput = |n: usize| match n {

@@ -83,11 +83,6 @@ fn one_stream_is_optimal() {
           1  17812.5  100.0  Golden     0 2 3
           1  37500.0  100.0  Converged";
     assert_trace(published(), falling, expected);
-    let expected = "
-          1   1875.0  100.0  Bracketing
-          2  75000.0   95.0  Bracketing
-          1  37500.0  100.0  Converged";
-    assert_trace(Parameters { n0: 1, ..published() }, falling, expected);
 }
 
 #[test]

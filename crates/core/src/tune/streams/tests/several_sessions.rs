@@ -31,9 +31,8 @@ fn sessions_converge_to_equal_shares_behind_drop_tail() {
 /// n x <= 1 permits 21 streams at 20 ms and 47 at 100 ms for all sessions together, plus those of trials.
 #[test]
 fn sessions_behind_red_use_few_streams_and_converge() {
-    for (rtt_ms, window, most) in
-        [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 94), (100.0, OPEN, 94)]
-    {
+    let cases = [(20.0, 64.0 * KIB, 36), (20.0, OPEN, 36), (100.0, 64.0 * KIB, 94), (100.0, OPEN, 94)];
+    for (rtt_ms, window, most) in cases {
         for seed in [1, 2] {
             let red = |path: &mut SimulatedPath| (path.window, path.red) = (window, Some(Red::default()));
             let mut path = papers(rtt_ms).but(red);
@@ -42,11 +41,8 @@ fn sessions_behind_red_use_few_streams_and_converge() {
             let (jain, used) = fairness(&mut path, &mut sessions, 500.0);
             let streams: usize = sessions.iter().map(|s| s.most_streams(500.0)).sum();
             let found = format!("{jain} of {used} with {streams} at {rtt_ms} ms, {window}");
-            assert!(
-                jain >= 0.95 && used > 0.95 && streams <= most,
-                "{found}: {:?}",
-                sessions.map(|s| s.trace)
-            );
+            let traces = sessions.map(|s| s.trace);
+            assert!(jain >= 0.95 && used > 0.95 && streams <= most, "{found}: {traces:?}");
         }
     }
 }
