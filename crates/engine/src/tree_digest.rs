@@ -296,7 +296,6 @@ mod tests {
             prop_assert_eq!(tree.root(), Some(blake3::hash(&bytes)));
         }
 
-        /// The digest does not depend on the ranges and their order.
         #[test]
         fn digest_of_parts_in_any_order(size in 65_537usize..3_000_000, cuts: [usize; 9], key: usize) {
             let bytes = content(size);

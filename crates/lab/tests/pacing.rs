@@ -10,7 +10,6 @@ use longhaul_lab::model::paced_sender::PacedSender;
 use longhaul_lab::model::simulation::FlowTotals;
 use longhaul_lab::{PathSpec, QueueLimit};
 
-/// Runs until `seconds` after the start; returns the totals of this run.
 fn run(sender: &mut PacedSender, seconds: u64) -> FlowTotals {
     sender.run_until(Duration::from_secs(seconds))
 }
@@ -103,7 +102,6 @@ fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
     }
 }
 
-/// Large packets reduce the cost of the simulation.
 const LARGE: Bytes = Bytes::new(3000);
 
 #[test]
@@ -153,7 +151,6 @@ fn paced_flow_keeps_its_share_beside_queue_filling_flows() {
 /// together share a queue of 0.1 BDP unequally for minutes; the pacer, which starts under Reno, then only loses less.
 #[test]
 fn paced_flow_keeps_unpaced_share_beside_bbr_flows() {
-    // Packets of eight segments reduce the cost of the simulation.
     const BURST: Bytes = Bytes::new(12_000);
     let mut losses = (0, 0);
     for (queue, rtts) in [(0.1, [100, 200].as_slice()), (1.0, &[20, 100, 200])] {
@@ -205,7 +202,6 @@ fn path_just_below_the_fastest_paced_one_keeps_its_pace_on_a_busy_host() {
     }
 }
 
-/// 2 ms are a tenth of the RTT.
 #[test]
 fn short_queue_of_a_short_path_is_overflowed_neither_by_slow_start_nor_by_probes() {
     for mbit in [1_000, 3_000] {

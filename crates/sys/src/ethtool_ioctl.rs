@@ -137,15 +137,21 @@ mod tests {
             Err(error) => panic!("{error}"),
         };
         assert!(features.active.iter().any(|name| name == "loopback"), "{features:?}");
+        assert!(features.changeable.iter().any(|name| name == "tx-tcp-segmentation"), "{features:?}");
         assert!(ioctl.rings(loopback).is_err() && ioctl.speed(loopback).is_err());
         assert!(ioctl.features(u32::MAX >> 1).is_err());
-        if let Ok(netlink) = crate::ethtool::Ethtool::by_netlink() {
-            let mut by_both = [features, netlink.features(loopback).unwrap()];
-            by_both.iter_mut().for_each(|features| {
-                features.active.sort();
-                features.changeable.sort();
-            });
-            assert_eq!(by_both[0], by_both[1]);
-        }
+        let netlink = match crate::ethtool::Ethtool::by_netlink() {
+            Ok(netlink) => netlink,
+            // The program must also run on a kernel without it.
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+        };
+        assert!(netlink.rings(loopback).is_err() && netlink.link(loopback).is_err());
+        assert!(netlink.features(u32::MAX >> 1).is_err());
+        let mut by_both = [features, netlink.features(loopback).unwrap()];
+        by_both.iter_mut().for_each(|features| {
+            features.active.sort();
+            features.changeable.sort();
+        });
+        assert_eq!(by_both[0], by_both[1]);
     }
 }

@@ -29,9 +29,7 @@ pub fn set_segment_size(socket: impl AsFd, size: Bytes) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::mem::size_of;
     use std::net::TcpListener;
-    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -39,24 +37,7 @@ mod tests {
     fn accepts_a_rate_above_32_bits() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_max_pacing_rate(&listener, Rate::bits_per_sec(100_000_000_000)).unwrap();
-        let rate = socket_rate(&listener);
-        assert_eq!(rate, 12_500_000_000);
-    }
-
-    fn socket_rate(socket: &TcpListener) -> u64 {
-        let mut rate = 0u64;
-        let mut length = size_of::<u64>() as libc::socklen_t;
-        // SAFETY: the pointers describe `rate` and its length, which outlive the call.
-        let rc = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_MAX_PACING_RATE,
-                (&raw mut rate).cast(),
-                &raw mut length,
-            )
-        };
-        assert_eq!((rc, length as usize), (0, size_of::<u64>()));
-        rate
+        let rate = crate::tcp_info::read(&listener).unwrap().tcpi_max_pacing_rate();
+        assert_eq!(rate, Some(12_500_000_000));
     }
 }

@@ -60,11 +60,8 @@ impl Api {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        loopback(self.state.clone(), false)
-            .oneshot(request.body(Body::empty()).unwrap())
-            .await
-            .unwrap()
-            .status()
+        let request = request.body(Body::empty()).unwrap();
+        loopback(self.state.clone(), false).oneshot(request).await.unwrap().status()
     }
 }
 
@@ -238,13 +235,10 @@ async fn lines_metalinks_and_arrays_become_transfers() {
 async fn settings_are_stored_and_invalid_ones_refused() {
     let api = api();
     let schedule = json!([{ "days": "mon-fri", "from": "08:00", "to": "18:00", "limit_bps": 1_000_000, "concurrent": 1 }]);
-    let (status, _) =
-        api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 5, "schedule": schedule })).await;
-    assert_eq!(status, StatusCode::OK);
-    let (status, _) = api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": 0 })).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST);
-    let paths = api.state.queue.paths.clone();
-    let again = Queue::open(paths).unwrap().settings();
+    let patch = async |settings| api.send(Method::PATCH, "/api/v1/settings", settings).await.0;
+    assert_eq!(patch(json!({ "concurrent": 5, "schedule": schedule })).await, StatusCode::OK);
+    assert_eq!(patch(json!({ "concurrent": 0 })).await, StatusCode::BAD_REQUEST);
+    let again = Queue::open(api.state.queue.paths.clone()).unwrap().settings();
     assert_eq!((again.concurrent, again.schedule.len()), (5, 1));
 }
 

@@ -4,10 +4,6 @@ fn request(json: &str) -> TransferRequest {
     serde_json::from_str(json).unwrap()
 }
 
-fn refused(json: &str) -> String {
-    request(json).normalised(Path::new("/d")).unwrap_err().to_string()
-}
-
 #[test]
 fn output_is_made_absolute_and_stays_a_directory() {
     let output = |json: &str| request(json).normalised(Path::new("/d")).unwrap()[0].output.clone().unwrap();
@@ -39,7 +35,7 @@ fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
         (r#"{"kind": "put", "paths": ["/etc/passwd"]}"#, "URL"),
         (r#"{"kind": "tree", "urls": ["http://h/a", "http://h/b"]}"#, "one URL"),
     ] {
-        let error = refused(json);
+        let error = request(json).normalised(Path::new("/d")).unwrap_err().to_string();
         assert!(error.contains(why) && !error.contains("secret"), "{json}: {error}");
     }
     assert!(serde_json::from_str::<TransferRequest>(r#"{"urls": [], "colour": 1}"#).is_err());
@@ -64,10 +60,7 @@ fn shown_urls_and_pages_contain_no_secret() {
 #[test]
 fn lines_and_metalinks_are_requests() {
     let requests = of_text("# files\n\nhttp://h/a\n  https://h/b?x=1 \r\n").unwrap();
-    assert_eq!(
-        requests.iter().map(|r| r.urls[0].as_str()).collect::<Vec<_>>(),
-        ["http://h/a", "https://h/b?x=1"]
-    );
+    assert!(requests.iter().map(|request| &*request.urls[0]).eq(["http://h/a", "https://h/b?x=1"]));
     assert!(of_text("http://h/a\nsecret").unwrap_err().to_string().starts_with("line 2:"));
     assert!(of_text("\n#").is_err());
     let hex = "a".repeat(64);
@@ -91,8 +84,6 @@ fn refreshed_link_replaces_the_first_url_and_another_server_gets_no_secrets() {
     let mut given = request(r#"{"urls": ["http://h/a?old", "http://m/a"], "headers": ["A: 1"]}"#);
     given.refresh("http://h/a?new", None).unwrap();
     assert_eq!(given.urls, ["http://h/a?new", "http://m/a"]);
-    given.refresh("http://h/b", Some(vec!["B: 2".to_owned()])).unwrap();
-    assert_eq!((given.urls[0].as_str(), given.headers[0].as_str()), ("http://h/b", "B: 2"));
     assert!(given.refresh("nonsense", None).is_err());
     let given = request(
         r#"{"urls": ["https://h/a"], "headers": ["A: 1"], "token": "t", "cookies": "c=1", "referrer": "https://p/"}"#,

@@ -37,32 +37,23 @@ fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::p
 }
 
 #[test]
-fn file_renamed_or_linked_before_the_kill_is_done_and_its_leftovers_are_removed() {
+fn complete_partial_and_other_files_are_told_apart_after_a_kill() {
+    use TransferState::{Done, Queued};
     let (dir, queue) = queue();
-    let (renamed, part) = begun(&queue, dir.path(), "f");
-    fs::rename(&part, dir.path().join("f")).unwrap();
-    fs::write(dir.path().join("f.longhaul-journal"), "").unwrap();
-    let (linked, part) = begun(&queue, dir.path(), "g");
-    fs::hard_link(&part, dir.path().join("g")).unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let names = ["renamed", "linked", "partial", "other"];
+    let begun = names.map(|name| begun(&queue, dir.path(), name));
+    fs::rename(&begun[0].1, at("renamed")).unwrap();
+    fs::write(at("renamed.longhaul-journal"), "").unwrap();
+    fs::hard_link(&begun[1].1, at("linked")).unwrap();
+    fs::write(at("other"), "content").unwrap();
     recover(&queue).unwrap();
-    for (id, name) in [(renamed, "f"), (linked, "g")] {
-        let transfer = queue.transfer(id).unwrap();
-        assert_eq!((transfer.state, transfer.bytes), (TransferState::Done, 7), "{name}");
-        assert!(dir.path().join(name).exists());
-    }
-    assert!(!dir.path().join("f.longhaul-journal").exists() && !part.exists());
-}
-
-#[test]
-fn partial_file_is_requeued_and_another_file_is_not_mistaken_for_it() {
-    let (dir, queue) = queue();
-    let (unfinished, _) = begun(&queue, dir.path(), "a");
-    let (other, _) = begun(&queue, dir.path(), "b");
-    fs::write(dir.path().join("b"), "content").unwrap();
-    recover(&queue).unwrap();
-    assert_eq!(queue.transfer(unfinished).unwrap().state, TransferState::Queued);
-    assert_eq!(queue.transfer(other).unwrap().state, TransferState::Queued);
-    assert_eq!(fs::read(dir.path().join("b")).unwrap(), b"content");
+    let found = begun.each_ref().map(|(id, _)| queue.transfer(*id).unwrap());
+    assert_eq!(found.each_ref().map(|transfer| transfer.state), [Done, Done, Queued, Queued]);
+    assert!(found[..2].iter().all(|transfer| transfer.bytes == 7), "{found:?}");
+    assert_eq!(names.map(|name| at(name).exists()), [true, true, false, true]);
+    assert!(!at("renamed.longhaul-journal").exists() && !begun[1].1.exists(), "leftovers are removed");
+    assert_eq!(fs::read(at("other")).unwrap(), b"content");
 }
 
 #[test]

@@ -59,16 +59,3 @@ fn globus_lists_the_same_files() {
     );
     assert_eq!(BenchClient::Aria2List.list(&words), "http://h:1/s/0001\nhttp://h:1/s/0002\n");
 }
-
-#[test]
-fn fixed_numbers_of_streams_are_in_commands() {
-    for (client, words, is_fixed) in [
-        (BenchClient::Streams(Streams::Fixed(20)), "--streams 20 ", true),
-        (BenchClient::Streams(Streams::Auto), "--streams auto ", false),
-        (BenchClient::SmallSockets(Streams::Fixed(20)), "--streams 20 ", true),
-        (BenchClient::SmallSockets(Streams::Apt), "--tuner apt ", false),
-    ] {
-        assert!(shown(client).contains(words) && client.is_fixed() == is_fixed, "{}", shown(client));
-    }
-    assert!(shown(BenchClient::Writer("direct")).contains("--streams 1 --writer direct "));
-}

@@ -101,9 +101,7 @@ fn only_downloads_into_the_directory_are_accepted() {
     for request in [
         json!({"urls": [link], "name": "../../.bashrc"}),
         json!({"urls": [link], "output": "/tmp/f"}),
-        json!({"urls": [link], "dir": "/tmp"}),
         json!({"kind": "put", "paths": ["/etc/passwd"], "urls": [link]}),
-        json!({"urls": [link], "pin": "x"}),
         json!({"urls": ["file:///etc/passwd"]}),
     ] {
         let add = json!({"id": 1, "type": "add", "request": request}).to_string();

@@ -345,9 +345,8 @@ mod tests {
         let memory = place.path().join("paths.json");
         let options = ProbeOptions { memory: Some(memory.clone()), ceiling: Some(MBIT(100)), ..options() };
         // TCP may be held by the server, and nothing else shows what the path carries.
-        for (rate, is_path_limited, tcp) in
-            [(98, false, None), (98, false, Some(MBIT(300))), (60, true, None)]
-        {
+        let cases = [(98, false, None), (98, false, Some(MBIT(300))), (60, true, None)];
+        for (rate, is_path_limited, tcp) in cases {
             let found = conclude(&options, None, |findings| {
                 findings.udp_ceiling =
                     Some(UdpCeiling::lower(options.ceiling, MBIT(40_000), CeilingSource::Server));

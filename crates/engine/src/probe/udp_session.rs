@@ -335,12 +335,4 @@ mod tests {
         let rate = plan().rate;
         assert_eq!(thread.join().unwrap(), [rate, Some(CEILING), Some(CEILING), rate]);
     }
-
-    #[test]
-    fn silence_is_an_empty_train() {
-        let (offer, _thread) = endpoint(|_| true);
-        let mut session = session(&offer);
-        assert_eq!(session.echo(Bytes::new(64)).unwrap(), None);
-        assert_eq!(session.train(plan()).unwrap().arrivals, []);
-    }
 }

@@ -93,8 +93,6 @@ impl SegmentArena {
 mod tests {
     use super::*;
 
-    const KIB: u64 = 1 << 10;
-
     /// Takes a segment in the way of the memory budget.
     fn take(arena: &mut SegmentArena, size: Bytes) -> Piece {
         arena.take(size).unwrap_or_else(|| {
@@ -107,7 +105,7 @@ mod tests {
     #[test]
     fn memory_is_reused_for_any_segment_size() {
         let mut arena = SegmentArena::new(Instant::now());
-        for size in [4096, 256, 1024, 64, 4096].map(|kib| Bytes::new(kib * KIB)) {
+        for size in [4096, 256, 1024, 64, 4096].map(Bytes::kib) {
             let held: Vec<_> =
                 (0..Bytes::mib(16).get() / size.get()).map(|_| take(&mut arena, size)).collect();
             assert_eq!(arena.mapped(), Bytes::mib(16), "segments of {size}");

@@ -1,5 +1,3 @@
-//! Tests of the segment pool and its memory budget.
-
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;

@@ -271,11 +271,8 @@ mod tests {
                     _ => MadeDirectory::LacksParent(SourceError::interrupted()),
                 })
             });
-            assert_eq!(
-                (result.ok(), paths.iter().map(String::as_str).collect()),
-                (is_new, requested.to_vec()),
-                "{directory}"
-            );
+            assert_eq!(result.ok(), is_new, "{directory}");
+            assert_eq!(paths, requested, "{directory}");
         }
     }
 

@@ -156,10 +156,8 @@ fn tls_sessions_are_resumed_by_every_client_that_shares_them() {
     let first = trusting(&ca);
     let second = first.with_config(ClientConfig { ca_file: Some(ca), ..quick() }).unwrap();
     for client in [&first, &second] {
-        assert_eq!(
-            read_all(&mut open(client, &server.tls_url("localhost")).unwrap().connection, 9).unwrap(),
-            b"ok"
-        );
+        let mut opened = open(client, &server.tls_url("localhost")).unwrap();
+        assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"ok");
     }
     let kinds = kinds.lock().unwrap();
     assert_eq!(*kinds, [Some(HandshakeKind::Full), Some(HandshakeKind::Resumed)]);

@@ -34,7 +34,6 @@ fn of_several_agents_started_at_once_one_serves() {
     wait_until("an agent has the lock", || home.pid().is_some());
     home.queue_ok(&["list"]);
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
-    // One that starts after the end of the first would serve.
     let mut have_ended = || agents.iter_mut().filter_map(|agent| agent.try_wait().unwrap()).count();
     wait_until("the others have ended", || have_ended() == 4);
     home.kill(Signal::TERM);

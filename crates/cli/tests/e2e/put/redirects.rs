@@ -118,7 +118,8 @@ fn upload_resumes_at_another_pool_after_a_break() {
         let is_first = method(request) == "OPTIONS";
         format!("{}{}", bases[usize::from(!is_first)], signed(&request.target))
     });
-    let run = run.again(["--json", "--token"]).args([site.token()]).args(["f", &front.url("/f")]);
+    let run = run.again(["--json", "--streams", "1", "--token"]).args([site.token()]);
+    let run = run.args(["f", &front.url("/f")]);
     let done = run.run().ok().done();
     assert!(done["resumed"].as_u64() >= Some(stored), "{done}");
     same(site.path("f"), &bytes);

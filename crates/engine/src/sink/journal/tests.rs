@@ -94,7 +94,6 @@ fn only_a_known_url_and_identity_needs_no_comparison() {
 }
 
 proptest! {
-    /// Any bytes either parse to a journal with ranges within the file, or are an error.
     #[test]
     fn any_bytes_are_a_valid_journal_or_an_error(text in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(journal) = Journal::decode(&text) {

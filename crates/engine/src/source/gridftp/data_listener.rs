@@ -89,9 +89,6 @@ mod tests {
 
     use super::*;
 
-    const SETTINGS: SocketSettings<'_> =
-        SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
-
     /// Waits for an accepted connection.
     fn accepted(listener: &DataListener) -> Option<SocketAddr> {
         let began = std::time::Instant::now();
@@ -102,7 +99,9 @@ mod tests {
     #[test]
     fn only_the_server_may_connect() {
         let server: SocketAddr = "127.0.0.2:21".parse().unwrap();
-        let listener = DataListener::open("127.0.0.1:0".parse().unwrap(), server, SETTINGS).unwrap();
+        let settings =
+            SocketSettings { recv_buffer: None, congestion: None, tick: Duration::from_millis(20) };
+        let listener = DataListener::open("127.0.0.1:0".parse().unwrap(), server, settings).unwrap();
         let _stranger = TcpStream::connect(listener.address).unwrap();
         let of_server = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         of_server.bind(&"127.0.0.2:0".parse::<SocketAddr>().unwrap().into()).unwrap();

@@ -347,11 +347,6 @@ impl From<FtpError> for SourceError {
 mod tests {
     use super::*;
 
-    fn refused(verb: &'static str, code: u16, text: &str) -> SourceError {
-        let reply = Reply { code, lines: vec![text.to_owned()] };
-        FtpError::Refused { at: "ftp://h/f".into(), verb, reply }.into()
-    }
-
     #[test]
     fn replies_are_classified_by_text_or_code() {
         for (verb, code, text, class, retry) in [
@@ -363,7 +358,8 @@ mod tests {
             ("RETR", 451, "Local error", FailureKind::Temporary, true),
             ("TYPE", 504, "no", FailureKind::Protocol, false),
         ] {
-            let error = refused(verb, code, text);
+            let reply = Reply { code, lines: vec![text.to_owned()] };
+            let error = SourceError::from(FtpError::Refused { at: "ftp://h/f".into(), verb, reply });
             assert_eq!((error.class, error.retry == Retry::Backoff), (class, retry), "{error}");
         }
     }

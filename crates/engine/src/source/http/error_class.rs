@@ -193,9 +193,8 @@ mod tests {
             let reason = Box::default();
             HttpError::Status { at: at(), status, reason, explanation: None, retry_after: None }
         };
-        for (statuses, is_expired) in
-            [(&[400, 401, 403, 404, 410], true), (&[402, 416, 429, 500, 503], false)]
-        {
+        let cases = [(&[400, 401, 403, 404, 410], true), (&[402, 416, 429, 500, 503], false)];
+        for (statuses, is_expired) in cases {
             for code in statuses {
                 assert_eq!(status(*code).may_be_expired(), is_expired, "{code}");
             }

@@ -402,15 +402,12 @@ mod tests {
         assert_eq!(entry("./c/"), Some((b"c".to_vec(), ListedKind::Directory)));
         assert_eq!(entry("/a%20b/%ff"), Some((b"\xff".to_vec(), ListedKind::File)));
         assert_eq!(entry("..%2f"), Some((b"../".to_vec(), ListedKind::File)));
+        let elsewhere = ["/a%20bc", "c/d", "%2e%2e/x", "http://other/a%20b/x"];
         let outside = ["../", "/", "http://other/a%20b/x", "/a%20bc", "mailto:x", "%2e%2e/x", "//"];
         for link in outside.into_iter().chain(["", "./", "?C=N;O=D", "c/d"]) {
             assert_eq!(entry(link), None, "{link}");
             let is_elsewhere = matches!(Link::of(&directory, link), Link::Elsewhere);
-            assert_eq!(
-                is_elsewhere,
-                ["/a%20bc", "c/d", "%2e%2e/x", "http://other/a%20b/x"].contains(&link),
-                "{link}"
-            );
+            assert_eq!(is_elsewhere, elsewhere.contains(&link), "{link}");
         }
     }
 }

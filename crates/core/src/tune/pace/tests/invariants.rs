@@ -122,7 +122,7 @@ struct Noise {
 }
 
 fn noise() -> impl Strategy<Value = Noise> {
-    let interval = prop_oneof![4 => 0.01..0.1_f64, 1 => 0.1..0.5_f64];
+    let interval = prop_oneof![4 => 0.01..0.1_f64, 1 => 0.1..0.4_f64];
     let jitter_ms = prop_oneof![Just(0.0), 0.0..5.0_f64, 0.0..60.0_f64];
     (interval, jitter_ms, prop_oneof![Just(0.1), 0.1..40.0_f64], any::<u64>())
         .prop_map(|(interval, jitter_ms, bunched_ms, seed)| Noise { interval, jitter_ms, bunched_ms, seed })
