@@ -209,6 +209,11 @@ impl Directory {
     /// # Errors
     /// The kernel's error.
     pub(super) fn look_at_new(&self, mode: u32) -> io::Result<Stat> {
+        // Without a name, nothing stays behind if this process is killed.
+        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::openat(&self.fd, c".", unnamed, Mode::from_raw_mode(mode)) {
+            return Ok(rustix::fs::fstat(&file)?);
+        }
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = OsString::from(format!(".{}-{number}{JOURNAL_FRESH}", std::process::id()));
