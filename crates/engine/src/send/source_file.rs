@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::SendError;
 
@@ -15,6 +16,9 @@ pub struct SourceFile {
     metadata: Metadata,
     may_grow: bool,
 }
+
+/// The waits for the size of a file that grows: a write sets the file's time first.
+const GROWTH_WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(10)];
 
 impl SourceFile {
     /// Wraps an open file, with its current metadata. Fails if the kernel cannot read the metadata.
@@ -46,14 +50,19 @@ impl SourceFile {
 
     /// Fails if the file was written to since it was opened, except for its growth if that is expected.
     pub(crate) fn check(&self) -> Result<(), SendError> {
-        let now =
-            self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
-        let has_grown = self.may_grow && now.size() > self.metadata.size();
-        if has_grown || self.is_same(&now) {
-            Ok(())
-        } else {
-            Err(SendError::Changed { path: self.path.clone() })
+        for wait in GROWTH_WAITS {
+            std::thread::sleep(wait);
+            let now =
+                self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
+            let has_grown = self.may_grow && now.size() > self.metadata.size();
+            if has_grown || self.is_same(&now) {
+                return Ok(());
+            }
+            if !self.may_grow {
+                break;
+            }
         }
+        Err(SendError::Changed { path: self.path.clone() })
     }
 
     /// Compares the metadata that a write changes.
