@@ -1,18 +1,19 @@
 //! Opens URLs: connects, sends the request, follows redirects, and answers one challenge.
 
 mod dialling;
+mod server_faults;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
-use url::{Origin, Url};
+use url::Url;
 
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::Connection;
@@ -30,6 +31,7 @@ use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
 use crate::threads::lock;
+use server_faults::ServerFaults;
 
 /// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs
 /// at least one RTT.
@@ -40,10 +42,6 @@ const OWN: [&str; 7] =
     ["range", "if-range", "content-length", "transfer-encoding", "expect", "upgrade", "proxy-authorization"];
 /// Headers that the transfer sets and that browsers copy with a request: they are left out.
 const LEFT_OUT: [&str; 4] = ["accept-encoding", "connection", "te", "proxy-connection"];
-/// How long a server that failed at ranges gets no request for one.
-const RANGELESS: Duration = Duration::from_secs(3600);
-/// The most entries of each set of servers.
-const MAX_SERVERS: usize = 1024;
 
 /// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
@@ -70,10 +68,7 @@ struct Caches {
     has_warned_of_proxy: AtomicBool,
     /// Whether the warning of headers that are left out was given.
     has_warned_of_headers: AtomicBool,
-    /// The origins that failed at ranges, and when.
-    rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
-    /// The addresses whose last connection was accepted and not answered: others of the host are tried first.
-    silent: Mutex<HashSet<SocketAddr>>,
+    faults: ServerFaults,
 }
 
 /// An opened URL.
@@ -238,17 +233,15 @@ impl Client {
         cancel: &Cancel,
     ) -> Result<OpenedUrl, HttpError> {
         let opened = self.follow(url, choose, cancel);
-        let mut silent = lock(&self.caches.silent);
         match &opened {
-            Ok(opened) => _ = silent.remove(&opened.connection.peer()),
+            Ok(opened) => self.caches.faults.has_answered(opened.connection.peer()),
             Err(
                 HttpError::Timeout { at, .. }
                 | HttpError::ClosedBeforeHead { at, .. }
                 | HttpError::Receive { at, .. },
-            ) if silent.len() < MAX_SERVERS => _ = silent.insert(at.peer),
+            ) => self.caches.faults.was_silent(at.peer),
             Err(_) => {}
         }
-        drop(silent);
         opened
     }
 
@@ -298,18 +291,14 @@ impl Client {
 
     /// Notes that the server of `target` failed at a range and answered a request without one.
     pub(super) fn note_range_failure(&self, target: &ResolvedUrl, failure: RangeFailure) {
-        let mut rangeless = lock(&self.caches.rangeless);
-        rangeless.retain(|_, (_, since)| since.elapsed() < RANGELESS);
-        if rangeless.len() < MAX_SERVERS {
-            rangeless.insert(target.url().origin(), (failure, Instant::now()));
-        }
+        self.caches.faults.failed_at_range(target.url().origin(), failure, Instant::now());
     }
 
     /// Returns whether the server of `target` has failed at a range; not if it announces ranges in `head` and may have failed
     /// for another reason.
     pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
-        let known = lock(&self.caches.rangeless).get(&target.url().origin()).copied();
-        known.filter(|(_, since)| since.elapsed() < RANGELESS).is_some_and(|(failure, _)| {
+        let known = self.caches.faults.range_failure(&target.url().origin(), Instant::now());
+        known.is_some_and(|failure| {
             failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges)
         })
     }

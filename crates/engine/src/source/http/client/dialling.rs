@@ -16,7 +16,6 @@ use crate::source::http::error::HttpError;
 use crate::source::http::proxy::{Proxy, ProxyKind};
 use crate::source::http::safe_url::UrlAndPeer;
 use crate::source::http::tls;
-use crate::threads::lock;
 
 impl Client {
     pub(super) fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
@@ -55,9 +54,7 @@ impl Client {
                 None => error,
             };
             let mut found = found.map_err(unknown)?;
-            let silent = lock(&self.caches.silent);
-            found.sort_by_key(|address| silent.contains(address));
-            drop(silent);
+            self.caches.faults.sort(&mut found);
             target.set_addresses(found);
         }
         let mut refused = None;

@@ -1,0 +1,58 @@
+//! What is remembered of servers that fail at ranges, or whose address does not answer.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use url::Origin;
+
+use crate::source::http::first_answer::RangeFailure;
+use crate::threads::lock;
+
+/// How long a server that failed at ranges gets no request for one.
+const RANGELESS: Duration = Duration::from_secs(3600);
+/// The most entries of each set.
+const MAX_SERVERS: usize = 1024;
+
+/// The faults of servers, shared by clients.
+#[derive(Default)]
+pub(super) struct ServerFaults {
+    /// The origins that failed at ranges, and when.
+    rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
+    /// The addresses whose last connection was accepted and not answered.
+    silent: Mutex<HashSet<SocketAddr>>,
+}
+
+impl ServerFaults {
+    pub(super) fn has_answered(&self, address: SocketAddr) {
+        lock(&self.silent).remove(&address);
+    }
+
+    pub(super) fn was_silent(&self, address: SocketAddr) {
+        let mut silent = lock(&self.silent);
+        if silent.len() < MAX_SERVERS {
+            silent.insert(address);
+        }
+    }
+
+    /// Moves the addresses that were silent behind the others.
+    pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
+        let silent = lock(&self.silent);
+        addresses.sort_by_key(|address| silent.contains(address));
+    }
+
+    pub(super) fn failed_at_range(&self, origin: Origin, failure: RangeFailure, now: Instant) {
+        let mut rangeless = lock(&self.rangeless);
+        rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);
+        if rangeless.len() < MAX_SERVERS {
+            rangeless.insert(origin, (failure, now));
+        }
+    }
+
+    /// Returns how an origin failed at ranges within the last hour.
+    pub(super) fn range_failure(&self, origin: &Origin, now: Instant) -> Option<RangeFailure> {
+        let (failure, since) = *lock(&self.rangeless).get(origin)?;
+        (now.duration_since(since) < RANGELESS).then_some(failure)
+    }
+}
