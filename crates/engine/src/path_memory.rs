@@ -97,6 +97,9 @@ pub struct KnownPath {
     /// Whether the server paces its sending.
     #[serde(default)]
     paced: bool,
+    /// Whether nothing was lost, by a server that may pace; `None` if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lossless: Option<bool>,
     /// Time of the measurement, in seconds since 1970.
     at: u64,
 }
@@ -142,6 +145,7 @@ impl KnownPath {
             app_buffer: app_buffer.get(),
             window: window.get(),
             paced: false,
+            lossless: None,
             at: now(),
         }
     }
@@ -149,6 +153,22 @@ impl KnownPath {
     /// Marks the server as pacing its sending.
     pub fn paced(self) -> Self {
         Self { paced: true, ..self }
+    }
+
+    /// Records whether packets were lost, and whether the server paced.
+    ///
+    /// On a path that once lost packets, or where the server paced although nothing had been lost, pacing stays.
+    pub fn after(self, before: Option<&Self>, lost: bool, paced: bool) -> Self {
+        let lossless = match before.and_then(|before| before.lossless) {
+            None => !lost,
+            Some(before) => before && !lost && !paced,
+        };
+        Self { lossless: Some(lossless), ..self }
+    }
+
+    /// Returns whether nothing was lost, so that the server need not pace.
+    pub fn is_lossless(&self) -> bool {
+        self.lossless == Some(true)
     }
 
     /// Marks the server as not pacing its sending, or not on this path.
@@ -304,6 +324,23 @@ mod tests {
 
     fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
         Paths::read(file).map(|paths| paths.to(endpoint).cloned())
+    }
+
+    #[test]
+    fn path_is_lossless_until_packets_are_lost_or_the_server_paces_it() {
+        let new = || path("h", 0);
+        for (transfers, lossless) in [
+            (&[(false, true)][..], true),
+            (&[(true, false)], false),
+            (&[(false, true), (false, false)], true),
+            (&[(false, true), (true, false), (false, true)], false),
+            (&[(false, true), (false, true)], false),
+        ] {
+            let after = transfers.iter().fold(None, |before: Option<KnownPath>, (lost, paced)| {
+                Some(new().after(before.as_ref(), *lost, *paced))
+            });
+            assert_eq!(after.unwrap().is_lossless(), lossless, "lost, paced: {transfers:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
@@ -175,8 +176,8 @@ pub(crate) struct Description {
     pub(crate) rtt: Rtt,
     /// The bytes that a stream can have in flight before any byte has arrived.
     pub(crate) first_window: Bytes,
-    /// Whether the server paces its sending, so that one stream should fetch all.
-    pub(crate) paced: bool,
+    /// The pace that the server states.
+    pub(crate) pace: Option<Pace>,
     /// The server's key in the path memory.
     pub(crate) endpoint: Option<Endpoint>,
     /// The stored measurements of an earlier transfer.
@@ -192,6 +193,11 @@ pub(crate) struct Description {
 }
 
 impl Description {
+    /// Returns whether the server paces its sending, so that one stream should fetch all.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.pace.is_some_and(|pace| pace != Pace::Off)
+    }
+
     /// Returns whether ranges from several answers, of one or several sources, may be combined.
     pub(crate) fn combines_answers(&self) -> bool {
         !self.whole && self.size.is_some() && self.identity.is_some()

@@ -47,29 +47,22 @@ impl History {
         self.rate(now.saturating_sub(rtt), *now, |seen| seen.goodput).min(sent)
     }
 
-    /// Returns the rate of delivery over the last `span`.
-    pub(super) fn delivery_over(&self, span: Duration) -> Rate {
-        let now = self.entries.back().map_or(Duration::ZERO, |(now, _)| *now);
-        self.rate(now.saturating_sub(span), now, |seen| seen.goodput)
-    }
-
     /// Returns the highest rate of delivery of the last ten RTTs.
     pub(super) fn peak_delivery(&self) -> Rate {
         self.peaks.front().map_or(Rate::default(), |(_, rate)| *rate)
     }
 
-    /// Returns the rate of sending over the last `span`.
-    pub(super) fn sending_rate(&self, span: Duration) -> Rate {
+    /// Returns the rate of a counter over the last `span`.
+    pub(super) fn rate_over(&self, span: Duration, counter: impl Fn(&Observation) -> Bytes) -> Rate {
         let now = self.entries.back().map_or(Duration::ZERO, |(now, _)| *now);
-        self.rate(now.saturating_sub(span), now, |seen| seen.sent)
+        self.rate(now.saturating_sub(span), now, counter)
     }
 
     /// Returns whether the congestion window has grown in the last RTT.
     pub(super) fn window_grows(&self) -> bool {
-        self.entries.back().is_some_and(|(now, seen)| {
-            self.before(now.saturating_sub(seen.min_rtt.get()))
-                .is_some_and(|(_, old)| old.window < seen.window)
-        })
+        let Some((now, seen)) = self.entries.back() else { return false };
+        let old = self.before(now.saturating_sub(seen.min_rtt.get()));
+        old.is_some_and(|(_, old)| old.window < seen.window)
     }
 
     /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.

@@ -2,7 +2,7 @@
 //!
 //! | phase | condition | cap | next phase |
 //! |---|---|---|---|
-//! | Start | two packet trains agree | their rate, less the uncertainty | Hold |
+//! | Start | two packet trains agree | their rate, less the uncertainty; a known rate within that | Hold |
 //! | Start | 20 RTTs without trains; an RTT below 10 ms; 3 Gbit/s delivered | none | Free |
 //! | Hold | the cap is used, and a test is due | | Test |
 //! | Test | the RTT of a short faster burst shows how much the path forwards | 0.99 of that, if it is more | Hold |
@@ -82,6 +82,8 @@ impl Params {
 #[derive(Debug, Clone, Default)]
 pub struct Pacer {
     phase: PacerPhase,
+    /// The rate that the path held when it was last used.
+    known: Option<Rate>,
     cap: Option<Rate>,
     set_by: CapOrigin,
     history: History,
@@ -139,7 +141,7 @@ impl Pacer {
     /// Starts on a path that held the rate `known` when it was last used: a fast path is not paced.
     pub fn with_known_rate(known: Rate) -> Self {
         let phase = if known > Params::UNPACED_FROM { PacerPhase::Free } else { PacerPhase::default() };
-        Self { phase, ..Self::default() }
+        Self { phase, known: Some(known), ..Self::default() }
     }
 
     /// Starts with the cap `first`, at which a large initial window is sent.
@@ -236,6 +238,9 @@ impl Pacer {
         match &mut self.phase {
             PacerPhase::Start(trains) => {
                 if let Some(rate) = trains.observe(seen.goodput, rtt, now) {
+                    // Within the trains' error a known rate is closer, if it is more.
+                    let most = rate.scaled(1.0 / (1.0 - Params::UNCERTAINTY));
+                    let rate = self.known.map_or(rate, |known| rate.max(known.min(most)));
                     self.hold(rate.scaled(Params::HEADROOM), CapOrigin::Trains, now + rtt);
                     (self.gain, self.ignore_losses_until) = (Params::ROOM - 1.0, now + rtt * 2);
                 } else if age > rtt * Params::START_RTTS {
@@ -245,7 +250,8 @@ impl Pacer {
             PacerPhase::Hold { until } if now >= *until => {
                 let cap = self.cap.unwrap_or_default();
                 // A cap that is not used proves nothing, and costs nothing.
-                if self.history.sending_rate(rtt / 4) >= cap.scaled(1.0 - Params::UNCERTAINTY) {
+                if self.history.rate_over(rtt / 4, |seen| seen.sent) >= cap.scaled(1.0 - Params::UNCERTAINTY)
+                {
                     self.lost = 0.0;
                     self.phase = PacerPhase::Test(Probe::new(cap, self.gain, seen, now));
                 } else if is_fast && seen.window >= cap.bdp(seen.min_rtt) {
@@ -316,7 +322,7 @@ impl Pacer {
             self.loss_episodes += 1;
         }
         // In slow start the bottleneck forwards a burst, and then nothing.
-        let delivered = self.history.delivery().max(self.history.delivery_over(rtt / 16));
+        let delivered = self.history.delivery().max(self.history.rate_over(rtt / 16, |seen| seen.goodput));
         if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {
             (self.lost, self.ignore_losses_until) = (0.0, rest);
             return self.release();
