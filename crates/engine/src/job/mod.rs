@@ -284,6 +284,7 @@ impl<'a> Fetch<'a> {
                     self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
+                    shown.facts.data_segments += again.facts.data_segments;
                     self.check_end(cancel)?;
                     // No remaining source can deliver the ranges.
                     if !self.transfer.schedule.is_done() {
@@ -410,7 +411,7 @@ impl<'a> Fetch<'a> {
             }
             let before =
                 self.description.known.as_ref().filter(|known| known.still_holds(found.rtt).is_some());
-            path.paced().after(before, facts.out_of_order > 0, self.description.is_paced())
+            path.paced().after(before, facts.share_out_of_order(), self.description.is_paced())
         });
         // Both hosts of a redirect count.
         let corrected = self.description.corrected.clone();
