@@ -245,7 +245,10 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
     for path in of_transfers.into_iter().chain(["settings", "events"]) {
         assert!(paths.contains_key(&format!("/api/v1/{path}")), "{path}");
     }
-    assert!(description["components"]["schemas"]["TransferRequest"]["properties"]["urls"].is_object());
+    let schemas = &description["components"]["schemas"];
+    assert!(schemas["TransferRequest"]["properties"]["urls"].is_object());
+    let concurrent = &schemas["Settings"]["properties"]["concurrent"];
+    assert_eq!((&concurrent["minimum"], &concurrent["maximum"]), (&json!(1), &json!(64)));
     api.add(json!({ "urls": ["http://h/a"], "paused": true })).await;
     let (_, metrics) = api.send(Method::GET, "/metrics", json!({})).await;
     let metrics = metrics.as_str().unwrap();

@@ -67,7 +67,8 @@ fn state_after_run(
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
     let may_retry = !failure.is_permanent && attempts < queue.settings().retries;
-    let state = state_after(failure.kind, row, end.bytes, may_retry);
+    let has_worked = row.part.is_some() || live.opened().is_some();
+    let state = state_after(failure.kind, row, has_worked, may_retry);
     if state == TransferState::Scheduled {
         let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();
         end.retry_at = Some(unix_now().saturating_add(delay));
@@ -81,12 +82,12 @@ fn state_after_run(
 }
 
 /// Returns the state after a failure: a link may have expired, a server may recover.
-fn state_after(kind: FailureKind, row: &Row, bytes: u64, may_retry: bool) -> TransferState {
+fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) -> TransferState {
     let of_link = row.transfer.kind == TransferKind::Get
         && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
         // A link that has never worked is wrong, not expired.
-        FailureKind::Denied | FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
+        FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
         FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if may_retry => {
             TransferState::Scheduled
         }

@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
+use longhaul_agent::error::AgentError;
 use longhaul_agent::paths::Paths;
 use longhaul_agent::queue::Stats;
 use longhaul_agent::unit;
@@ -182,7 +183,7 @@ fn stats(client: &Client) -> anyhow::Result<Option<Stats>> {
 
 /// Returns the paths of the agent's files.
 pub(crate) fn paths() -> anyhow::Result<Paths> {
-    Paths::of_user().ok_or_else(|| anyhow!(longhaul_agent::error::AgentError::NoHome))
+    Paths::of_user().ok_or_else(|| anyhow!(AgentError::NoHome))
 }
 
 /// Starts an agent in the background unless one is running, as [`start_with`] does.
@@ -237,6 +238,9 @@ fn last_line(log: &Path) -> String {
 }
 
 fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
+    if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
+        return Err(AgentError::NotLoopback(address).into());
+    }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
     let path = unit::install(&directory, &program, &doors.options())

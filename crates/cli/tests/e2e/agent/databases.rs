@@ -10,20 +10,6 @@ use crate::support::lab::wait_until;
 use crate::support::{File, Home, Server, content, text};
 
 #[test]
-fn second_agent_and_address_that_others_can_reach_are_refused() {
-    let foreground = |home: &Home, options: &[&str]| {
-        home.command().args(["agent", "--foreground"]).args(options).output().unwrap()
-    };
-    let home = Home::new();
-    let first = format!("process {}", home.pid().unwrap().as_raw_nonzero());
-    let second = foreground(&home, &[]);
-    assert!(second.status.code() == Some(75) && text(&second).contains(&first), "{}", text(&second));
-    assert!(text(&home.command().arg("agent").output().unwrap()).contains("runs already"));
-    let open = foreground(&Home::without_agent(), &["--listen", "0.0.0.0:0"]);
-    assert!(open.status.code() == Some(78) && text(&open).contains("loopback"), "{}", text(&open));
-}
-
-#[test]
 fn of_several_agents_started_at_once_one_serves() {
     let home = Home::without_agent();
     let mut command = home.command();
@@ -35,6 +21,12 @@ fn of_several_agents_started_at_once_one_serves() {
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
     let mut have_ended = || agents.iter_mut().filter_map(|agent| agent.try_wait().unwrap()).count();
     wait_until("the others have ended", || have_ended() == 4);
+    let first = format!("process {}", home.pid().unwrap().as_raw_nonzero());
+    let second = home.command().args(["agent", "--foreground"]).output().unwrap();
+    assert!(second.status.code() == Some(75) && text(&second).contains(&first), "{}", text(&second));
+    assert!(text(&home.command().arg("agent").output().unwrap()).contains("runs already"));
+    let open = home.command().args(["agent", "--foreground", "--listen", "0.0.0.0:0"]).output().unwrap();
+    assert!(open.status.code() == Some(78) && text(&open).contains("loopback"), "{}", text(&open));
     home.kill(Signal::TERM);
     let mut codes: Vec<_> = agents.iter_mut().map(|agent| agent.wait().unwrap().code()).collect();
     codes.sort_unstable();

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::lab::wait_until;
 use crate::support::{File, Home, Server, closed_port, content, partial_files, same, serve, text};
@@ -158,7 +158,9 @@ fn invalid_url_is_refused_and_nothing_is_added() {
 
 #[test]
 fn mirrors_and_metalinks_are_fetched() {
-    let (home, bytes) = (Home::new(), content(400_000, 5));
+    let (home, bytes) = (Home::without_agent(), content(400_000, 5));
+    fs::create_dir(home.path("config")).unwrap();
+    fs::write(home.path("config/user-dirs.dirs"), "XDG_DOWNLOAD_DIR=\"$HOME/files\"").unwrap();
     let server = Server::of(File::new(bytes.clone()));
     home.done(home.add("http://127.0.0.1:9/f", &["--mirror", &server.url("/mirrored")]));
     let metalink = home.path("f.meta4");
@@ -169,7 +171,6 @@ fn mirrors_and_metalinks_are_fetched() {
         server.url("/x")
     );
     fs::write(&metalink, text).unwrap();
-    home.set(&serde_json::json!({ "directory": home.files() }));
     home.done(home.added(&["add", metalink.to_str().unwrap()]));
     same(home.files().join("linked.bin"), &bytes);
 }
@@ -302,28 +303,24 @@ fn concurrency_is_limited_and_the_order_decides() {
 }
 
 #[test]
-fn total_limit_can_be_lifted() {
-    let home = Home::new();
-    let server = Server::of(File::new(content(1_000_000, 10)));
-    // At this limit the file takes 400 s.
-    home.set(&json!({ "limit_bps": 20_000 }));
-    let id = home.add(&server.url("/c"), &[]);
-    home.wait_for_state(id, "running");
-    home.set(&json!({ "limit_bps": null }));
-    home.done(id);
-}
-
-#[test]
-fn schedule_that_allows_nothing_stops_what_runs_and_a_later_one_lets_it_go_on() {
+fn changed_limits_apply_to_what_runs() {
     let home = Home::new();
     let file = File::new(content(4_000_000, 11));
-    let server = Server::slow(1_000_000, &file);
+    let server = Server::slow(SLOW, &file);
     let id = home.add(&server.url("/f"), &[]);
     home.wait_for(id, |transfer| transfer["bytes"].as_u64() > Some(200_000));
-    let all_day = |concurrent: u32| json!({ "schedule": [{ "days": "daily", "from": "00:00", "to": "24:00", "concurrent": concurrent }] });
-    home.set(&all_day(0));
+    let all_day = |limits: Value| {
+        let mut entry = json!({ "days": "daily", "from": "00:00", "to": "24:00" });
+        entry.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        home.set(&json!({ "schedule": [entry] }));
+    };
+    all_day(json!({ "concurrent": 0 }));
     home.wait_for_state(id, "queued");
     server.mend(file);
-    home.set(&all_day(1));
+    // At this limit the rest takes over 1,000 s.
+    all_day(json!({ "limit_bps": 20_000 }));
+    home.wait_for_state(id, "running");
+    home.set(&json!({ "schedule": [], "limit_bps": 20_000 }));
+    home.set(&json!({ "limit_bps": null }));
     home.done(id);
 }
