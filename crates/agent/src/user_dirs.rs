@@ -23,11 +23,11 @@ pub(crate) fn downloads(home: Option<&Path>) -> Option<PathBuf> {
 /// Returns the directory that a text of user-dirs.dirs(5) names: `XDG_DOWNLOAD_DIR="$HOME/Downloads"`, or an absolute
 /// path.
 fn named(text: &str, home: &Path) -> Option<PathBuf> {
-    let values = text.lines().filter_map(|line| {
+    // The last assignment counts, as in a shell.
+    let value = text.lines().rev().find_map(|line| {
         let value = line.trim().strip_prefix("XDG_DOWNLOAD_DIR=")?;
         value.strip_prefix('"')?.strip_suffix('"')
-    });
-    let value = values.last()?;
+    })?;
     let (base, rest) = match value.strip_prefix("$HOME") {
         Some(rest) => (home, rest.strip_prefix('/').or(rest.is_empty().then_some(""))?),
         None => (Path::new("/"), value.strip_prefix('/')?),
