@@ -14,6 +14,10 @@ use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext};
 use crate::transfer::TransferKind;
 
+/// The remedy where the server has another file than the partial one.
+const START_OVER: &str = "to fetch the new file, remove this transfer with its partial file (longhaul queue remove --files), and add \
+                          the link again";
+
 /// The failure of a run.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -53,14 +57,16 @@ impl From<TransferError> for Failure {
                 Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
             }
             TransferError::OtherFile { path, kept, was, now } => {
+                let path = path.display();
                 let message = format!(
-                    "{} holds {kept} of another file: {was}; now the server sends {now}. To fetch that, remove this transfer with its \
-                     partial file (longhaul queue remove --files), and add the link again",
-                    path.display()
+                    "{path} holds {kept} of another file: {was}; now the server sends {now}; {START_OVER}"
                 );
                 Self::new(kind, message)
             }
-            error => Self::new(kind, error),
+            error => match error.to_string().split_once("; use --no-resume") {
+                Some((why, _)) => Self::new(kind, format!("{why}; {START_OVER}")),
+                None => Self::new(kind, error),
+            },
         }
     }
 }
