@@ -239,7 +239,9 @@ fn last_line(log: &Path) -> String {
 
 fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
-        return Err(AgentError::NotLoopback(address).into());
+        let error = AgentError::NotLoopback(address);
+        say::error(&error);
+        return Ok(Code::of_number(error.exit_code()).into());
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
