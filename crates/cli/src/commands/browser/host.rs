@@ -39,7 +39,7 @@ async fn serve(
     mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>,
     output: BrowserOutput,
 ) -> anyhow::Result<()> {
-    let client = Rc::new(Client::new(agent::paths()?.socket()));
+    let client = Rc::new(Client::new(agent::paths()?.socket()).for_downloads());
     while let Some(message) = messages.recv().await {
         let message = message?;
         let request = match HostRequest::parse(&message) {

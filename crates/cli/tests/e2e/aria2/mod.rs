@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
+use crate::support::lab::wait_until;
 use crate::support::{File, Home, Server, content, same, skip};
 
 /// Installed by scripts/setup.sh.
@@ -38,37 +41,65 @@ fn aria2p_drives_the_agent() {
 const PAGE: (&str, &str) = ("Origin", "http://ariang.example");
 
 #[test]
-fn calls_need_the_token_and_the_host_but_no_origin() {
+fn existing_files_and_chosen_gids_are_treated_as_in_aria2() {
     let home = Home::with(&["--aria2-rpc"]);
-    let call = |token: &str| {
-        format!(r#"{{"jsonrpc":"2.0","id":"q","method":"aria2.getVersion","params":["token:{token}"]}}"#)
+    // A later agent, which starts on demand, serves the calls too.
+    home.kill(rustix::process::Signal::KILL);
+    let server = Server::of(File::new(content(100_000, 2)));
+    let call = |token: &str, method: &str, params: &[Value]| -> Value {
+        let token = std::fs::read_to_string(home.state(token)).unwrap();
+        let params = [&[json!(format!("token:{token}"))], params].concat();
+        let body =
+            json!({"jsonrpc": "2.0", "id": "q", "method": format!("aria2.{method}"), "params": params});
+        let answer = home.answer("POST", "/jsonrpc", &[("Authorization", "")], &body.to_string());
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     };
-    let right = call(&home.dashboard().1);
-    // The call carries its own token.
-    let post = |headers: &[(&str, &str)], body: &str| {
-        home.answer("POST", "/jsonrpc", &[headers, &[("Authorization", "")]].concat(), body)
-    };
-    let page = post(&[PAGE], &right);
-    assert!(page.starts_with("HTTP/1.1 200") && page.contains("\"version\""), "{page}");
-    assert!(page.to_ascii_lowercase().contains("access-control-allow-origin: *"), "{page}");
-    for (headers, body, status, word) in [
-        (&[][..], &*call("wrong"), "400", "Unauthorized"),
-        (&[("Host", "evil.example:6777")], &right, "421", ""),
-        (&[], "{", "", "-32700"),
-        (&[], &right.replace("getVersion", "addTorrent"), "404", "-32601"),
+    let file = json!([server.url("/f")]);
+    std::fs::write(home.files().join("f"), "precious").unwrap();
+    home.set(&json!({"directory": home.files()}));
+    for (options, code, name) in [
+        (json!({"gid": "00000000000000ab"}), "0", "f (1)"),
+        (json!({"auto-file-renaming": "false"}), "13", "f"),
+        (json!({"allow-overwrite": "true", "out": "f"}), "0", "f"),
+        (json!({"dir": home.files(), "out": "f"}), "0", "f (2)"),
     ] {
-        let answer = post(headers, body);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(word), "{answer}");
+        let gid = call("agent.token", "addUri", &[file.clone(), options.clone()])["result"].clone();
+        assert!(options["gid"].is_null() || options["gid"] == gid, "{gid}");
+        let status = || call("agent.token", "tellStatus", std::slice::from_ref(&gid))["result"].clone();
+        wait_until("its end", || status()["errorCode"].is_string());
+        let (ended, path) = (status(), home.files().join(name));
+        assert_eq!(
+            (&ended["errorCode"], &ended["files"][0]["path"]),
+            (&json!(code), &json!(path)),
+            "{options}"
+        );
     }
-    // The rest of the API refuses pages of other origins.
-    let other = home.answer("POST", "/api/v1/transfers", &[PAGE, ("Authorization", "")], "{}");
-    assert!(other.starts_with("HTTP/1.1 403"), "{other}");
+    for (token, method, params, why) in [
+        ("agent.token", "addUri", vec![file.clone(), json!({"gid": "00000000000000ab"})], "not unique"),
+        ("download.token", "addUri", vec![file.clone(), json!({"dir": home.path("")})], "may not"),
+        ("download.token", "addUri", vec![file.clone(), json!({"allow-overwrite": "true"})], "may not"),
+        ("download.token", "changeGlobalOption", vec![json!({"dir": home.path("")})], "may not"),
+    ] {
+        let refused = call(token, method, &params);
+        assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{params:?}: {refused}");
+    }
+    assert!(call("download.token", "addUri", &[file])["result"].is_string());
 }
 
 #[test]
-fn without_the_option_there_is_no_rpc() {
-    let home = Home::new();
-    let call = format!(r#"{{"id":1,"method":"aria2.getVersion","params":["token:{}"]}}"#, home.dashboard().1);
-    let answer = home.answer("POST", "/jsonrpc", &[("Authorization", "")], &call);
-    assert!(answer.starts_with("HTTP/1.1 401") || answer.starts_with("HTTP/1.1 404"), "{answer}");
+fn calls_need_the_token_and_the_host() {
+    let home = Home::with(&["--aria2-rpc"]);
+    let (address, token) = home.dashboard();
+    for (host, token, status, word) in [
+        (&*address, &*token, 200, "\"version\""),
+        (&address, "wrong", 400, "Unauthorized"),
+        ("evil.example:6777", &token, 421, ""),
+    ] {
+        let call = json!({"id": "q", "method": "aria2.getVersion", "params": [format!("token:{token}")]})
+            .to_string();
+        let answer = home.answer("POST", "/jsonrpc", &[PAGE, ("Authorization", ""), ("Host", host)], &call);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(word), "{answer}");
+        let is_open = answer.to_ascii_lowercase().contains("access-control-allow-origin: *");
+        assert!(is_open || status == 421, "{answer}");
+    }
 }
