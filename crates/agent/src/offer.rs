@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,15 @@ use longhaul_engine::sink::part_names::{files_beside, part_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use crate::database::DatabaseError;
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
-/// The timeout for the server's answer. The browser's download waits meanwhile, and its server closes an idle
-/// connection after a minute or more.
+/// The timeout for the server's answer, unless the client ends the connection before. The browser's download waits
+/// meanwhile, and its server closes an idle connection after a minute or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the run is polled meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
@@ -67,10 +68,15 @@ impl OpenedFile {
 
 impl Queue {
     /// Starts a transfer at once, independent of the number of running ones, and returns it after the server's answer.
+    /// `client` is dropped when the client has ended the connection: its browser then continues.
     ///
     /// # Errors
     /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then kept.
-    pub(crate) fn offer(self: &Arc<Self>, mut offer: Offer) -> Result<Transfer, QueueError> {
+    pub(crate) fn offer(
+        self: &Arc<Self>,
+        mut offer: Offer,
+        client: &Weak<()>,
+    ) -> Result<Transfer, QueueError> {
         let directory = self.settings().directory;
         if let (Some(name), None) = (&mut offer.request.name, &offer.request.output) {
             *name = free_name(&directory, name);
@@ -78,8 +84,9 @@ impl Queue {
         let [transfer] = &self.add_offered(offer.request, offer.size.map(Bytes::new))?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
         };
-        let verdict =
-            self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size));
+        let answered =
+            self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size, client));
+        let verdict = answered.and_then(|()| Ok(self.database(|database| database.accept(transfer.id))?));
         match verdict {
             Ok(()) => {
                 self.settle_offer(transfer.id);
@@ -123,14 +130,20 @@ impl Queue {
 
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
-        // The runner may have started the transfer already.
+        // An offer is repeated where the agent was killed: the transfer of one that had been accepted may run already.
+        if self.live(id).is_some() {
+            return Ok(());
+        }
         Ok(runner::start_run(self, row).map(drop)?)
     }
 
     /// Waits for the server's answer, and compares it with the browser's.
-    fn await_answer(&self, id: i64, size: Option<u64>) -> Result<(), QueueError> {
+    fn await_answer(&self, id: i64, size: Option<u64>, client: &Weak<()>) -> Result<(), QueueError> {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
+            if client.strong_count() == 0 {
+                return Err(QueueError::Refused("it no longer waits".to_owned()));
+            }
             if self.is_stopping() {
                 return Err(QueueError::Refused("the agent ends".to_owned()));
             }
@@ -160,6 +173,14 @@ impl Queue {
             }
             thread::sleep(LOOK);
         }
+    }
+
+    /// Removes the offers that a killed agent had not yet accepted: their browsers have continued.
+    pub(crate) fn withdraw_offers(&self) -> Result<(), DatabaseError> {
+        for row in self.database(|database| database.offered())? {
+            self.withdraw(row.transfer.id);
+        }
+        Ok(())
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.

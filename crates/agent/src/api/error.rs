@@ -29,7 +29,7 @@ pub struct ErrorDetails {
     pub code: String,
     /// A message for users.
     pub message: String,
-    /// The remedy.
+    /// The remedy for users; may be empty.
     pub advice: String,
 }
 
@@ -43,8 +43,7 @@ impl ApiError {
 
     /// Creates the error of an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
-        let advice = "correct the request; GET /api/v1/openapi.json describes it";
-        Self::new(StatusCode::BAD_REQUEST, "invalid", message, advice)
+        Self::new(StatusCode::BAD_REQUEST, "invalid", message, "")
     }
 
     /// Creates the error of a bug in this program.
@@ -61,15 +60,13 @@ impl From<QueueError> for ApiError {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 message,
-                "longhaul queue list, or GET /api/v1/transfers, shows what there is",
+                "longhaul queue list shows what there is",
             ),
-            QueueError::WrongState { .. } => {
-                Self::new(StatusCode::CONFLICT, "wrong-state", message, "read the transfer's state again")
-            }
+            QueueError::WrongState { .. } => Self::new(StatusCode::CONFLICT, "wrong-state", message, ""),
             QueueError::Invalid(_) => Self::invalid(message),
             QueueError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", message, ""),
             QueueError::Database(error) if error.is_full_disk() => {
-                let advice = "free space where the state directory is, and send the request again";
+                let advice = "free space where the state directory is, and try again";
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", message, advice)
             }
             QueueError::Database(_) => {

@@ -71,8 +71,8 @@ impl Database {
                     }
                 }
                 let mut insert = transaction.prepare_cached(
-                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, added)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added)
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 )?;
                 insert.execute(params![
                     transfer.key,
@@ -87,6 +87,7 @@ impl Database {
                     transfer.page_url,
                     transfer.limit_bps.map(u64::cast_signed),
                     transfer.at,
+                    transfer.offered,
                     now,
                 ])?;
                 ids.push(transaction.last_insert_rowid());
@@ -216,6 +217,16 @@ impl Database {
     /// Reads the transfers scheduled for a time.
     pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
         self.rows("WHERE state = 'scheduled'", [])
+    }
+
+    /// Reads the offers that are not accepted.
+    pub(crate) fn offered(&self) -> Result<Vec<Row>, DatabaseError> {
+        self.rows("WHERE offered", [])
+    }
+
+    /// Accepts an offer.
+    pub(crate) fn accept(&self, id: i64) -> Result<(), DatabaseError> {
+        self.change("UPDATE transfers SET offered = 0 WHERE id = ?", [id])
     }
 
     fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {

@@ -4,7 +4,7 @@
 pub(super) const APPLICATION: i64 = 0x4c48_5131;
 
 /// Step N migrates from version N to N + 1; a database without tables has version 0. Released steps never change.
-pub(super) const STEPS: [&str; 1] = ["
+pub(super) const STEPS: [&str; 2] = ["
 CREATE TABLE transfers (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
     key          TEXT UNIQUE,
@@ -46,6 +46,9 @@ CREATE TABLE settings (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) WITHOUT ROWID;
+", "
+-- Whether a browser has offered the transfer, and it is not yet accepted.
+ALTER TABLE transfers ADD COLUMN offered INTEGER NOT NULL DEFAULT 0;
 "];
 
 /// The current version.

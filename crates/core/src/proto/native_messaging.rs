@@ -57,6 +57,8 @@ pub enum HostRequestKind {
     Offer {
         /// The download.
         request: LinkRequest,
+        /// The time within which the browser must have the reply, in seconds.
+        seconds: u8,
     },
     /// Adds a transfer.
     Add {
