@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
-use longhaul_engine::sink::part_names::{files_beside, part_of};
+use longhaul_engine::sink::part_names::{files_beside, journals_of, part_of};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -178,7 +178,18 @@ impl Queue {
     /// Removes the offers that a killed agent had not yet accepted: their browsers have continued.
     pub(crate) fn withdraw_offers(&self) -> Result<(), DatabaseError> {
         for row in self.database(|database| database.offered())? {
-            self.withdraw(row.transfer.id);
+            let id = row.transfer.id;
+            // A run makes its partial file while it awaits the answer, and records it after that.
+            if row.part.is_none()
+                && let Ok(request) = self.request(id)
+                && let (Some(directory), Some(name)) = (request.output, request.name)
+            {
+                let target = directory.join(name);
+                if !journals_of(&target).iter().any(|journal| journal.exists()) {
+                    let _ = fs::remove_file(part_of(&target));
+                }
+            }
+            self.withdraw(id);
         }
         Ok(())
     }

@@ -111,6 +111,7 @@ fn another_file_a_page_or_a_refusal_refuses_the_offer_and_nothing_is_kept() {
 #[test]
 fn offer_whose_client_ends_or_whose_agent_is_killed_leaves_nothing() {
     let (home, server) = (Home::new(), Server::silent());
+    home.set(&json!({ "directory": home.files() }));
     let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": 3_000_000 }).to_string();
     for is_killed in [false, true] {
         let before = server.requests().len();
@@ -133,6 +134,7 @@ fn offer_whose_client_ends_or_whose_agent_is_killed_leaves_nothing() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+        assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0, "killed: {is_killed}");
     }
 }
 
