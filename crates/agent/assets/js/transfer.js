@@ -136,7 +136,7 @@ export class TransferView {
 
   #makeParts() {
     const { state, kind } = this.#transfer;
-    const isLive = ["running", "paused", "queued", "lost"].includes(state);
+    const isLive = ["running", "paused", "queued"].includes(state);
     const bar = make("span", { class: "row-fill" });
     const parts = {
       name: make("h2", { id: "transfer-name" }),

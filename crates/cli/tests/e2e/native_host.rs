@@ -198,6 +198,9 @@ fn agent_killed_during_an_offer_is_started_again_and_takes_the_download_once() {
     home.done(reply["result"]["id"].as_i64().unwrap_or_else(|| panic!("{reply}")));
     assert_eq!(home.list().len(), 1);
     same(home.files().join("f.bin"), &bytes);
+    home.agent(&["stop"]);
+    let [stopped] = host.until([|message| message["event"] == "lost"]);
+    assert_eq!(stopped["message"], "the agent has been stopped");
     host.end();
 }
 
