@@ -8,7 +8,7 @@
 
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { Agent, serve } from "./agent.mjs";
@@ -151,8 +151,11 @@ async function cancels(name, agent, board) {
     await board.state("running");
     await board.press("[data-action=cancel]");
     await board.state("cancelled");
-    await board.press("[data-action=remove]");
+    const files = () => readdirSync(join(agent.downloads, "other")).length;
+    assert.ok(files() > 0);
+    await board.press("[data-action=delete]");
     await board.until((gone) => !document.getElementById(`row-${gone}`), "its row to go", cancelled);
+    assert.equal(files(), 0, "its partial file is deleted");
     const left = await agent.api("GET", "/api/v1/transfers");
     assert.ok(left.transfers.every((transfer) => transfer.id !== cancelled));
   });

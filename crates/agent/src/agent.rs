@@ -3,6 +3,7 @@
 use std::future::IntoFuture;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::notify::notify;
 use crate::paths::{Paths, kept_secret};
 use crate::queue::Queue;
 use crate::runner;
+use crate::settings::Doors;
 
 /// The default port of the dashboard.
 pub const PORT: u16 = 6777;
@@ -35,10 +37,11 @@ const TOKEN_DIGITS: usize = (TOKEN * 8).div_ceil(6);
 pub struct AgentOptions {
     /// The paths of its files.
     pub paths: Paths,
-    /// The address of the dashboard; `None` uses port 6777 of 127.0.0.1, or a free port if that is in use.
+    /// The address of the dashboard; `None` uses that of the last agent, else port 6777 of 127.0.0.1, or a free port if
+    /// that is in use.
     pub listen: Option<SocketAddr>,
-    /// Whether the dashboard's address also serves aria2's JSON-RPC.
-    pub aria2_rpc: bool,
+    /// Whether the dashboard's address also serves aria2's JSON-RPC; `None` does as the last agent did.
+    pub aria2_rpc: Option<bool>,
 }
 
 /// Runs the agent until SIGTERM or SIGINT; calls `ready` with the dashboard's address once it accepts requests.
@@ -59,6 +62,9 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(),
     notify("STOPPING=1");
     // The next agent creates its own socket.
     let _ = std::fs::remove_file(paths.socket());
+    if std::fs::read_link(paths.socket_link()).is_ok_and(|socket| socket == paths.socket()) {
+        let _ = std::fs::remove_file(paths.socket_link());
+    }
     served
 }
 
@@ -68,14 +74,25 @@ async fn serve(
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), AgentError> {
     let paths = &options.paths;
-    let token_path = paths.token();
-    let token = kept_secret(&token_path, || fresh_token().into_bytes())
-        .and_then(checked_token)
-        .map_err(|source| AgentError::file("use the token", &token_path, source))?;
-    let loopback = listen(options.listen).await?;
+    let token = |path: PathBuf| {
+        kept_secret(&path, || fresh_token().into_bytes())
+            .and_then(checked_token)
+            .map_err(|source| AgentError::file("use the token", &path, source))
+    };
+    let tokens = (token(paths.token())?, token(paths.download_token())?);
+    let before = queue.doors()?;
+    let stored = before.listen.filter(|address| address.ip().is_loopback());
+    let loopback = listen(options.listen, stored).await?;
     let address = loopback.local_addr().map_err(|source| not_listening(PORT, source))?;
+    let doors = Doors {
+        listen: options.listen.or(before.listen),
+        aria2_rpc: options.aria2_rpc.unwrap_or(before.aria2_rpc),
+    };
+    if doors != before {
+        queue.set_doors(&doors)?;
+    }
     let socket = OwnSocket(bind(paths)?);
-    let access = Arc::new(Access::new(token, address));
+    let access = Arc::new(Access::new(tokens.0, tokens.1, address));
     let state = ApiState { queue: Arc::clone(queue), access: Arc::clone(&access) };
     let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
     let runner = runner::start(Arc::clone(queue))?;
@@ -88,8 +105,8 @@ async fn serve(
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
     let unix = axum::serve(socket, api::unix(state.clone())).with_graceful_shutdown(ended(stopped.clone()));
-    let tcp = axum::serve(undelayed, api::loopback(state, options.aria2_rpc))
-        .with_graceful_shutdown(ended(stopped));
+    let tcp =
+        axum::serve(undelayed, api::loopback(state, doors.aria2_rpc)).with_graceful_shutdown(ended(stopped));
     let (unix, tcp) = (tokio::spawn(unix.into_future()), tokio::spawn(tcp.into_future()));
     notify("READY=1");
     ready(address);
@@ -136,20 +153,22 @@ fn not_listening(port: u16, source: io::Error) -> AgentError {
     AgentError::Listen { address: format!("127.0.0.1:{port}"), source }
 }
 
-/// Listens at the requested address, else at the default port, else at a free one.
-async fn listen(address: Option<SocketAddr>) -> Result<TcpListener, AgentError> {
-    if let Some(address) = address {
+/// Listens at the requested address, else at that of the last agent or the default port, else at a free one.
+async fn listen(
+    requested: Option<SocketAddr>,
+    before: Option<SocketAddr>,
+) -> Result<TcpListener, AgentError> {
+    if let Some(address) = requested {
         let failed = |source| AgentError::Listen { address: address.to_string(), source };
         return TcpListener::bind(address).await.map_err(failed);
     }
-    match TcpListener::bind(("127.0.0.1", PORT)).await {
+    let usual = before.unwrap_or_else(|| ([127, 0, 0, 1], PORT).into());
+    match TcpListener::bind(usual).await {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            tracing::warn!(
-                "port {PORT} is taken: the dashboard gets another one; longhaul queue open shows it"
-            );
-            TcpListener::bind(("127.0.0.1", 0)).await.map_err(|source| not_listening(0, source))
+            tracing::warn!("{usual} is taken: the dashboard gets another port; longhaul queue open shows it");
+            TcpListener::bind((usual.ip(), 0)).await.map_err(|source| not_listening(0, source))
         }
-        bound => bound.map_err(|source| not_listening(PORT, source)),
+        bound => bound.map_err(|source| not_listening(usual.port(), source)),
     }
 }
 
@@ -161,7 +180,16 @@ fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    UnixListener::bind(&path).map_err(failed)
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    let link = paths.socket_link();
+    // An agent of another home keeps the name as long as it answers.
+    if std::os::unix::net::UnixStream::connect(&link).is_err() {
+        let _ = std::fs::remove_file(&link);
+        if let Err(error) = std::os::unix::fs::symlink(&path, &link) {
+            tracing::warn!("cannot link {} to the socket: {error}", link.display());
+        }
+    }
+    Ok(listener)
 }
 
 /// A Unix socket that accepts only processes of this user.

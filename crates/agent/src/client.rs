@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, SCOPE_HEADER};
 
 /// The timeout for checking that an agent answers.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -25,6 +25,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    /// Whether the agent is to permit downloads alone.
+    downloads_only: bool,
 }
 
 /// An error of a request.
@@ -82,7 +84,13 @@ impl ClientError {
 impl Client {
     /// Creates a client of the agent at this socket.
     pub fn new(socket: PathBuf) -> Self {
-        Self { socket }
+        Self { socket, downloads_only: false }
+    }
+
+    /// Permits itself downloads alone: for a program that acts for a browser.
+    #[must_use]
+    pub fn for_downloads(self) -> Self {
+        Self { downloads_only: true, ..self }
     }
 
     /// Returns whether an agent answers. Connecting is not sufficient: the socket of a dying agent still accepts.
@@ -190,6 +198,9 @@ impl Client {
         // An error of the connection is also returned by the request.
         tokio::spawn(connection);
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        if self.downloads_only {
+            request = request.header(SCOPE_HEADER, "downloads");
+        }
         let body = match body {
             Some((body, kind)) => {
                 request = request.header(header::CONTENT_TYPE, kind);

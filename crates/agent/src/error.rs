@@ -88,6 +88,12 @@ pub enum QueueError {
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
+    /// The partial file of a transfer cannot be removed.
+    #[error("cannot remove the partial file: {0}")]
+    PartialFile(String),
+    /// The client may not request this.
+    #[error("{0}")]
+    Forbidden(String),
     /// A browser's offer is refused.
     #[error("the browser goes on by itself: {0}")]
     Refused(String),

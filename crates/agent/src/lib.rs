@@ -26,10 +26,12 @@ pub mod paths;
 pub mod queue;
 pub mod request;
 mod runner;
+mod scope;
 mod secrets;
 pub mod settings;
 pub mod transfer;
 pub mod unit;
+mod user_dirs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

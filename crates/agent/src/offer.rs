@@ -3,14 +3,14 @@
 //! nothing is stored.
 
 use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
-use longhaul_engine::sink::part_names::{files_beside, journals_of, part_of};
+use longhaul_engine::sink::directory::Directory;
+use longhaul_engine::sink::part_file::PartFile;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -26,8 +26,6 @@ use crate::transfer::{Transfer, TransferState};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the run is polled meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
-/// The maximum number of files of one name in a directory.
-const MAX_NUMBER: u32 = 1_000;
 
 /// A download started by a browser.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -36,7 +34,7 @@ pub(crate) struct Offer {
     size: Option<u64>,
     /// The request.
     #[serde(flatten)]
-    request: TransferRequest,
+    pub(crate) request: TransferRequest,
 }
 
 /// A download that a browser may offer as soon as it has an answer.
@@ -72,15 +70,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then kept.
-    pub(crate) fn offer(
-        self: &Arc<Self>,
-        mut offer: Offer,
-        client: &Weak<()>,
-    ) -> Result<Transfer, QueueError> {
-        let directory = self.settings().directory;
-        if let (Some(name), None) = (&mut offer.request.name, &offer.request.output) {
-            *name = free_name(&directory, name);
-        }
+    pub(crate) fn offer(self: &Arc<Self>, offer: Offer, client: &Weak<()>) -> Result<Transfer, QueueError> {
         let [transfer] = &self.add_offered(offer.request, offer.size.map(Bytes::new))?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
         };
@@ -91,6 +81,7 @@ impl Queue {
             Ok(()) => {
                 self.settle_offer(transfer.id);
                 self.wake();
+                self.tell_stats();
                 self.changed(transfer.id)
             }
             Err(error) => {
@@ -112,7 +103,7 @@ impl Queue {
             limit: self.limit.clone(),
             // The job is not run.
             sample: SampleInterval::new(LOOK),
-            known_name: None,
+            target: None,
             offered_size: None,
         };
         let EngineJob::Get(job) = request.engine_job(context)? else { return Ok(()) };
@@ -184,10 +175,11 @@ impl Queue {
                 && let Ok(request) = self.request(id)
                 && let (Some(directory), Some(name)) = (request.output, request.name)
             {
-                let target = directory.join(name);
-                if !journals_of(&target).iter().any(|journal| journal.exists()) {
-                    let _ = fs::remove_file(part_of(&target));
-                }
+                // One with a number stays; the next transfer of that name uses it.
+                let directory = Directory::open(&directory).ok();
+                let part =
+                    directory.and_then(|directory| PartFile::open_existing_in(directory, name.as_ref()).ok());
+                part.iter().for_each(PartFile::abandon);
             }
             self.withdraw(id);
         }
@@ -196,7 +188,6 @@ impl Queue {
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.
     fn withdraw(&self, id: i64) {
-        let part = self.row(id).ok().and_then(|row| row.part);
         // It may have ended already.
         let _ = self.cancel(id);
         self.wait_for_run(id);
@@ -206,30 +197,10 @@ impl Queue {
             // Completed before the refusal. A run does not replace files, so the file is this run's.
             let _ = fs::remove_file(&ended.path);
         }
-        for file in part.iter().flat_map(|part| files_beside(&part.target)) {
-            // The run itself removes files that cannot be resumed.
-            let _ = fs::remove_file(file);
-        }
-        if let Err(error) = self.remove(id) {
+        if let Err(error) = self.remove(id, true).or_else(|_| self.remove(id, false)) {
             tracing::warn!("transfer {id} stays in the list although it was refused: {error}");
         }
     }
-}
-
-/// Returns the name, with a number before its extension if a file or partial file of that name exists: a browser asks
-/// for a name only once.
-fn free_name(directory: &Path, name: &str) -> String {
-    let is_free = |name: &str| {
-        let target = directory.join(name);
-        !target.exists() && !part_of(&target).exists()
-    };
-    let (stem, extension) = match name.rfind('.') {
-        Some(dot) if dot > 0 => name.split_at(dot),
-        _ => (name, ""),
-    };
-    let numbered = (1..MAX_NUMBER).map(|number| format!("{stem} ({number}){extension}"));
-    let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    names.find(|name| is_free(name)).unwrap_or_else(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -237,20 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_file_with_ranges_is_accepted_under_a_free_name() {
-        let opened = |size, resumable| OpenedFile { size, resumable };
-        assert_eq!(opened(Some(5), true).refusal(Some(5)), None);
-        assert_eq!(opened(Some(5), true).refusal(None), None);
-        assert!(opened(Some(6), true).refusal(Some(5)).unwrap().contains("announces 6"));
-        assert!(opened(Some(5), false).refusal(Some(5)).unwrap().contains("no ranges"));
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["set.tar", "set (1).tar", ".hidden", "part.bin.longhaul-part"] {
-            fs::write(directory.path().join(name), "").unwrap();
-        }
-        let free = |name| free_name(directory.path(), name);
-        assert_eq!(free("set.tar"), "set (2).tar");
-        assert_eq!(free(".hidden"), ".hidden (1)");
-        assert_eq!(free("part.bin"), "part (1).bin");
-        assert_eq!(free("other"), "other");
+    fn server_without_ranges_is_refused() {
+        let refusal = OpenedFile { size: Some(5), resumable: false }.refusal(Some(5));
+        assert!(refusal.unwrap().contains("no ranges"));
     }
 }

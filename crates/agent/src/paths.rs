@@ -2,12 +2,16 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use longhaul_engine::user_state;
 use longhaul_sys::atomic_file;
 use rustix::process::geteuid;
+
+/// Hexadecimal digits of the hash that tells state directories apart: enough for those of one user.
+const STATE_DIGITS: usize = 12;
 
 /// The directories of one agent.
 #[derive(Debug, Clone)]
@@ -41,8 +45,15 @@ impl Paths {
         private_directory(&self.runtime)
     }
 
-    /// Returns the path of the socket.
+    /// Returns the path of the socket. The agents of several state directories, as of several homes of one user, share
+    /// the directory of sockets.
     pub fn socket(&self) -> PathBuf {
+        let state = blake3::hash(resolved(&self.state).as_os_str().as_bytes()).to_hex();
+        self.runtime.join(format!("agent-{}.sock", &state[..STATE_DIGITS]))
+    }
+
+    /// Returns the path of a link to the socket of the first of these agents, for other programs.
+    pub fn socket_link(&self) -> PathBuf {
         self.runtime.join("agent.sock")
     }
 
@@ -64,6 +75,11 @@ impl Paths {
     /// Returns the path of the dashboard's token.
     pub fn token(&self) -> PathBuf {
         self.state.join("agent.token")
+    }
+
+    /// Returns the path of the token that permits downloads alone.
+    pub fn download_token(&self) -> PathBuf {
+        self.state.join("download.token")
     }
 
     /// Returns the path of the log of an agent started on demand.
@@ -100,6 +116,25 @@ fn private_directory(path: &Path) -> io::Result<()> {
         std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+/// Creates a file, if missing, to which only this user has access.
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.append(true).create(true).mode(0o600).open(path)?;
+    if file.metadata()?.mode() & 0o077 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(())
+}
+
+/// Returns a path without symbolic links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let resolve = |above: &Path| {
+        let (real, rest) = (above.canonicalize().ok()?, path.strip_prefix(above).ok()?);
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    };
+    path.ancestors().find_map(resolve).unwrap_or_else(|| path.to_owned())
 }
 
 /// Reads a small secret, or creates it by `fresh` and stores it durably; readable by this user only.
@@ -146,8 +181,15 @@ mod tests {
         std::fs::set_permissions(paths.key(), Permissions::from_mode(0o644)).unwrap();
         let second = kept_secret(&paths.key(), || vec![4]).unwrap();
         assert_eq!((first, mode(&paths.key())), (second, 0o600));
-        let file = dir.path().join("file");
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        let other = Paths { state: dir.path().join("b/state"), ..paths.clone() };
+        std::os::unix::fs::symlink("a", &link).unwrap();
+        let same = Paths { state: link.join("state"), ..paths.clone() };
+        assert!(paths.socket() != other.socket() && paths.socket() == same.socket());
         std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        make_private(&file).unwrap();
+        assert_eq!(mode(&file), 0o600);
         assert!(private_directory(&file).is_err());
     }
 }

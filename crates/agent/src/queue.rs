@@ -17,7 +17,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 pub use listing::{Stats, TransferPage};
 use wake::Wake;
 
-use crate::database::{Database, NewTransfer, Row};
+use crate::database::{Database, DatabaseError, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
 use crate::live::Live;
@@ -25,7 +25,7 @@ use crate::lock;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
 use crate::secrets::SecretBox;
-use crate::settings::{Settings, SettingsPatch};
+use crate::settings::{Doors, Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferState};
 
 /// The maximum number of transfers added by one request.
@@ -111,7 +111,14 @@ impl Queue {
                 transfers.push(self.new_transfer(request, index, now));
             }
         }
-        let ids = self.database(|database| database.add(&transfers, now))?;
+        let ids = self.database(|database| {
+            for gid in transfers.iter().filter_map(|transfer| transfer.gid) {
+                if database.id_of_gid(gid)?.is_some() {
+                    return Err(QueueError::Invalid(format!("GID {gid:016x} is not unique")));
+                }
+            }
+            Ok(database.add(&transfers, now)?)
+        })?;
         self.wake();
         let added = self.database(|database| {
             let rows = ids.iter().filter_map(|id| database.get(*id).transpose());
@@ -119,6 +126,7 @@ impl Queue {
         })?;
         let added: Vec<_> = added.into_iter().map(|row| self.shown(row)).collect();
         added.iter().for_each(|transfer| self.tell(transfer));
+        self.tell_stats();
         Ok(added)
     }
 
@@ -164,6 +172,7 @@ impl Queue {
         NewTransfer {
             // A request with several paths becomes several transfers.
             key: request.key.as_ref().map(|key| format!("{key}/{index}")),
+            gid: request.gid,
             kind: request.kind,
             state,
             priority: request.priority,
@@ -218,6 +227,15 @@ impl Queue {
         }
     }
 
+    /// Sends the totals to clients.
+    pub(crate) fn tell_stats(&self) {
+        if self.events.has_receivers()
+            && let Ok(stats) = self.stats()
+        {
+            self.events.send(|| AgentEvent::Stats(crate::json(&stats).into()));
+        }
+    }
+
     /// Reads a transfer and sends its change to clients.
     pub(crate) fn changed(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.transfer(id)?;
@@ -242,6 +260,27 @@ impl Queue {
         drop(settings);
         self.wake();
         Ok(changed)
+    }
+
+    /// Returns the addresses that the last agent served.
+    ///
+    /// # Errors
+    /// [`DatabaseError`].
+    pub(crate) fn doors(&self) -> Result<Doors, DatabaseError> {
+        self.database(|database| database.doors())
+    }
+
+    /// Stores the addresses that this agent serves.
+    ///
+    /// # Errors
+    /// [`DatabaseError`].
+    pub(crate) fn set_doors(&self, doors: &Doors) -> Result<(), DatabaseError> {
+        self.database(|database| database.set_doors(doors))
+    }
+
+    /// Returns the number of the transfer with this identifier of aria2's clients.
+    pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, QueueError> {
+        Ok(self.database(|database| database.id_of_gid(gid))?)
     }
 
     /// Returns a running transfer.

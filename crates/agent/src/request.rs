@@ -15,6 +15,7 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::error::QueueError;
+use crate::settings::LIMIT_TOO_LOW;
 use crate::transfer::TransferKind;
 
 pub(crate) use engine_job::{EngineJob, RunContext};
@@ -34,7 +35,7 @@ pub enum StreamsSetting {
     #[default]
     #[serde(with = "auto")]
     Auto,
-    /// A fixed number.
+    /// A fixed number from 1 to 256.
     Fixed(usize),
 }
 
@@ -68,6 +69,18 @@ pub enum WriterSetting {
     Buffered,
 }
 
+/// What is done where a file of the name exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum IfExistsSetting {
+    /// The new file gets a number before its extension, as in `set (1).tar`.
+    Rename,
+    /// The file is replaced once the new one is complete.
+    Replace,
+    /// The transfer fails.
+    Fail,
+}
+
 /// The transfer to perform. A `get` requires only `urls`, a `put` requires `paths` and `url`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -86,6 +99,9 @@ pub struct TransferRequest {
     pub output: Option<PathBuf>,
     /// The file's name in that directory; by default from the server or the URL.
     pub name: Option<String>,
+    /// What is done where a file of the name exists; by default a file that `output` names is replaced, and any other
+    /// name gets a number.
+    pub if_exists: Option<IfExistsSetting>,
     /// The expected checksum of the file, such as `sha256:HEX`.
     pub checksum: Option<String>,
     /// Further request headers, such as `Accept: text/html`. They are stored encrypted.
@@ -98,6 +114,8 @@ pub struct TransferRequest {
     pub referrer: Option<String>,
     /// Whether logins and tokens may be sent over http and ftp, where any host on the path can read them.
     pub allow_cleartext: bool,
+    /// Whether secrets follow redirects to other servers.
+    pub location_trusted: bool,
     /// A bearer token for the server.
     pub token: Option<String>,
     /// The number of connections.
@@ -107,8 +125,10 @@ pub struct TransferRequest {
     /// The way in which the file is written.
     pub writer: WriterSetting,
     /// The rate limit of this transfer, in bits per second.
+    #[schema(minimum = 8)]
     pub limit_bps: Option<u64>,
     /// Transfers of higher priority run sooner.
+    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     pub priority: i64,
     /// The page that contains the link.
     pub page_url: Option<String>,
@@ -121,6 +141,9 @@ pub struct TransferRequest {
     /// An identifier of this request: a second request with an equal key adds nothing, and returns the first one's
     /// transfer.
     pub key: Option<String>,
+    /// The identifier for aria2's clients, if one has chosen it.
+    #[serde(skip)]
+    pub gid: Option<u64>,
     /// The file's properties in a metalink.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
@@ -152,7 +175,7 @@ fn invalid(message: impl std::fmt::Display) -> QueueError {
 /// Rejects a priority beyond the limits.
 pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
     if !(-MOST_PRIORITY..=MOST_PRIORITY).contains(&priority) {
-        return Err(invalid(format!("priority must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")));
+        return Err(invalid(format!("the priority must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")));
     }
     Ok(())
 }
@@ -233,10 +256,10 @@ impl TransferRequest {
         self.checksum()?;
         check_priority(self.priority)?;
         if matches!(self.streams, StreamsSetting::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
-            return Err(invalid(format!("streams must be \"auto\" or a number from 1 to {MOST_STREAMS}")));
+            return Err(invalid(format!("the number of streams must be auto, or from 1 to {MOST_STREAMS}")));
         }
         if self.limit_bps.is_some_and(|rate| rate < 8) {
-            return Err(invalid("limit_bps must be at least 8: at this rate nothing would ever arrive"));
+            return Err(invalid(LIMIT_TOO_LOW));
         }
         if let Some(name) = &self.name {
             longhaul_core::proto::listing::check_name(name.as_bytes())
@@ -246,7 +269,7 @@ impl TransferRequest {
             return self.normalised_puts();
         }
         match &self.urls[..] {
-            [] => return Err(invalid("urls names no URL")),
+            [] => return Err(invalid("there is no URL to fetch")),
             [_] => {}
             [_, _, ..] if self.kind == TransferKind::Tree => {
                 return Err(invalid("a tree has one URL: add others as transfers of their own"));
@@ -273,9 +296,9 @@ impl TransferRequest {
     /// Splits a put of several paths into one request each.
     fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
         let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
-        let to = parse_url(to.ok_or_else(|| invalid("a put needs the URL to put to"))?)?;
+        let to = parse_url(to.ok_or_else(|| invalid("an upload needs the URL to put to"))?)?;
         if self.paths.is_empty() {
-            return Err(invalid("a put needs paths"));
+            return Err(invalid("an upload needs the paths of files"));
         }
         if self.paths.len() > 1 && !to.path().ends_with('/') {
             return Err(invalid("several files need a directory to go to: end the URL in /"));

@@ -1,5 +1,6 @@
 //! The user's settings of the queue.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use longhaul_core::queue_plan::{Limits, Window};
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::QueueError;
+use crate::user_dirs;
 
 /// The default number of concurrent transfers: small, because each one fills its path alone.
 const CONCURRENT: usize = 3;
@@ -15,14 +17,19 @@ const CONCURRENT: usize = 3;
 const MOST_CONCURRENT: usize = 64;
 /// The default number of retries after a temporary failure.
 const RETRIES: u32 = 8;
+/// The reason why a rate limit is refused.
+pub(crate) const LIMIT_TOO_LOW: &str =
+    "the rate limit must be at least 8 bit/s: below, nothing would ever arrive";
 
 /// The settings of the whole queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// The number of concurrent transfers.
+    #[schema(minimum = 1, maximum = 64)]
     pub concurrent: usize,
     /// The rate limit of all transfers together, in bits per second.
+    #[schema(minimum = 8)]
     pub limit_bps: Option<u64>,
     /// The default directory of files.
     #[schema(value_type = String)]
@@ -31,6 +38,16 @@ pub struct Settings {
     pub schedule: Vec<ScheduleEntry>,
     /// The number of retries after a temporary failure.
     pub retries: u32,
+}
+
+/// The addresses at which the agent serves; the next agent of this user serves them again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Doors {
+    /// The address of the dashboard, if the user chose one.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Whether it also serves aria2's JSON-RPC.
+    pub(crate) aria2_rpc: bool,
 }
 
 /// A part of the week with separate limits, in local time.
@@ -45,14 +62,12 @@ pub struct ScheduleEntry {
     pub to: String,
     /// The rate limit of all transfers together within it, in bits per second.
     #[serde(default)]
+    #[schema(minimum = 8)]
     pub limit_bps: Option<u64>,
-    /// The number of concurrent transfers within it; 0 stops all.
-    #[serde(default = "usual_concurrent")]
-    pub concurrent: usize,
-}
-
-fn usual_concurrent() -> usize {
-    CONCURRENT
+    /// The number of concurrent transfers within it; 0 stops all, null leaves it as it is outside.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 64)]
+    pub concurrent: Option<usize>,
 }
 
 /// Changes of the settings; absent fields stay unchanged.
@@ -60,10 +75,11 @@ fn usual_concurrent() -> usize {
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {
     /// The number of concurrent transfers.
+    #[schema(minimum = 1, maximum = 64)]
     pub concurrent: Option<usize>,
     /// The rate limit of all transfers together, in bits per second; null removes it.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 8)]
     pub limit_bps: Option<Option<u64>>,
     /// The default directory of files.
     #[schema(value_type = Option<String>)]
@@ -81,13 +97,12 @@ pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<
 
 impl Default for Settings {
     fn default() -> Self {
-        let home = || std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let directory =
-            std::env::var_os("XDG_DOWNLOAD_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let directory = user_dirs::downloads(home.as_deref());
         Self {
             concurrent: CONCURRENT,
             limit_bps: None,
-            directory: directory.or_else(|| Some(home()?.join("Downloads"))).unwrap_or_else(|| "/tmp".into()),
+            directory: directory.or_else(|| Some(home?.join("Downloads"))).unwrap_or_else(|| "/tmp".into()),
             schedule: Vec::new(),
             retries: RETRIES,
         }
@@ -109,10 +124,12 @@ impl Settings {
         };
         let invalid = |message: String| Err(QueueError::Invalid(message));
         if changed.concurrent == 0 || changed.concurrent > MOST_CONCURRENT {
-            return invalid(format!("concurrent must be a number from 1 to {MOST_CONCURRENT}"));
+            return invalid(format!(
+                "the number of concurrent transfers must be from 1 to {MOST_CONCURRENT}"
+            ));
         }
         if changed.limit_bps.is_some_and(|rate| rate < 8) {
-            return invalid("limit_bps must be at least 8, or null".to_owned());
+            return invalid(LIMIT_TOO_LOW.to_owned());
         }
         if !changed.directory.is_absolute() {
             return invalid(format!("the directory {} is not an absolute path", changed.directory.display()));
@@ -132,15 +149,16 @@ impl Settings {
     /// [`QueueError::Invalid`].
     pub(crate) fn windows(&self) -> Result<Vec<Window>, QueueError> {
         let window = |entry: &ScheduleEntry| {
-            if entry.concurrent > MOST_CONCURRENT || entry.limit_bps.is_some_and(|rate| rate < 8) {
-                let why = format!("schedule: concurrent is {MOST_CONCURRENT} at most, limit_bps 8 at least");
+            let concurrent = entry.concurrent.unwrap_or(self.concurrent);
+            if concurrent > MOST_CONCURRENT || entry.limit_bps.is_some_and(|rate| rate < 8) {
+                let why =
+                    format!("schedule: at most {MOST_CONCURRENT} concurrent transfers, at least 8 bit/s");
                 return Err(QueueError::Invalid(why));
             }
             let failed = |error: longhaul_core::queue_plan::ParseWindowError| {
                 QueueError::Invalid(format!("schedule: {error}"))
             };
-            let limits =
-                Limits { concurrent: entry.concurrent, rate: entry.limit_bps.map(Rate::bits_per_sec) };
+            let limits = Limits { concurrent, rate: entry.limit_bps.map(Rate::bits_per_sec) };
             Ok(Window {
                 days: entry.days.parse().map_err(failed)?,
                 from: entry.from.parse().map_err(failed)?,
@@ -165,6 +183,8 @@ mod tests {
         assert_eq!((again.limit_bps, again.directory), (Some(8_000_000), "/d".into()));
         let freed = limited.with(serde_json::from_str(r#"{"limit_bps": null}"#).unwrap()).unwrap();
         assert_eq!(freed.limit_bps, None);
+        let part = r#"{"concurrent": 9, "schedule": [{"days": "mon", "from": "08:00", "to": "09:00"}]}"#;
+        assert_eq!(patch(part).unwrap().windows().unwrap()[0].limits.concurrent, 9);
         for text in [
             r#"{"concurrent": 0}"#,
             r#"{"concurrent": 1000}"#,

@@ -107,6 +107,9 @@ pub struct TransferFailure {
     pub message: String,
     /// The exit code of an equivalent `longhaul get`, after sysexits(3).
     pub exit_code: u8,
+    /// Whether a file of the name exists, and the request permits neither another name nor its replacement.
+    #[serde(default)]
+    pub file_exists: bool,
 }
 
 /// The measurements of the last or current run; unknown values are null.
@@ -138,6 +141,9 @@ pub struct RunFacts {
 pub struct Transfer {
     /// The number, unique for ever.
     pub id: i64,
+    /// The identifier for aria2's clients: 16 hexadecimal digits.
+    #[serde(default)]
+    pub gid: String,
     /// The direction of the transfer.
     pub kind: TransferKind,
     /// The state.

@@ -17,11 +17,14 @@ pub fn directory() -> Option<PathBuf> {
     Some(config.join("systemd/user"))
 }
 
-/// Writes the unit for this program; returns its path.
+/// The agent's command in the packaged unit.
+const PACKAGED_COMMAND: &str = "agent --foreground";
+
+/// Writes the unit for this program, which gives the agent further `options`; returns its path.
 ///
 /// # Errors
 /// The kernel's error; `InvalidInput` if the program's path cannot be written in a unit.
-pub fn install(directory: &Path, program: &Path) -> io::Result<PathBuf> {
+pub fn install(directory: &Path, program: &Path, options: &[String]) -> io::Result<PathBuf> {
     let plain = |text: &&str| !text.contains(['"', '\\', '%', '$']) && !text.contains(char::is_control);
     let program = program.to_str().filter(plain).ok_or_else(|| {
         io::Error::new(
@@ -31,7 +34,9 @@ pub fn install(directory: &Path, program: &Path) -> io::Result<PathBuf> {
     })?;
     std::fs::create_dir_all(directory)?;
     let path = directory.join(NAME);
-    std::fs::write(&path, PACKAGED.replace(PACKAGED_PROGRAM, &format!("\"{program}\"")))?;
+    let command = [&[PACKAGED_COMMAND.to_owned()][..], options].concat().join(" ");
+    let unit = PACKAGED.replace(PACKAGED_PROGRAM, &format!("\"{program}\""));
+    std::fs::write(&path, unit.replace(PACKAGED_COMMAND, &command))?;
     Ok(path)
 }
 
@@ -52,12 +57,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_names_this_program_and_can_be_removed() {
+    fn unit_names_this_program_and_its_options() {
         let dir = tempfile::tempdir().unwrap();
-        let path = install(&dir.path().join("user"), Path::new("/opt/my tools/longhaul")).unwrap();
+        let options = ["--aria2-rpc".to_owned()];
+        let path = install(&dir.path().join("user"), Path::new("/opt/my tools/longhaul"), &options).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains("ExecStart=\"/opt/my tools/longhaul\" agent --foreground"), "{text}");
-        assert!(install(dir.path(), Path::new("/opt/%h/longhaul")).is_err());
-        assert!(uninstall(path.parent().unwrap()).unwrap() && !uninstall(path.parent().unwrap()).unwrap());
+        assert!(
+            text.contains("ExecStart=\"/opt/my tools/longhaul\" agent --foreground --aria2-rpc\n"),
+            "{text}"
+        );
+        assert!(install(dir.path(), Path::new("/opt/%h/longhaul"), &[]).is_err());
     }
 }

@@ -1,22 +1,23 @@
 //! Access control of the loopback address, to which any program on this host and any web page can connect.
 //!
-//! A request requires the token, as a bearer token or as the cookie that `/login` sets for a code or the token. Its
+//! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or the token. Its
 //! Host must be this address, because a page could map a name to 127.0.0.1 (DNS rebinding). Its Origin, if any, must be
 //! this address (CSRF).
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use axum::Json;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::login_codes::LoginCodes;
 use super::{ApiError, ApiState};
+use crate::scope::Scope;
 
 /// The cookie's name.
 const COOKIE: &str = "longhaul_session";
@@ -27,16 +28,18 @@ const CONTEXT: &str = "longhaul agent 2026 session cookie";
 #[derive(Debug)]
 pub struct Access {
     token: String,
+    /// The token that permits downloads alone.
+    download_token: String,
     session: String,
     codes: LoginCodes,
     address: SocketAddr,
 }
 
 impl Access {
-    /// Protects `address` by `token`.
-    pub fn new(token: String, address: SocketAddr) -> Self {
+    /// Protects `address` by `token`; `download_token` permits downloads alone.
+    pub fn new(token: String, download_token: String, address: SocketAddr) -> Self {
         let session = blake3::Hash::from(blake3::derive_key(CONTEXT, token.as_bytes())).to_hex().to_string();
-        Self { token, session, codes: LoginCodes::default(), address }
+        Self { token, download_token, session, codes: LoginCodes::default(), address }
     }
 
     /// Returns a URL that opens the dashboard once within a minute, and does not contain the token.
@@ -61,9 +64,9 @@ impl Access {
         origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
     }
 
-    /// Returns the token, for comparison elsewhere.
-    pub(crate) fn token(&self) -> &str {
-        &self.token
+    /// Returns the tokens, for comparison elsewhere.
+    pub(crate) fn tokens(&self) -> [(&str, Scope); 2] {
+        [(&self.token, Scope::All), (&self.download_token, Scope::Downloads)]
     }
 
     /// Compares a token in constant time.
@@ -71,16 +74,22 @@ impl Access {
         is_same(given, &self.token)
     }
 
-    fn is_allowed(&self, headers: &HeaderMap) -> bool {
+    /// Returns what a request may, by its token or cookie; `None` without one.
+    fn scope(&self, headers: &HeaderMap) -> Option<Scope> {
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if let Some(bearer) = bearer {
             let token = bearer.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-            return token.is_some_and(|(_, token)| self.is_token(token.trim()));
+            let given = token?.1.trim();
+            return self
+                .tokens()
+                .into_iter()
+                .find(|(token, _)| is_same(given, token))
+                .map(|(_, scope)| scope);
         }
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs =
             cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        pairs.any(|(name, value)| name == COOKIE && is_same(value, &self.session))
+        pairs.any(|(name, value)| name == COOKIE && is_same(value, &self.session)).then_some(Scope::Page)
     }
 }
 
@@ -139,12 +148,30 @@ fn check_origin(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses requests without the token.
-pub(super) async fn require_token(State(state): State<ApiState>, request: Request, next: Next) -> Response {
-    if state.access.is_allowed(request.headers()) {
-        return next.run(request).await;
+/// Refuses requests without a token.
+pub(super) async fn require_token(
+    State(state): State<ApiState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match state.access.scope(request.headers()) {
+        Some(scope) => {
+            request.extensions_mut().insert(scope);
+            next.run(request).await
+        }
+        None => unauthorized().into_response(),
     }
-    unauthorized().into_response()
+}
+
+/// The header by which a program on the Unix socket that acts for another, as for a browser, permits itself no more
+/// than downloads.
+pub(crate) const SCOPE_HEADER: &str = "longhaul-scope";
+
+/// Permits requests on the Unix socket all, or as much as they ask for.
+pub(super) async fn permit_own(mut request: Request, next: Next) -> Response {
+    let scope = if request.headers().contains_key(SCOPE_HEADER) { Scope::Downloads } else { Scope::All };
+    request.extensions_mut().insert(scope);
+    next.run(request).await
 }
 
 fn unauthorized() -> ApiError {
@@ -187,6 +214,10 @@ pub struct LoginUrl {
 /// Returns a URL that opens the dashboard once within a minute; on the Unix socket only.
 #[utoipa::path(get, path = "/api/v1/login", tag = "agent",
     responses((status = 200, description = "On the Unix socket only: a URL that opens the dashboard, once and within a minute", body = LoginUrl)))]
-pub(super) async fn login_url(State(state): State<ApiState>) -> Json<LoginUrl> {
-    Json(LoginUrl { url: state.access.login_url() })
+pub(super) async fn login_url(
+    State(state): State<ApiState>,
+    Extension(scope): Extension<Scope>,
+) -> Result<Json<LoginUrl>, ApiError> {
+    scope.check_login()?;
+    Ok(Json(LoginUrl { url: state.access.login_url() }))
 }

@@ -29,21 +29,30 @@ pub struct ErrorDetails {
     pub code: String,
     /// A message for users.
     pub message: String,
-    /// The remedy for users; may be empty.
+    /// The remedy, for users; empty if the message names it.
     pub advice: String,
+    /// The description of the API, where a program's request is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 impl ApiError {
     /// Creates an error.
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>, advice: &str) -> Self {
-        let error =
-            ErrorDetails { code: code.to_owned(), message: message.into(), advice: advice.to_owned() };
+        let (code, advice) = (code.to_owned(), advice.to_owned());
+        let error = ErrorDetails { code, message: message.into(), advice, reference: None };
         Self { status, body: ErrorBody { error } }
+    }
+
+    /// Refers programs to the description of the API.
+    fn with_reference(mut self) -> Self {
+        self.body.error.reference = Some("/api/v1/openapi.json".to_owned());
+        self
     }
 
     /// Creates the error of an invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid", message, "")
+        Self::new(StatusCode::BAD_REQUEST, "invalid", message, "").with_reference()
     }
 
     /// Creates the error of a bug in this program.
@@ -60,13 +69,21 @@ impl From<QueueError> for ApiError {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 message,
-                "longhaul queue list shows what there is",
+                "it may have been removed; longhaul queue list shows what there is",
             ),
-            QueueError::WrongState { .. } => Self::new(StatusCode::CONFLICT, "wrong-state", message, ""),
+            QueueError::WrongState { .. } => {
+                let advice = "look at its state with longhaul queue list";
+                Self::new(StatusCode::CONFLICT, "wrong-state", message, advice)
+            }
+            QueueError::PartialFile(_) => {
+                let advice = "remove the transfer without its files, or end the program that writes there";
+                Self::new(StatusCode::CONFLICT, "partial-file", message, advice)
+            }
+            QueueError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, "forbidden", message, ""),
             QueueError::Invalid(_) => Self::invalid(message),
             QueueError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", message, ""),
             QueueError::Database(error) if error.is_full_disk() => {
-                let advice = "free space where the state directory is, and try again";
+                let advice = "free space where the state directory is, and send the request again";
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", message, advice)
             }
             QueueError::Database(_) => {
@@ -84,15 +101,11 @@ impl IntoResponse for ApiError {
 }
 
 pub(super) async fn not_found() -> ApiError {
-    ApiError::new(
-        StatusCode::NOT_FOUND,
-        "not-found",
-        "there is nothing at this path",
-        "see /api/v1/openapi.json",
-    )
+    let message = "there is nothing at this path";
+    ApiError::new(StatusCode::NOT_FOUND, "not-found", message, "").with_reference()
 }
 
 pub(super) async fn not_allowed() -> ApiError {
     let message = "this path does not take the method";
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message, "see /api/v1/openapi.json")
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", message, "").with_reference()
 }

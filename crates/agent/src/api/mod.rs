@@ -19,6 +19,7 @@ use axum::routing::{get, post};
 
 pub use auth::Access;
 pub use auth::LoginUrl;
+pub(crate) use auth::SCOPE_HEADER;
 pub use error::{ApiError, ErrorBody};
 pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
 
@@ -67,7 +68,8 @@ fn routes() -> Router<ApiState> {
 /// Returns the service of the Unix socket, which is protected by its permissions.
 pub fn unix(state: ApiState) -> Router {
     let own = Router::new().route("/api/v1/login", get(auth::login_url));
-    routes().merge(own).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
+    let routes = routes().merge(own).layer(middleware::from_fn(auth::permit_own));
+    routes.layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
 }
 
 /// Returns the service of the loopback address. Each request must have the Host of this address. All requests except

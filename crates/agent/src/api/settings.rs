@@ -1,12 +1,13 @@
 //! The settings and the totals.
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::{Extension, Json};
 
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
 use crate::queue::Stats;
+use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
 
 /// Returns the settings.
@@ -17,10 +18,15 @@ pub(super) async fn show(State(api): State<ApiState>) -> Json<Settings> {
 
 /// Changes the settings, effective at once.
 #[utoipa::path(patch, path = "/api/v1/settings", tag = "agent", request_body = SettingsPatch,
-    responses((status = 200, body = Settings), (status = 400, body = ErrorBody)))]
-pub(super) async fn patch(State(api): State<ApiState>, body: Bytes) -> Result<Json<Settings>, ApiError> {
+    responses((status = 200, body = Settings), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody)))]
+pub(super) async fn patch(
+    State(api): State<ApiState>,
+    Extension(scope): Extension<Scope>,
+    body: Bytes,
+) -> Result<Json<Settings>, ApiError> {
     let patch: SettingsPatch = serde_json::from_slice(&body)
         .map_err(|error| ApiError::invalid(format!("cannot read the settings: {error}")))?;
+    scope.check_settings(&patch)?;
     blocking(&api.queue, move |queue| queue.change_settings(patch)).await.map(Json)
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::{Extension, Json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,6 +15,7 @@ use super::{ApiError, ApiState, blocking};
 use crate::offer::{ExpectedOffer, Offer};
 use crate::queue::TransferPage;
 use crate::request::{self, TransferRequest};
+use crate::scope::Scope;
 use crate::transfer::{Transfer, TransferState};
 
 /// The default number of transfers on a page.
@@ -89,9 +90,11 @@ pub(super) struct UrlsText {
 #[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
     request_body(content((TransferRequest = "application/json"), (Vec<TransferRequest> = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
     responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
+              (status = 403, description = "The token does not permit this", body = ErrorBody),
               (status = 507, description = "The disk is full", body = ErrorBody)))]
 pub(super) async fn add(
     State(api): State<ApiState>,
+    Extension(scope): Extension<Scope>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<TransferList>), ApiError> {
@@ -120,6 +123,9 @@ pub(super) async fn add(
             return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", message, advice));
         }
     };
+    let directory = api.queue.settings().directory;
+    let confined = requests.into_iter().map(|request| scope.confined(request, &directory));
+    let requests = confined.collect::<Result<Vec<_>, _>>()?;
     let transfers = blocking(&api.queue, move |queue| queue.add(requests)).await?;
     Ok((StatusCode::CREATED, Json(TransferList { transfers })))
 }
@@ -128,9 +134,15 @@ pub(super) async fn add(
 /// is known.
 #[utoipa::path(post, path = "/api/v1/transfers/offer", tag = "transfers", request_body = Offer,
     responses((status = 200, body = Transfer), (status = 400, body = ErrorBody),
+              (status = 403, description = "The token does not permit this", body = ErrorBody),
               (status = 409, description = "The browser had better go on; nothing is kept", body = ErrorBody)))]
-pub(super) async fn offer(State(api): State<ApiState>, body: Bytes) -> ApiResult<Transfer> {
-    let offer: Offer = parse(&body)?;
+pub(super) async fn offer(
+    State(api): State<ApiState>,
+    Extension(scope): Extension<Scope>,
+    body: Bytes,
+) -> ApiResult<Transfer> {
+    let mut offer: Offer = parse(&body)?;
+    offer.request = scope.confined(offer.request, &api.queue.settings().directory)?;
     let queue = Arc::clone(&api.queue);
     // Dropped with this call, which ends early where the client ends the connection.
     let client = Arc::new(());
@@ -158,11 +170,24 @@ pub(super) async fn show(State(api): State<ApiState>, Path(id): Path<i64>) -> Ap
     blocking(&api.queue, move |queue| queue.transfer(id)).await.map(Json)
 }
 
-/// Removes an ended transfer from the list; its file stays.
-#[utoipa::path(delete, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)),
+/// The files to remove with a transfer.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RemoveQuery {
+    /// Whether the partial file of a file that is not complete is deleted; without it, a later transfer can resume it.
+    files: bool,
+}
+
+/// Removes an ended transfer from the list; a complete file stays.
+#[utoipa::path(delete, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path), RemoveQuery),
     responses((status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
-pub(super) async fn remove(State(api): State<ApiState>, Path(id): Path<i64>) -> Result<StatusCode, ApiError> {
-    blocking(&api.queue, move |queue| queue.remove(id)).await.map(|()| StatusCode::NO_CONTENT)
+pub(super) async fn remove(
+    State(api): State<ApiState>,
+    Path(id): Path<i64>,
+    Query(query): Query<RemoveQuery>,
+) -> Result<StatusCode, ApiError> {
+    blocking(&api.queue, move |queue| queue.remove(id, query.files)).await.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Pauses a transfer; fetched bytes are kept.
@@ -206,14 +231,15 @@ pub struct FreshLink {
 
 /// Replaces the link of a transfer, which resumes if the file is the same.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/refresh", tag = "transfers", params(("id" = i64, Path)), request_body = FreshLink,
-    responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    responses((status = 200, body = Transfer), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn refresh(
     State(api): State<ApiState>,
+    Extension(scope): Extension<Scope>,
     Path(id): Path<i64>,
     body: Bytes,
 ) -> ApiResult<Transfer> {
     let link: FreshLink = parse(&body)?;
-    blocking(&api.queue, move |queue| queue.refresh(id, &link.url, link.headers)).await.map(Json)
+    blocking(&api.queue, move |queue| queue.refresh(id, &link.url, link.headers, scope)).await.map(Json)
 }
 
 /// A position in the queue.

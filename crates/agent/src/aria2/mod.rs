@@ -1,6 +1,6 @@
 //! aria2's JSON-RPC at `/jsonrpc`, over HTTP and WebSocket.
 //!
-//! Each call has the agent's token as its first parameter, `token:TOKEN`. Because the secret is in the body, a page
+//! Each call has one of the agent's tokens as its first parameter, `token:TOKEN`. Because the secret is in the body, a page
 //! cannot make a browser send it, and calls are accepted from any origin: AriaNg and browser extensions have their own
 //! origins.
 
@@ -124,8 +124,12 @@ impl Rpc<'_> {
     }
 
     fn single(&mut self, call: Call) -> Result<Value, RpcError> {
-        let params = authorize(&call.method, call.params, self.access.token())?;
+        let authorized = self.access.tokens().map(|(token, scope)| {
+            authorize(&call.method, call.params.clone(), token).map(|params| (params, scope))
+        });
+        let [all, downloads] = authorized;
+        let (params, scope) = all.or(downloads)?;
         self.had_token |= !call.method.starts_with("system.");
-        queue_calls::carry_out(self.queue, Method::parse(&call.method, &params)?)
+        queue_calls::carry_out(self.queue, Method::parse(&call.method, &params)?, scope)
     }
 }

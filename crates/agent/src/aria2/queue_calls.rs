@@ -5,15 +5,16 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    GlobalStat, JobOptions, Keys, METHODS, Method, Move, NOTIFICATIONS, RpcError, State, uris,
+    Gid, GlobalStat, JobOptions, Keys, METHODS, Method, Move, NOTIFICATIONS, RpcError, State, uris,
 };
 use longhaul_core::units::Rate;
 use serde_json::{Value, json};
 
-use super::transfer_status::{gid, id, state, status};
+use super::transfer_status::{gid, state, status};
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::{self, StreamsSetting, TransferRequest};
+use crate::request::{self, IfExistsSetting, StreamsSetting, TransferRequest};
+use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferKind, TransferState};
 
@@ -36,17 +37,22 @@ static SESSION: LazyLock<String> = LazyLock::new(|| {
 
 fn refused(error: QueueError) -> RpcError {
     match error {
-        QueueError::NotFound(id) => RpcError::NoGid(gid(id)),
+        QueueError::NotFound(id) => RpcError::NoGid(Gid::new(id.unsigned_abs())),
         other => RpcError::Refused(other.to_string()),
     }
 }
 
-/// Executes a method.
+/// Returns the number of the transfer with this identifier.
+fn id(queue: &Queue, gid: Gid) -> Result<i64, RpcError> {
+    queue.id_of_gid(gid.number()).map_err(refused)?.ok_or(RpcError::NoGid(gid))
+}
+
+/// Executes a method as far as `scope` permits it.
 ///
 /// # Errors
 /// [`RpcError`].
-pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError> {
-    let transfer = |gid| queue.transfer(id(gid)?).map_err(refused);
+pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
+    let transfer = |gid| queue.transfer(id(queue, gid)?).map_err(refused);
     match method {
         Method::TellStatus { gid, keys } => Ok(status(&transfer(gid)?).to_json(&keys)),
         Method::GetUris(gid) => Ok(uris(&transfer(gid)?.urls)),
@@ -73,26 +79,32 @@ pub(super) fn carry_out(queue: &Queue, method: Method) -> Result<Value, RpcError
         Method::GetSessionInfo => Ok(json!({"sessionId": *SESSION})),
         Method::ListMethods => Ok(json!(METHODS)),
         Method::ListNotifications => Ok(json!(NOTIFICATIONS)),
-        action => act(queue, action),
+        action => act(queue, action, scope),
     }
 }
 
 /// Executes a method that changes the queue.
-fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
-    let named = |transfer: Transfer| json!(gid(transfer.id).to_string());
-    let done = |_| json!("OK");
+fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
+    let named = |transfer: Transfer| json!(gid(&transfer).to_string());
+    let (done, id) = (|_| json!("OK"), |gid| id(queue, gid));
+    let add = |requests: Vec<TransferRequest>, place| {
+        let directory = queue.settings().directory;
+        let confined = requests.into_iter().map(|request| scope.confined(request, &directory));
+        let added = queue.add(confined.collect::<Result<_, _>>().map_err(refused)?).map_err(refused)?;
+        at_place(queue, &added, place)?;
+        Ok::<_, RpcError>(added)
+    };
     match method {
         Method::AddUri { uris, options, place } => {
-            let added = queue.add(vec![request_of(uris, options)]).map_err(refused)?;
-            at_place(queue, &added, place)?;
-            Ok(added.first().map_or(Value::Null, |transfer| json!(gid(transfer.id).to_string())))
+            let gid = options.gid.map(Gid::number);
+            let request = TransferRequest { kind: TransferKind::Get, urls: uris, gid, ..Default::default() };
+            let added = add(vec![with_options(request, &options)], place)?;
+            Ok(added.into_iter().next().map_or(Value::Null, named))
         }
         Method::AddMetalink { document, options, place } => {
             let requests = request::of_metalink(&document).map_err(refused)?;
             let requests = requests.into_iter().map(|request| with_options(request, &options)).collect();
-            let added = queue.add(requests).map_err(refused)?;
-            at_place(queue, &added, place)?;
-            Ok(added.iter().map(|transfer| json!(gid(transfer.id).to_string())).collect())
+            Ok(add(requests, place)?.into_iter().map(named).collect())
         }
         Method::Remove(gid) => queue.cancel(id(gid)?).map(named).map_err(refused),
         Method::Pause(gid) => queue.pause(id(gid)?).map(named).map_err(refused),
@@ -106,7 +118,7 @@ fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
             each(waiting(queue)?, |transfer| transfer.state == TransferState::Paused, |id| queue.resume(id))
                 .map(done)
         }
-        Method::ChangePosition { gid: moved, to } => change_position(queue, id(moved)?, to),
+        Method::ChangePosition { gid, to } => change_position(queue, gid, to),
         Method::ChangeOption { gid, options } => {
             let limit = options.limit.map(limit_bps);
             queue.patch(id(gid)?, None, limit).map(done_transfer).map_err(refused)
@@ -118,11 +130,13 @@ fn act(queue: &Queue, method: Method) -> Result<Value, RpcError> {
                 directory: options.dir.map(Into::into),
                 ..SettingsPatch::default()
             };
+            scope.check_settings(&patch).map_err(refused)?;
             queue.change_settings(patch).map(|_| json!("OK")).map_err(refused)
         }
         Method::PurgeDownloadResult => {
             // Transfers that wait for a new link keep their partial files, which only the list refers to.
-            each(stopped(queue)?, |transfer| transfer.state.is_ended(), |id| queue.remove(id)).map(done)
+            each(stopped(queue)?, |transfer| transfer.state.is_ended(), |id| queue.remove(id, false))
+                .map(done)
         }
         Method::RemoveDownloadResult(gid) => remove_result(queue, id(gid)?),
         Method::SaveSession => Ok(json!("OK")),
@@ -154,20 +168,13 @@ fn remove_result(queue: &Queue, id: i64) -> Result<Value, RpcError> {
     if transfer.state == TransferState::WaitingLink {
         queue.cancel(id).map_err(refused)?;
     }
-    queue.remove(id).map_err(refused)?;
+    queue.remove(id, false).map_err(refused)?;
     Ok(json!("OK"))
 }
 
 /// In aria2, zero means no limit.
 fn limit_bps(rate: Rate) -> Option<u64> {
     Some(rate.as_bits_per_sec()).filter(|rate| *rate > 0)
-}
-
-fn request_of(uris: Vec<String>, options: JobOptions) -> TransferRequest {
-    with_options(
-        TransferRequest { kind: TransferKind::Get, urls: uris, ..TransferRequest::default() },
-        &options,
-    )
 }
 
 fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
@@ -177,8 +184,14 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
         Some(out) => Some(Path::new(directory).join(out)),
         None => options.dir.as_ref().map(|dir| Path::new(dir).join("")),
     };
+    let if_exists = match (options.overwrites, options.renames) {
+        (Some(true), _) => IfExistsSetting::Replace,
+        (_, Some(false)) => IfExistsSetting::Fail,
+        _ => IfExistsSetting::Rename,
+    };
     TransferRequest {
         output: output.or(request.output),
+        if_exists: Some(if_exists),
         checksum: options.checksum.as_ref().map(ToString::to_string).or(request.checksum),
         headers: options.headers.clone(),
         user_agent: options.user_agent.clone(),
@@ -207,6 +220,8 @@ fn global_options(settings: &Settings) -> JobOptions {
         dir: Some(settings.directory.display().to_string()),
         overall_limit: Some(Rate::bits_per_sec(settings.limit_bps.unwrap_or(0))),
         concurrent: Some(settings.concurrent),
+        overwrites: Some(false),
+        renames: Some(true),
         ..JobOptions::default()
     }
 }
@@ -295,11 +310,12 @@ fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(
 }
 
 /// Moves a transfer; returns its new position.
-fn change_position(queue: &Queue, moved: i64, to: Move) -> Result<Value, RpcError> {
+fn change_position(queue: &Queue, gid: Gid, to: Move) -> Result<Value, RpcError> {
+    let moved = id(queue, gid)?;
     let all: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
     let current = all.iter().position(|id| *id == moved);
-    let current = current
-        .ok_or_else(|| RpcError::Refused(format!("GID#{} not found in the waiting queue.", gid(moved))))?;
+    let current =
+        current.ok_or_else(|| RpcError::Refused(format!("GID#{gid} not found in the waiting queue.")))?;
     let place = to.place(current, all.len());
     let others: Vec<i64> = all.into_iter().filter(|id| *id != moved).collect();
     if place != current {

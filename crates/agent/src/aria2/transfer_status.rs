@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use longhaul_core::proto::aria2_rpc::{Gid, RpcError, State, TransferStatus};
+use longhaul_core::proto::aria2_rpc::{Gid, State, TransferStatus};
 use longhaul_core::units::{Bytes, Rate};
 
-use crate::transfer::{Transfer, TransferKind, TransferState};
+use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// Returns aria2's name of the state.
 ///
@@ -22,13 +22,24 @@ pub(super) fn state(state: TransferState) -> State {
     }
 }
 
-pub(super) fn gid(id: i64) -> Gid {
-    Gid::new(id.unsigned_abs())
+pub(super) fn gid(transfer: &Transfer) -> Gid {
+    transfer.gid.parse().unwrap_or_else(|()| Gid::new(transfer.id.unsigned_abs()))
 }
 
-/// Returns the transfer's number.
-pub(super) fn id(gid: Gid) -> Result<i64, RpcError> {
-    i64::try_from(gid.number()).map_err(|_| RpcError::NoGid(gid))
+/// Returns aria2's exit status of a failure (aria2's manual, "EXIT STATUS"); 1 is an unknown error.
+fn error_code(failure: &TransferFailure) -> u8 {
+    match failure.exit_code {
+        _ if failure.file_exists => 13,
+        65 => 32,
+        66 => 3,
+        68 => 19,
+        69 | 75 => 6,
+        73 => 16,
+        74 => 17,
+        76 => 22,
+        77 => 24,
+        _ => 1,
+    }
 }
 
 /// Returns the status.
@@ -42,14 +53,15 @@ pub(super) fn status(transfer: &Transfer) -> TransferStatus {
         false => (path.parent().unwrap_or(path).to_owned(), path.to_owned()),
     };
     TransferStatus {
-        gid: gid(transfer.id),
+        gid: gid(transfer),
         state,
         total: Bytes::new(transfer.size.unwrap_or(0)),
         completed: Bytes::new(transfer.bytes),
         is_upload: transfer.kind == TransferKind::Put,
         speed: Rate::bits_per_sec(if is_running { transfer.run.goodput_bps } else { 0 }),
         connections: if is_running { transfer.run.streams } else { 0 },
-        error: transfer.error.as_ref().filter(|_| state == State::Error).map(|error| error.message.clone()),
+        error: (transfer.error.as_ref().filter(|_| state == State::Error))
+            .map(|error| (error_code(error), error.message.clone())),
         dir: directory.display().to_string().trim_end_matches('/').to_owned(),
         path: file.display().to_string(),
         uris: transfer.urls.clone(),

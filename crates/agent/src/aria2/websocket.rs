@@ -89,6 +89,6 @@ impl Connection {
             TransferState::Failed | TransferState::WaitingLink => "aria2.onDownloadError",
             TransferState::Queued | TransferState::Scheduled => return None,
         };
-        Some(notification(method, transfer_status::gid(transfer.id)).to_string())
+        Some(notification(method, transfer_status::gid(&transfer)).to_string())
     }
 }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::schema::{APPLICATION, STEPS, VERSION};
 use super::{Database, DatabaseError};
+use crate::paths::make_private;
 
 /// The timeout for another process's lock, such as that of a backup.
 const BUSY: Duration = Duration::from_secs(5);
@@ -51,6 +52,8 @@ fn try_open(path: &Path) -> Result<Database, OpenFailure> {
         }
         _ => OpenFailure::Other(DatabaseError::Open { path: path.to_owned(), source }),
     };
+    // SQLite gives its other files the mode of this one; it reports an error itself.
+    let _ = make_private(path);
     let mut connection = Connection::open(path).map_err(unusable)?;
     let version = set_up(&connection).map_err(unusable)?;
     if version > VERSION {

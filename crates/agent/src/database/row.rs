@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use longhaul_engine::sink::directory::Directory;
+use longhaul_engine::sink::part_file::{PartFile, part_of};
 use rusqlite::types::{FromSqlError, Type};
 
 use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferKind, TransferState};
@@ -14,6 +16,8 @@ use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferKind, Transfe
 #[derive(Debug, Clone)]
 pub(crate) struct NewTransfer {
     pub(crate) key: Option<String>,
+    /// The identifier that an aria2 client has chosen; by default the transfer's number.
+    pub(crate) gid: Option<u64>,
     pub(crate) kind: TransferKind,
     pub(crate) state: TransferState,
     pub(crate) priority: i64,
@@ -56,6 +60,27 @@ impl PartIdentity {
     pub(crate) fn is_in_place(&self) -> bool {
         Self::of(&self.target, &self.target).is_ok_and(|there| there == *self)
     }
+
+    /// Removes the partial file and its journal, unless another transfer has replaced them.
+    ///
+    /// # Errors
+    /// The reason, if another program writes the partial file, or it cannot be removed.
+    pub(crate) fn remove_partial(&self) -> Result<(), String> {
+        let (Some(directory), Some(name)) = (self.target.parent(), self.target.file_name()) else {
+            return Ok(());
+        };
+        let is_own = || Self::of(&part_of(&self.target), &self.target).is_ok_and(|there| there == *self);
+        if !is_own() {
+            return Ok(());
+        }
+        let directory = Directory::open(directory).map_err(|error| error.to_string())?;
+        let part = PartFile::open_existing_in(directory, name).map_err(|error| error.to_string())?;
+        // It may have been replaced before it was locked.
+        if is_own() {
+            part.discard();
+        }
+        if is_own() { Err(format!("{} stays there", part.path().display())) } else { Ok(()) }
+    }
 }
 
 /// The result of a run.
@@ -82,7 +107,7 @@ pub(crate) struct Row {
 
 /// The columns of [`Row::read`], in order.
 pub(super) const COLUMNS: &str = "id, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
-     error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended";
+     error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended, gid";
 
 fn parsed<T: serde::de::DeserializeOwned>(index: usize, text: &str) -> rusqlite::Result<T> {
     serde_json::from_str(text)
@@ -107,8 +132,10 @@ impl Row {
             };
             Ok::<_, rusqlite::Error>(part)
         });
+        let (id, gid): (i64, Option<i64>) = (row.get(0)?, row.get(24)?);
         let transfer = Transfer {
-            id: row.get(0)?,
+            id,
+            gid: format!("{:016x}", gid.unwrap_or(id)),
             kind: parsed(1, &word(1)?)?,
             state: parsed(2, &word(2)?)?,
             priority: row.get(3)?,

@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::row::COLUMNS;
 use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
 use crate::json;
-use crate::settings::Settings;
+use crate::settings::{Doors, Settings};
 use crate::transfer::TransferState;
 
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
 /// reassigned.
 const SPACING: i64 = 1 << 20;
+
+/// The bit that distinguishes the identifier of a transfer whose number is the identifier of another.
+const OTHER_GIDS: i64 = 1 << 62;
 
 /// A page of a listing.
 #[derive(Debug)]
@@ -71,8 +76,8 @@ impl Database {
                     }
                 }
                 let mut insert = transaction.prepare_cached(
-                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added, gid)
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 )?;
                 insert.execute(params![
                     transfer.key,
@@ -89,8 +94,15 @@ impl Database {
                     transfer.at,
                     transfer.offered,
                     now,
+                    transfer.gid.map(u64::cast_signed),
                 ])?;
-                ids.push(transaction.last_insert_rowid());
+                let id = transaction.last_insert_rowid();
+                if transfer.gid.is_none() {
+                    // A client may have chosen the number.
+                    let update = "UPDATE transfers SET gid = ?2 WHERE id = ?1 AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
+                    transaction.prepare_cached(update)?.execute([id, id | OTHER_GIDS])?;
+                }
+                ids.push(id);
             }
             transaction.commit()?;
             Ok(ids)
@@ -106,6 +118,15 @@ impl Database {
             select.query_row([id], Row::read).optional()
         };
         get().map_err(DatabaseError::using("read"))
+    }
+
+    /// Returns the number of the transfer with this identifier.
+    pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, DatabaseError> {
+        let select = "SELECT id FROM transfers WHERE gid = ?1 OR (id = ?1 AND gid IS NULL)";
+        self.connection
+            .query_row(select, [gid.cast_signed()], |row| row.get(0))
+            .optional()
+            .map_err(DatabaseError::using("read"))
     }
 
     /// Reads the sealed request of a transfer.
@@ -362,20 +383,37 @@ impl Database {
 
     /// Reads the settings.
     pub(crate) fn settings(&self) -> Result<Option<Settings>, DatabaseError> {
-        let select = "SELECT value FROM settings WHERE name = 'settings'";
+        self.stored("settings")
+    }
+
+    /// Stores the settings.
+    pub(crate) fn set_settings(&self, settings: &Settings) -> Result<(), DatabaseError> {
+        self.store("settings", settings)
+    }
+
+    /// Reads the addresses that the last agent served.
+    pub(crate) fn doors(&self) -> Result<Doors, DatabaseError> {
+        self.stored("doors").map(Option::unwrap_or_default)
+    }
+
+    /// Stores the addresses that this agent serves.
+    pub(crate) fn set_doors(&self, doors: &Doors) -> Result<(), DatabaseError> {
+        self.store("doors", doors)
+    }
+
+    fn stored<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DatabaseError> {
+        let select = "SELECT value FROM settings WHERE name = ?";
         let text: Option<String> = self
             .connection
-            .query_row(select, [], |row| row.get(0))
+            .query_row(select, [name], |row| row.get(0))
             .optional()
             .map_err(DatabaseError::using("read"))?;
         // Unreadable settings of another version are replaced by the defaults.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
-    /// Stores the settings.
-    pub(crate) fn set_settings(&self, settings: &Settings) -> Result<(), DatabaseError> {
-        let insert = "INSERT OR REPLACE INTO settings (name, value) VALUES ('settings', ?)";
-        self.change(insert, [json(settings)])
+    fn store(&self, name: &str, value: &impl Serialize) -> Result<(), DatabaseError> {
+        self.change("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", [name, &json(value)])
     }
 
     fn change<P: rusqlite::Params>(&self, statement: &str, params: P) -> Result<(), DatabaseError> {

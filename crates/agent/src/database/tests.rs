@@ -18,6 +18,7 @@ fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
 fn transfer(name: &str) -> NewTransfer {
     NewTransfer {
         key: None,
+        gid: None,
         kind: TransferKind::Get,
         state: TransferState::Queued,
         priority: 0,
@@ -57,6 +58,13 @@ fn added_transfers_persist_and_one_with_a_known_key_is_not_added() {
     let first = database.add(&[keyed.clone(), transfer("c")], 1).unwrap();
     let again = database.add(&[keyed], 2).unwrap();
     assert_eq!((again[0], queued(&database).len()), (first[0], 3), "a known key");
+    let next = first[1].cast_unsigned() + 2;
+    let chosen = database.add(&[NewTransfer { gid: Some(next), ..transfer("d") }], 3).unwrap()[0];
+    let other = add(&mut database, "e");
+    let gid = |id: i64| database.get(id).unwrap().unwrap().transfer.gid;
+    let of = |id| database.id_of_gid(u64::from_str_radix(&gid(id), 16).unwrap()).unwrap();
+    assert!(other.cast_unsigned() == next && gid(chosen) == format!("{next:016x}"));
+    assert_eq!([id, chosen, other].map(of), [id, chosen, other].map(Some));
 }
 
 #[test]
@@ -122,7 +130,7 @@ fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_fi
     assert!(database.begin(id, 3).unwrap() && !database.begin(id, 4).unwrap());
     assert_eq!(database.get(id).unwrap().unwrap().transfer.started, Some(3));
     let (_dir, _path, mut database) = fresh();
-    let error = TransferFailure { message: "reset".to_owned(), exit_code: 75 };
+    let error = TransferFailure { message: "reset".to_owned(), exit_code: 75, file_exists: false };
     let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
     let id = add(&mut database, "a");
     database.begin(id, 1).unwrap();
@@ -159,6 +167,16 @@ fn full_disk_refuses_additions_and_keeps_existing_rows() {
     let mut database = open(&path);
     assert_eq!(state(&database, id), TransferState::Queued);
     add(&mut database, "c");
+}
+
+#[test]
+fn database_of_a_newer_version_stays() {
+    let (_dir, path, database) = fresh();
+    database.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(database);
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(Database::open(&path, 0), Err(DatabaseError::Newer { found: 99, .. })));
+    assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{Queue, unix_now};
 use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
 use crate::events::AgentEvent;
+use crate::scope::Scope;
 use crate::transfer::{Transfer, TransferState};
 
 impl Queue {
@@ -27,7 +28,9 @@ impl Queue {
             Ok(change(database, &transfer)?)
         })?;
         self.wake();
-        self.changed(id)
+        let changed = self.changed(id);
+        self.tell_stats();
+        changed
     }
 
     /// Pauses a transfer; fetched bytes are kept.
@@ -87,8 +90,15 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError`].
-    pub fn refresh(&self, id: i64, url: &str, headers: Option<Vec<String>>) -> Result<Transfer, QueueError> {
+    pub(crate) fn refresh(
+        &self,
+        id: i64,
+        url: &str,
+        headers: Option<Vec<String>>,
+        scope: Scope,
+    ) -> Result<Transfer, QueueError> {
         let mut request = self.request(id)?;
+        scope.check_link(&request)?;
         request.refresh(url, headers)?;
         let (sealed, shown) = (self.seal(&request), request.shown_urls());
         let allowed = |state| !matches!(state, TransferState::Done | TransferState::Running);
@@ -147,14 +157,19 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Removes an ended transfer from the list, and its record.
+    /// Removes an ended transfer from the list, and its record; with `files` also its partial file. A complete file
+    /// stays.
     ///
     /// # Errors
-    /// [`QueueError`].
-    pub fn remove(&self, id: i64) -> Result<(), QueueError> {
+    /// [`QueueError`]; then the transfer stays in the list.
+    pub fn remove(&self, id: i64, files: bool) -> Result<(), QueueError> {
         if self.row(id)?.transfer.state.is_ended() {
             // A cancelled run stops a moment after its state has changed.
             self.wait_for_run(id);
+        }
+        let row = self.row(id)?;
+        if let Some(part) = row.part.filter(|_| files && row.transfer.state.is_ended()) {
+            part.remove_partial().map_err(QueueError::PartialFile)?;
         }
         let live = self.live(id).is_some();
         self.database(|database| {
@@ -170,6 +185,7 @@ impl Queue {
             return Ok(());
         }
         self.events.send(|| AgentEvent::Removed(format!("{{\"id\":{id}}}").into()));
+        self.tell_stats();
         Ok(())
     }
 }

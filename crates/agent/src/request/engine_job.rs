@@ -12,7 +12,7 @@ use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
-use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output::{IfExists, Output};
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::{ClientConfig, Credentials};
 use longhaul_engine::upload::PutRequest;
@@ -20,7 +20,9 @@ use longhaul_engine::user_state;
 use longhaul_engine::verify::Verify;
 use url::Url;
 
-use super::{MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, invalid, parse_url};
+use super::{
+    IfExistsSetting, MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, invalid, parse_url,
+};
 use crate::error::QueueError;
 use crate::transfer::TransferKind;
 
@@ -34,8 +36,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) limit: RateLimit,
     pub(crate) sample: SampleInterval,
-    /// The file name from an earlier run: a new link may suggest another.
-    pub(crate) known_name: Option<String>,
+    /// The final path of the partial file of an earlier run: a new link may suggest another.
+    pub(crate) target: Option<PathBuf>,
     /// The size in the browser's answer, for an offer.
     pub(crate) offered_size: Option<Bytes>,
 }
@@ -74,6 +76,7 @@ impl TransferRequest {
         Ok(ClientConfig {
             headers,
             allow_cleartext: self.allow_cleartext,
+            location_trusted: self.location_trusted,
             credentials: self.token.clone().map(Credentials::Bearer),
             user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
             ..environment
@@ -112,23 +115,43 @@ impl TransferRequest {
         }
         let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let (known_name, offered_size) = (context.known_name.clone(), context.offered_size);
-        let options = Box::new(self.options(context, first.clone())?);
-        let output = self.output.clone().unwrap_or_default();
+        let (target, offered_size) = (context.target.clone(), context.offered_size);
+        let mut options = Box::new(self.options(context, first.clone())?);
         if self.kind == TransferKind::Tree {
-            return Ok(EngineJob::GetTree { url: first, target: output, options });
+            let target = self.output.clone().unwrap_or_default();
+            return Ok(EngineJob::GetTree { url: first, target, options });
         }
+        let (output, name, if_exists) = self.destination(target.as_deref());
+        options.if_exists = Some(if_exists);
         let metalink = self.metalink.as_ref();
         let expected = Expected {
-            name: self.name.clone().or(known_name),
+            name,
             size: metalink.and_then(|facts| facts.size).or(offered_size),
             checksum: self.checksum()?,
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()
         };
-        let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || self.name.is_some();
-        let output = if is_directory { Output::Directory(output) } else { Output::File(output) };
         Ok(EngineJob::Get(Box::new(Job { urls, output, expected, options: *options })))
+    }
+
+    /// Returns the output, the file's name if known, and what is done where a file of the name exists; `target` is the
+    /// final path of an earlier run's partial file.
+    fn destination(&self, target: Option<&Path>) -> (Output, Option<String>, IfExists) {
+        let output = self.output.clone().unwrap_or_default();
+        let names_file =
+            !output.as_os_str().as_encoded_bytes().ends_with(b"/") && self.name.is_none() && !output.is_dir();
+        let by_default = if names_file { IfExistsSetting::Replace } else { IfExistsSetting::Rename };
+        let if_exists = match self.if_exists.unwrap_or(by_default) {
+            IfExistsSetting::Replace => IfExists::Replace,
+            IfExistsSetting::Fail => IfExists::Fail,
+            IfExistsSetting::Rename => IfExists::Number { resumes: target.is_some() },
+        };
+        if names_file {
+            let numbered = target.filter(|_| matches!(if_exists, IfExists::Number { .. }));
+            return (Output::File(numbered.map_or(output, Path::to_owned)), None, if_exists);
+        }
+        let known = target.and_then(|target| Some(target.file_name()?.to_string_lossy().into_owned()));
+        (Output::Directory(output), known.or_else(|| self.name.clone()), if_exists)
     }
 
     fn options(&self, context: RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
@@ -160,6 +183,7 @@ impl TransferRequest {
             assume_unchanged: self.assume_unchanged,
             newer_than: None,
             accept_complete: false,
+            if_exists: None,
             claims: None,
             keep_time: self.kind == TransferKind::Tree,
             retries: STREAM_RETRIES,

@@ -26,7 +26,7 @@ fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
         (r#"{"urls": ["http://h/"], "pace": "fast"}"#, "pace"),
         (r#"{"urls": ["http://h/"], "streams": 0}"#, "streams"),
         (r#"{"urls": ["http://h/"], "name": "../a"}"#, "name"),
-        (r#"{"urls": ["http://h/"], "limit_bps": 1}"#, "limit_bps"),
+        (r#"{"urls": ["http://h/"], "limit_bps": 1}"#, "8 bit/s"),
         (r#"{"urls": ["http://h/"], "priority": -9223372036854775808}"#, "priority"),
         (r#"{"urls": ["http://h/"], "priority": 1000001}"#, "priority"),
         (r#"{"kind": "put", "paths": ["/nonexistent"], "url": "http://h/"}"#, "/nonexistent"),

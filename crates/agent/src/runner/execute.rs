@@ -2,7 +2,9 @@
 
 use longhaul_core::event::{Done, JobObserver};
 use longhaul_engine::failure::FailureKind;
-use longhaul_engine::upload;
+use longhaul_engine::job::TransferError;
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::upload::{self, UploadError};
 
 use super::observe::RunObserver;
 use super::tree;
@@ -17,11 +19,49 @@ use crate::transfer::TransferKind;
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
     pub(super) message: String,
+    /// Whether a later try cannot help, whatever the kind.
+    pub(super) is_permanent: bool,
+    /// Whether a file has the name, and the request permits no other and no replacement.
+    pub(super) file_exists: bool,
 }
 
 impl Failure {
     pub(super) fn new(kind: FailureKind, error: impl std::fmt::Display) -> Self {
-        Self { kind, message: error.to_string() }
+        Self { kind, message: error.to_string(), is_permanent: false, file_exists: false }
+    }
+}
+
+impl From<UploadError> for Failure {
+    fn from(error: UploadError) -> Self {
+        Self { is_permanent: error.is_permanent(), ..Self::new(error.kind(), error) }
+    }
+}
+
+impl From<TransferError> for Failure {
+    fn from(error: TransferError) -> Self {
+        let kind = error.kind();
+        // The engine's texts name options of `longhaul get`.
+        match error {
+            TransferError::Output(OutputError::Exists(path)) => {
+                let message = format!(
+                    "a file {} exists: remove it and retry, or add the link again with --if-exists rename or replace",
+                    path.display()
+                );
+                Self { file_exists: true, ..Self::new(kind, message) }
+            }
+            TransferError::Output(OutputError::Busy(path)) => {
+                Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
+            }
+            TransferError::OtherFile { path, kept, was, now } => {
+                let message = format!(
+                    "{} holds {kept} of another file: {was}; now the server sends {now}. To fetch that, remove this transfer with its \
+                     partial file (longhaul queue remove --files), and add the link again",
+                    path.display()
+                );
+                Self::new(kind, message)
+            }
+            error => Self::new(kind, error),
+        }
     }
 }
 
@@ -39,10 +79,7 @@ pub(super) fn execute(
         limit: live.limit.clone(),
         sample: live.sampling.clone(),
         offered_size: queue.offered_size(live.id),
-        known_name: row
-            .part
-            .as_ref()
-            .and_then(|part| Some(part.target.file_name()?.to_string_lossy().into_owned())),
+        target: row.part.as_ref().map(|part| part.target.clone()),
     };
     let work = request.engine_job(context).map_err(usage)?;
     make_directory(&request)?;
@@ -50,11 +87,11 @@ pub(super) fn execute(
     match work {
         EngineJob::Get(get) => {
             let outcome = queue.engine.run(&get, job, cancel);
-            outcome.map(|outcome| Done::from(&outcome)).map_err(|error| Failure::new(error.kind(), error))
+            Ok(Done::from(&outcome?))
         }
         EngineJob::Put(put) => {
             let outcome = upload::put(&put, job, cancel);
-            outcome.map(|outcome| Done::from(&outcome)).map_err(|error| Failure::new(error.kind(), error))
+            Ok(Done::from(&outcome?))
         }
         EngineJob::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
         EngineJob::PutTree(put) => tree::put(queue, live, *put),
@@ -70,6 +107,6 @@ fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failu
     let directory = if is_directory { Some(output) } else { output.parent() };
     directory.map_or(Ok(()), std::fs::create_dir_all).map_err(|error| {
         let message = format!("cannot make the directory of {}: {error}", output.display());
-        Failure { kind: FailureKind::CannotCreate, message }
+        Failure::new(FailureKind::CannotCreate, message)
     })
 }

@@ -122,9 +122,12 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
         }
         Ok::<_, DatabaseError>(())
     })?;
-    for id in due {
+    for id in &due {
         // The transfer may have been removed meanwhile.
-        let _ = queue.changed(id);
+        let _ = queue.changed(*id);
+    }
+    if !due.is_empty() {
+        queue.tell_stats();
     }
     Ok(wait)
 }

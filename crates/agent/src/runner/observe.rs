@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::event::{Done, Event, JobTag, Observer};
 use longhaul_core::units::Bytes;
-use longhaul_engine::sink::part_names::part_of;
+use longhaul_engine::sink::part_file::part_of;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 
@@ -14,6 +14,7 @@ use super::execute::Failure;
 use crate::database::PartIdentity;
 use crate::events::AgentEvent;
 use crate::live::{Live, RECORD_INTERVAL};
+use crate::paths::make_private;
 use crate::queue::Queue;
 use crate::transfer::{Transfer, TransferKind};
 
@@ -36,9 +37,11 @@ impl<'a> RunObserver<'a> {
         let url = transfer.urls.first().map(String::as_str).unwrap_or_default();
         let side = if transfer.kind == TransferKind::Put { Side::Put } else { Side::Get };
         let path = queue.paths.record(live.id);
-        let recorder = (transfer.kind != TransferKind::Tree)
-            .then(|| Recorder::create(&path, side, url, RECORD_INTERVAL));
-        let recorder = recorder.and_then(|recorder| {
+        let create = || {
+            make_private(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
+            Recorder::create(&path, side, url, RECORD_INTERVAL).map_err(|error| error.to_string())
+        };
+        let recorder = (transfer.kind != TransferKind::Tree).then(create).and_then(|recorder| {
             recorder.inspect_err(|error| tracing::warn!("transfer {} has no record: {error}", live.id)).ok()
         });
         let tag = JobTag::new(longhaul_core::event::JobId::new(live.id.cast_unsigned()), url);

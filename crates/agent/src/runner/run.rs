@@ -1,19 +1,18 @@
 //! One run of a transfer, from its request to its final state in the database.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event};
 use longhaul_core::queue_plan;
 use longhaul_engine::failure::FailureKind;
-use longhaul_engine::sink::part_names::{journals_of, part_of};
+use longhaul_engine::sink::part_file;
 
 use super::execute::{self, Failure};
 use super::observe::RunObserver;
 use super::records;
-use crate::database::{PartIdentity, Row, RunEnd};
+use crate::database::{Row, RunEnd};
 use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
@@ -26,12 +25,13 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     let began = Instant::now();
     if let Ok(transfer) = queue.transfer(live.id) {
         queue.tell(&transfer);
+        queue.tell_stats();
     }
     let observer = RunObserver::begin(queue, live, &row.transfer);
     let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
     let result = execution.unwrap_or_else(|_| {
         let message = "an internal error ended the transfer; please report it".to_owned();
-        Err(Failure { kind: FailureKind::Internal, message })
+        Err(Failure::new(FailureKind::Internal, message))
     });
     observer.end(began.elapsed(), &result);
     let (state, end) = state_after_run(queue, live, row, result);
@@ -39,9 +39,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     queue.remove_live(live.id);
     // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
-    if let Ok(stats) = queue.stats() {
-        queue.events.send(|| crate::events::AgentEvent::Stats(crate::json(&stats).into()));
-    }
+    queue.tell_stats();
     records::prune(&queue.paths.records());
     queue.wake();
 }
@@ -68,13 +66,17 @@ fn state_after_run(
         return (TransferState::Queued, end);
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
-    let may_retry = attempts < queue.settings().retries;
+    let may_retry = !failure.is_permanent && attempts < queue.settings().retries;
     let state = state_after(failure.kind, row, end.bytes, may_retry);
     if state == TransferState::Scheduled {
         let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();
         end.retry_at = Some(unix_now().saturating_add(delay));
     }
-    end.error = Some(TransferFailure { message: failure.message, exit_code: failure.kind.exit_code() });
+    end.error = Some(TransferFailure {
+        message: failure.message,
+        exit_code: failure.kind.exit_code(),
+        file_exists: failure.file_exists,
+    });
     (state, end)
 }
 
@@ -83,9 +85,8 @@ fn state_after(kind: FailureKind, row: &Row, bytes: u64, may_retry: bool) -> Tra
     let of_link = row.transfer.kind == TransferKind::Get
         && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
-        FailureKind::Denied if of_link => TransferState::WaitingLink,
         // A link that has never worked is wrong, not expired.
-        FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
+        FailureKind::Denied | FailureKind::NotFound if of_link && bytes > 0 => TransferState::WaitingLink,
         FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if may_retry => {
             TransferState::Scheduled
         }
@@ -129,7 +130,7 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
     let complete =
         row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
     if complete {
-        remove_leftovers(&part.target);
+        part_file::remove_leftovers(&part.target);
     }
     complete.then(|| RunEnd {
         bytes: size,
@@ -138,14 +139,4 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         run: row.transfer.run.clone(),
         ..RunEnd::default()
     })
-}
-
-/// Removes files that the run could not remove: journals, and the partial name if the final one is a link to the file.
-fn remove_leftovers(target: &Path) {
-    let part = part_of(target);
-    let is_link = PartIdentity::of(&part, target).is_ok_and(|identity| identity.is_in_place());
-    for path in journals_of(target).into_iter().chain(is_link.then_some(part)) {
-        // Most do not exist.
-        let _ = std::fs::remove_file(path);
-    }
 }

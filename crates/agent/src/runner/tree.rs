@@ -155,7 +155,7 @@ impl<'a> TreeRun<'a> {
             Some((failure, 1)) => Err(failure),
             Some((failure, count)) => {
                 let message = format!("{} of its files failed, the first: {}", count, failure.message);
-                Err(Failure { kind: failure.kind, message })
+                Err(Failure { message, ..failure })
             }
         }
     }
@@ -187,7 +187,7 @@ pub(super) fn get(
             JobObserver::new(&tag, &observer),
             &live.cancel,
         );
-        outcome.map(|outcome| outcome.size).map_err(|error| Failure::new(error.kind(), error))
+        Ok(outcome?.size)
     });
     run.end(target)
 }
@@ -211,7 +211,7 @@ pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Don
         let put = PutRequest { path: file.path, url: file.url, client, ..request.clone() };
         let observer = TreeObserver(run);
         let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
-        outcome.map(|outcome| outcome.size).map_err(|error| Failure::new(error.kind(), error))
+        Ok(outcome?.size)
     });
     run.end(&request.path)
 }

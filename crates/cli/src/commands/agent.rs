@@ -41,20 +41,44 @@ pub(crate) struct AgentArgs {
     #[arg(long, hide = true)]
     detached: bool,
 
-    /// Serve the dashboard at this loopback address [default: port 6777 of 127.0.0.1, or a free one where that is taken]
+    #[command(flatten)]
+    doors: DoorArgs,
+}
+
+/// What the agent serves at the dashboard's address. An agent that starts later without these options serves the same.
+#[derive(Debug, Clone, Copy, Args)]
+struct DoorArgs {
+    /// Serve the dashboard at this loopback address [default: that of the last agent, or port 6777 of 127.0.0.1; a free port where that is taken]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
     listen: Option<SocketAddr>,
 
-    /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is the agent's token
-    #[arg(long)]
+    /// Answer aria2's JSON-RPC at /jsonrpc, for its clients; their secret is one of the agent's tokens [default: as the last agent did]
+    #[arg(long, overrides_with = "no_aria2_rpc")]
     aria2_rpc: bool,
+
+    /// Answer no JSON-RPC any more
+    #[arg(long, overrides_with = "aria2_rpc")]
+    no_aria2_rpc: bool,
+}
+
+impl DoorArgs {
+    fn aria2_rpc(self) -> Option<bool> {
+        (self.aria2_rpc || self.no_aria2_rpc).then_some(self.aria2_rpc)
+    }
+
+    /// Returns the options for another process.
+    fn options(self) -> Vec<String> {
+        let listen = self.listen.map(|address| ["--listen".to_owned(), address.to_string()]);
+        let aria2_rpc = self.aria2_rpc().map(|on| if on { "--aria2-rpc" } else { "--no-aria2-rpc" });
+        listen.into_iter().flatten().chain(aria2_rpc.map(str::to_owned)).collect()
+    }
 }
 
 /// Subcommands of the agent.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     /// Write a systemd unit, so that the agent starts with the user's session
-    Install,
+    Install(DoorArgs),
     /// Remove that unit
     Uninstall,
     /// Stop the agent; active transfers continue when it runs again
@@ -70,7 +94,7 @@ enum AgentCommand {
 /// Runs the agent, or starts one in the background.
 pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
-        Some(AgentCommand::Install) => return install(),
+        Some(AgentCommand::Install(doors)) => return install(*doors),
         Some(AgentCommand::Uninstall) => return uninstall(),
         Some(AgentCommand::Stop) => return stop(),
         Some(AgentCommand::Status { json }) => return status(*json),
@@ -78,19 +102,24 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     }
     let paths = paths()?;
     if !args.foreground {
-        return match start(&paths, args.listen, args.aria2_rpc) {
-            Ok(started) => {
-                say::output(if started { "the agent runs" } else { "the agent runs already" });
-                Ok(ExitCode::SUCCESS)
+        let options = args.doors.options();
+        say::output(match start_with(&paths, &options)? {
+            true => "the agent runs".to_owned(),
+            false if options.is_empty() => "the agent runs already".to_owned(),
+            false => {
+                format!(
+                    "the agent runs already: for {}, stop it first: longhaul agent stop",
+                    options.join(" ")
+                )
             }
-            Err(error) => Err(error),
-        };
+        });
+        return Ok(ExitCode::SUCCESS);
     }
     if args.detached {
         // Fails only for a group leader, which has no controlling terminal to leave.
         let _ = rustix::process::setsid();
     }
-    let options = AgentOptions { paths, listen: args.listen, aria2_rpc: args.aria2_rpc };
+    let options = AgentOptions { paths, listen: args.doors.listen, aria2_rpc: args.doors.aria2_rpc() };
     match agent::run(&options, |address| {
         say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
     }) {
@@ -156,8 +185,13 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
     Paths::of_user().ok_or_else(|| anyhow!(longhaul_agent::error::AgentError::NoHome))
 }
 
-/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
+/// Starts an agent in the background unless one is running, as [`start_with`] does.
 pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
+    start_with(paths, &DoorArgs { listen, aria2_rpc, no_aria2_rpc: false }.options())
+}
+
+/// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
+fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
     let client = Client::new(paths.socket());
@@ -168,13 +202,7 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
     let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
-    command.args(["agent", "--foreground", "--detached"]);
-    if let Some(listen) = listen {
-        command.arg("--listen").arg(listen.to_string());
-    }
-    if aria2_rpc {
-        command.arg("--aria2-rpc");
-    }
+    command.args(["agent", "--foreground", "--detached"]).args(options);
     let stderr = log.try_clone().context("cannot write the agent's log")?;
     command.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(stderr);
     let began = Instant::now();
@@ -210,10 +238,10 @@ fn last_line(log: &Path) -> String {
     last.unwrap_or_else(|| format!("{} is empty", log.display()))
 }
 
-fn install() -> anyhow::Result<ExitCode> {
+fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
-    let path = unit::install(&directory, &program)
+    let path = unit::install(&directory, &program, &doors.options())
         .with_context(|| format!("cannot write the unit in {}", directory.display()))?;
     say::output(path.display());
     say::output(format_args!(

@@ -94,6 +94,9 @@ pub enum HostRequestKind {
     Remove {
         /// The number of the transfer.
         transfer: u64,
+        /// Whether its partial file is deleted.
+        #[serde(default)]
+        files: bool,
     },
     /// Opens the folder of a transfer's file.
     OpenFolder {

@@ -15,7 +15,7 @@ use crate::engine::EngineState;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
 use crate::sink::journal::{Journal, JournalSource};
-use crate::sink::output::PreparedOutput;
+use crate::sink::output::{IfExists, PreparedOutput};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::gridftp::GridFtpSource;
@@ -75,16 +75,14 @@ pub(super) fn open<'e>(
         }
     };
     // Before any network access, so that an unwritable output fails at once.
-    let output = job.output.prepare()?.claiming(job.options.claims.clone());
-    let named = job.expected.name.as_deref();
-    let early = (output.name().is_some() || named.is_some()).then(|| output.open(named));
-    let part = match early {
-        // Only the server's answer shows whether the existing file is complete.
-        Some(Err(OutputError::Exists(_))) if job.options.accept_complete => None,
-        early => early.transpose()?,
-    };
-    let mut opener = Opener { job, output, cancel, emit, part };
-    let opened = opener.open_any(job.urls.iter().map(source_of).collect());
+    let output = job.output.prepare()?.treating_existing(job.options.if_exists);
+    let output = output.claiming(job.options.claims.clone());
+    let mut opener = Opener { job, output, cancel, emit, part: None, starts_apart: false };
+    opener.open_early()?;
+    let mut opened = opener.open_any(job.urls.iter().map(source_of).collect());
+    if matches!(opened, Err(TransferError::OtherFile { .. })) && opener.start_apart()? {
+        opened = opener.open_any(job.urls.iter().map(source_of).collect());
+    }
     let mut opened = opened.inspect_err(|_| {
         if let Some(part) = opener.part.take() {
             part.abandon();
@@ -154,6 +152,8 @@ struct Opener<'a> {
     cancel: &'a Cancel,
     emit: &'a dyn Fn(&Event),
     part: Option<PartFile>,
+    /// Whether the partial file of another transfer to the name is left alone, although it is of a URL of this job.
+    starts_apart: bool,
 }
 
 impl Opener<'_> {
@@ -207,7 +207,7 @@ impl Opener<'_> {
         begun: DescribedFile,
     ) -> Result<OpenedJob<'e>, TransferError> {
         let DescribedFile { mut description, mut journal, mut committed } = begun;
-        let part = self.part.take().map_or_else(|| self.output.open(description.name.as_deref()), Ok)?;
+        let part = self.part.take().map_or_else(|| self.open_named(description.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
         if !description.combines_answers() {
             description.duplicates.clear();
@@ -246,11 +246,44 @@ impl Opener<'_> {
         Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
     }
 
+    /// Opens the partial file if its name is known before the server's answer.
+    fn open_early(&mut self) -> Result<(), OutputError> {
+        let named = self.job.expected.name.as_deref();
+        let is_known = self.output.name().is_some() || named.is_some();
+        self.part = match is_known.then(|| self.open_named(named)) {
+            // Only the server's answer shows whether the existing file is complete.
+            Some(Err(OutputError::Exists(_))) if self.job.options.accept_complete => None,
+            early => early.transpose()?,
+        };
+        Ok(())
+    }
+
+    /// Leaves the partial file of another file to whom it belongs, if the job may take another name.
+    fn start_apart(&mut self) -> Result<bool, OutputError> {
+        let may = self.job.options.if_exists == Some(IfExists::Number { resumes: false });
+        if may {
+            (self.part, self.starts_apart) = (None, true);
+            self.open_early()?;
+        }
+        Ok(may)
+    }
+
+    fn open_named(&self, name: Option<&str>) -> Result<PartFile, OutputError> {
+        let urls = &self.job.urls;
+        let is_ours = |journal: &Journal| {
+            !self.starts_apart && urls.iter().any(|url| journal.source(url.as_str()).is_some())
+        };
+        match self.job.options.if_exists {
+            Some(IfExists::Number { resumes }) => self.output.open_numbered(name, resumes, is_ours),
+            _ => self.output.open(name),
+        }
+    }
+
     /// Opens the partial file under the name from the metalink, the server or the URL, in this
     /// order.
     fn open_output(&self, source: &dyn Source, description: &Description) -> Result<PartFile, TransferError> {
         let name = self.job.expected.name.as_deref().or(description.name.as_deref());
-        match self.output.open(name) {
+        match self.open_named(name) {
             Err(OutputError::Exists(path)) if self.job.options.accept_complete => {
                 let size = description.size.unwrap_or_default();
                 let complete = already_there::is_complete(self.job, &path, description, self.cancel);

@@ -17,7 +17,7 @@ use url::Url;
 use crate::digest::WantedDigests;
 use crate::rate_limit::RateLimit;
 use crate::sampling::SampleInterval;
-use crate::sink::output::Output;
+use crate::sink::output::{IfExists, Output};
 use crate::sink::output_claims::OutputClaims;
 use crate::sink::writer::WriterChoice;
 use crate::source::http::ClientConfig;
@@ -122,6 +122,9 @@ pub struct JobOptions {
     /// It is complete by its checksum, or by its size and its entity tag or time. If false, an
     /// existing file is an error.
     pub accept_complete: bool,
+    /// What is done where a file of the output's name exists; `None` replaces one whose name the user chose, and fails
+    /// for another.
+    pub if_exists: Option<IfExists>,
     /// The outputs of the jobs of one command, none of which may have the path of another; `None` if they may.
     pub claims: Option<Arc<OutputClaims>>,
     /// Whether the file gets the server's modification time.

@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 
 use crate::threads::lock;
 
-/// The written ranges of a file, which a thread syncs and journals every two seconds.
+/// The written ranges of a file, which a thread syncs and journals every two seconds, those of a slow transfer sooner.
 #[derive(Debug)]
 pub struct Checkpoint {
     state: Mutex<CheckpointState>,
@@ -35,9 +35,17 @@ struct CheckpointState {
 
 /// The maximum work lost by a crash. A sync at this interval has no measurable effect on the writers.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The first interval, doubled each time up to [`INTERVAL`]: before the first journal, a later run cannot identify the
-/// partial file.
+/// The interval of a slow transfer, for which few bytes are many seconds.
+const SLOW_INTERVAL: Duration = Duration::from_millis(500);
+/// A transfer that wrote less since the last commit is slow: a segment of the usual size.
+const SLOW: Bytes = Bytes::mib(4);
+/// The first interval: before the first journal, a later run cannot identify the partial file.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Returns the interval after one in which so many bytes were written.
+fn next_interval(interval: Duration, grown: Bytes) -> Duration {
+    (interval * 2).min(if grown < SLOW { SLOW_INTERVAL } else { INTERVAL })
+}
 
 impl Checkpoint {
     /// Starts with the ranges committed by an earlier run.
@@ -148,7 +156,6 @@ impl Checkpoint {
                 .ended
                 .wait_timeout_while(self.lock(), interval, |state| !state.ended)
                 .unwrap_or_else(PoisonError::into_inner);
-            interval = (interval * 2).min(INTERVAL);
             let (written, ended, failed) = (state.written.clone(), state.ended, state.failed);
             let stale = std::mem::take(&mut state.stale);
             state.forgotten = RangeSet::new();
@@ -156,7 +163,9 @@ impl Checkpoint {
             if failed {
                 return Ok(());
             }
-            if stale || written != *lock(&self.journalled) {
+            let journalled = lock(&self.journalled).clone();
+            interval = next_interval(interval, written.total().saturating_sub(journalled.total()));
+            if stale || written != journalled {
                 file.sync_data()?;
                 self.commit(written, &store)?;
             }
@@ -192,6 +201,15 @@ mod tests {
 
     fn ranges(ranges: &[(u64, u64)]) -> RangeSet {
         ranges.iter().map(|&(start, end)| ByteRange::new(start, end)).collect()
+    }
+
+    #[test]
+    fn slow_transfer_is_committed_more_often() {
+        let after = |grown: &[u64]| {
+            grown.iter().fold(FIRST_INTERVAL, |now, mib| next_interval(now, Bytes::mib(*mib)))
+        };
+        let intervals = [&[1, 1, 1][..], &[9, 9, 9, 9], &[9, 9, 9, 9, 3]].map(after);
+        assert_eq!(intervals, [SLOW_INTERVAL, INTERVAL, SLOW_INTERVAL]);
     }
 
     #[test]

@@ -10,10 +10,11 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::directory::Directory;
+use super::journal::{Journal, StoredJournal};
 use super::output_claims::{OutputClaims, OutputPlace};
 use super::output_error::OutputError;
-use super::part_file::PartFile;
-use super::part_names::{PART, beside, is_partial};
+use super::part_file::{PartFile, journal_of};
+use super::part_names::{PART, beside, is_partial, numbered};
 
 /// The destination of a file.
 #[derive(Debug, Clone)]
@@ -39,12 +40,27 @@ pub enum Output {
     },
 }
 
+/// What is done where a file of the output's name exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    /// The file is replaced once the new one is complete.
+    Replace,
+    /// The job fails.
+    Fail,
+    /// The new file gets a free name, with a number before the extension.
+    Number {
+        /// Whether a partial file of the name is certainly one of this job.
+        resumes: bool,
+    },
+}
+
 /// An [`Output`] with its directory open, so that later changes of the path have no effect.
 #[derive(Debug)]
 pub struct PreparedOutput {
     location: OutputLocation,
     /// `None` if the server or the URL gives the name.
     name: Option<OsString>,
+    if_exists: Option<IfExists>,
     /// The outputs of the command.
     claims: Option<Arc<OutputClaims>>,
     /// The name that this output has taken of `claims`.
@@ -91,7 +107,13 @@ impl PreparedOutput {
     }
 
     fn at(location: OutputLocation, name: Option<OsString>) -> Self {
-        Self { location, name, claims: None, taken: OnceLock::new() }
+        Self { location, name, if_exists: None, claims: None, taken: OnceLock::new() }
+    }
+
+    /// Sets what is done where a file of the name exists; `None` replaces one whose name the user chose.
+    #[must_use]
+    pub fn treating_existing(self, if_exists: Option<IfExists>) -> Self {
+        Self { if_exists, ..self }
     }
 
     /// Makes [`open`](Self::open) take the file's place of `claims`.
@@ -115,17 +137,17 @@ impl PreparedOutput {
         self.name.as_deref()
     }
 
-    /// Returns whether an existing file is replaced, which requires that the user chose the name.
+    /// Returns whether an existing file is replaced.
     pub fn replaces(&self) -> bool {
-        self.name.is_some()
+        self.if_exists.map_or(self.name.is_some(), |if_exists| if_exists == IfExists::Replace)
     }
 
     /// Opens and locks the partial file; `suggested` is the name from the server or the URL, used if the user gave
     /// none.
     ///
     /// # Errors
-    /// [`OutputError::Repeated`] if another file of the command has this place; [`OutputError::Exists`] if the suggested
-    /// name exists; see also [`PartFile::open_in`].
+    /// [`OutputError::Repeated`] if another file of the command has this place; [`OutputError::Exists`] if the name
+    /// exists and is not [replaced](Self::replaces); see also [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
         let directory = match &self.location {
             OutputLocation::Directory(directory) => directory,
@@ -137,11 +159,51 @@ impl PreparedOutput {
         };
         let name = self.name.as_deref().unwrap_or_else(|| plain_name(suggested));
         self.claim(directory, name)?;
-        if self.name.is_none() {
+        if !self.replaces() {
             refuse_existing(directory, name)?;
         }
         let ours = directory.try_clone().map_err(|source| cannot_create(directory, name, source))?;
         PartFile::open_in(ours, name)
+    }
+
+    /// Opens and locks the partial file of the first name, if need be with a number, of which there is neither a file
+    /// nor a partial file of another job; should a file get the name meanwhile, [`PartFile::finish`] takes a further
+    /// one. A partial file without a usable journal is of no job.
+    ///
+    /// With `resumes`, the first name's partial file is used even where a file of the name exists.
+    ///
+    /// # Errors
+    /// [`OutputError::Exists`] if no name is free; see also [`PartFile::open_in`].
+    pub fn open_numbered(
+        &self,
+        suggested: Option<&str>,
+        resumes: bool,
+        is_ours: impl Fn(&Journal) -> bool,
+    ) -> Result<PartFile, OutputError> {
+        let OutputLocation::Directory(directory) = &self.location else { return self.open(suggested) };
+        let first = self.name.as_deref().unwrap_or_else(|| plain_name(suggested));
+        for (name, is_first) in numbered(first).zip(std::iter::once(true).chain(std::iter::repeat(false))) {
+            let is_free = match directory.look(&name, false) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+                Err(source) => return Err(cannot_create(directory, &name, source)),
+                Ok(_) => false,
+            };
+            let may_take = match journal_of(directory, &name) {
+                Ok(StoredJournal::Sound(_)) if resumes && is_first => true,
+                Ok(StoredJournal::Sound(journal)) => is_free && is_ours(&journal),
+                Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }) => is_free,
+                Err(_) => false,
+            };
+            if !may_take {
+                continue;
+            }
+            let ours = directory.try_clone().map_err(|source| cannot_create(directory, &name, source))?;
+            match PartFile::open_in(ours, &name) {
+                Err(OutputError::Busy(_)) if !(resumes && is_first) => {}
+                opened => return opened.map(|part| part.numbering(first)),
+            }
+        }
+        Err(OutputError::Exists(directory.path_of(first)))
     }
 
     /// Takes the place of `name`, before an existing file of this name is judged: it may be that of another URL.
@@ -255,7 +317,12 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use longhaul_core::identity::Identity;
+    use longhaul_core::ranges::RangeSet;
+    use longhaul_core::units::Bytes;
+
     use super::*;
+    use crate::sink::journal::JournalSource;
 
     fn file(path: PathBuf) -> Result<PreparedOutput, OutputError> {
         Output::File(path).prepare()
@@ -284,6 +351,37 @@ mod tests {
         fs::rename(at("here"), at("there")).unwrap();
         complete(&output, Some("never used")).unwrap();
         assert!(at("there/f").is_file());
+    }
+
+    #[test]
+    fn number_is_before_the_extension_of_a_name_that_has_a_file_or_another_jobs_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["set.tar", "set (1).tar", ".hidden", "bare (1).longhaul-part"] {
+            fs::write(at(name), "").unwrap();
+        }
+        let [part, _busy] = ["part.bin", "busy"].map(|name| file(at(name)).unwrap().open(None).unwrap());
+        let sources = vec![JournalSource::new("u", "u".into(), Identity::AssumedUnchanged)];
+        part.store(&Journal::new(Bytes::ZERO, sources, None), &RangeSet::new()).unwrap();
+        drop(part);
+        let output = Output::Directory(dir.path().to_owned()).prepare().unwrap();
+        let long = "é".repeat(127);
+        for (name, ours, expected) in [
+            ("set.tar", false, "set (2).tar"),
+            (".hidden", false, ".hidden (1)"),
+            ("part.bin", false, "part (1).bin"),
+            ("part.bin", true, "part.bin"),
+            ("busy", true, "busy (1)"),
+            ("bare (1)", false, "bare (1)"),
+            (&*long, false, &*long),
+        ] {
+            let part = output.open_numbered(Some(name), false, |_| ours).unwrap();
+            assert_eq!(part.target(), at(expected));
+            fs::write(at(expected), "made meanwhile").unwrap();
+            let finished = part.finish(false).unwrap().path;
+            assert!(finished != at(expected) && finished.metadata().unwrap().len() == 0, "{finished:?}");
+        }
+        assert!(at(&format!("{} (1)", "é".repeat(125))).is_file());
     }
 
     #[test]

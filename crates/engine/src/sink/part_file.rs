@@ -47,6 +47,8 @@ struct FileLocation {
     target: OsString,
     part: OsString,
     journal: JournalFile,
+    /// The name that gets a number if a file has the final name; `None` if that is an error.
+    numbered: Option<OsString>,
 }
 
 impl PartFile {
@@ -121,13 +123,23 @@ impl PartFile {
             directory.remove(&part).map_err(failed)?;
         };
         let journal = JournalFile::beside(&stem, &directory);
-        let names = Some(FileLocation { directory, target: target.to_owned(), part, journal });
+        let names =
+            Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
         Ok(Self { names, target_path, part_path, file })
     }
 
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
         Self { names: None, target_path: name.into(), part_path: name.into(), file }
+    }
+
+    /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
+    #[must_use]
+    pub(super) fn numbering(mut self, name: &OsStr) -> Self {
+        if let Some(names) = &mut self.names {
+            names.numbered = Some(name.to_owned());
+        }
+        self
     }
 
     /// Returns whether the output is a stream, whose bytes cannot be rewritten.
@@ -331,6 +343,27 @@ impl PartFile {
     }
 }
 
+/// Returns the path of the partial file of the file at `target`; of this user's where another user has one too.
+pub fn part_of(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default();
+    let stem = Directory::open(target.parent().unwrap_or(Path::new("")))
+        .map_or_else(|_| name.to_owned(), |directory| stem(&directory, name));
+    target.with_file_name(beside(&stem, PART))
+}
+
+/// Removes what a killed run may have left beside the complete file at `target`: its journal, and the partial name if
+/// that is a link to the file.
+pub fn remove_leftovers(target: &Path) {
+    let Some(name) = target.file_name() else { return };
+    let Ok(directory) = Directory::open(target.parent().unwrap_or(Path::new(""))) else { return };
+    let part = beside(&stem(&directory, name), PART);
+    let identity = |name: &OsStr| directory.look(name, false).ok().map(|found| (found.st_dev, found.st_ino));
+    if identity(&part).is_some_and(|part| identity(name) == Some(part)) {
+        let _ = directory.remove(&part);
+    }
+    remove_stray_journal(&directory, name);
+}
+
 /// Returns the name after which the partial file and the journal of `target` are named: `target`, or where another user's
 /// files have these names, one with this user's number.
 fn stem(directory: &Directory, target: &OsStr) -> OsString {
@@ -357,9 +390,10 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 /// Removes the journal of a transfer to `target` that was killed between renaming its partial file and removing the
 /// journal.
 pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
+    let stem = stem(directory, target);
     let is_absent = |suffix| {
         directory
-            .look(&beside(target, suffix), false)
+            .look(&beside(&stem, suffix), false)
             .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     };
     // A partial file is created before its journal: without one, the journal is useless.

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
 
 /// The suffix of a partial file.
 pub(super) const PART: &str = ".longhaul-part";
@@ -10,6 +9,11 @@ pub(super) const PART: &str = ".longhaul-part";
 pub(super) const JOURNAL: &str = ".longhaul-journal";
 /// The suffix of an incompletely written journal.
 pub(super) const JOURNAL_FRESH: &str = ".longhaul-journal~";
+
+/// The longest name that Linux takes (NAME_MAX), in bytes.
+const LONGEST_NAME: usize = 255;
+/// The highest number of a name.
+const MAX_NUMBER: u32 = 9_999;
 
 /// Returns whether `name` is one of a partial file or its journal. A server that could choose such a name could make
 /// another transfer resume from the server's content.
@@ -28,31 +32,11 @@ pub fn target_of(part: &[u8]) -> Option<&[u8]> {
     part.strip_suffix(PART.as_bytes()).filter(|target| !target.is_empty())
 }
 
-/// Returns the partial file of the file at `target`.
-pub fn part_of(target: &Path) -> PathBuf {
-    target.with_file_name(beside(target.file_name().unwrap_or_default(), PART))
-}
-
-/// Returns the partial file and the journal of the file at `target`.
-pub fn files_beside(target: &Path) -> [PathBuf; 2] {
-    [PART, JOURNAL]
-        .map(|suffix| target.with_file_name(beside(target.file_name().unwrap_or_default(), suffix)))
-}
-
-/// Returns the journals that a killed run may have left beside a complete file.
-pub fn journals_of(target: &Path) -> [PathBuf; 2] {
-    let name = beside(target.file_name().unwrap_or_default(), JOURNAL);
-    let mut fresh = name.clone();
-    fresh.push("~");
-    [target.with_file_name(name), target.with_file_name(fresh)]
-}
-
 /// Returns `target` with `suffix`; a name near the limit of 255 bytes is shortened to a hash.
 pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
-    const LONGEST: usize = 255;
     let name = target.as_bytes();
     // One more byte for the temporary name of the journal.
-    if name.len() + suffix.len() < LONGEST {
+    if name.len() + suffix.len() < LONGEST_NAME {
         let mut name = target.to_owned();
         name.push(suffix);
         return name;
@@ -62,4 +46,21 @@ pub(super) fn beside(target: &OsStr, suffix: &str) -> OsString {
     short.extend_from_slice(&hash.as_bytes()[..16]);
     short.extend_from_slice(suffix.as_bytes());
     OsString::from_vec(short)
+}
+
+/// Returns `name`, and then the name with numbers before its extension, as browsers do: `set (1).tar`.
+pub(super) fn numbered(name: &OsStr) -> impl Iterator<Item = OsString> {
+    let bytes = name.as_bytes();
+    let dot = bytes.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0).unwrap_or(bytes.len());
+    let (stem, extension) = bytes.split_at(dot);
+    let with_number = move |number: u32| {
+        let end = [format!(" ({number})").as_bytes(), extension].concat();
+        let mut length = stem.len().min(LONGEST_NAME.saturating_sub(end.len()));
+        // A character of UTF-8 is not cut.
+        while length < stem.len() && length > 0 && stem[length] & 0xc0 == 0x80 {
+            length -= 1;
+        }
+        OsString::from_vec([&stem[..length], &end].concat())
+    };
+    std::iter::once(name.to_owned()).chain((1..=MAX_NUMBER).map(with_number))
 }

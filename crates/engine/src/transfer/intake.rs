@@ -21,7 +21,7 @@ use crate::threads::add;
 const SEGMENT_WAIT: Duration = Duration::from_millis(100);
 /// A partly filled segment of a slow connection is written after this time, which bounds the loss
 /// by a crash.
-const SLOW_FLUSH: Duration = Duration::from_secs(5);
+const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
 /// Passes one connection's bytes to the writers. Dropping it flushes its segment.
 pub(crate) struct Intake<'a> {

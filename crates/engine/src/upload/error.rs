@@ -210,6 +210,11 @@ impl UploadError {
         }
     }
 
+    /// Returns whether the server takes no files at all, however long it is tried.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Refused { status: 405 | 501 | 505, .. })
+    }
+
     /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
     pub(super) fn is_before_connection(&self) -> bool {
         match self {

@@ -51,7 +51,7 @@ async fn serve(
     mut messages: mpsc::Receiver<anyhow::Result<Vec<u8>>>,
     output: BrowserOutput,
 ) -> anyhow::Result<()> {
-    let client = Rc::new(Client::new(agent::paths()?.socket()));
+    let client = Rc::new(Client::new(agent::paths()?.socket()).for_downloads());
     while let Some(message) = messages.recv().await {
         let message = message?;
         let request = match HostRequest::parse(&message) {
@@ -100,8 +100,8 @@ async fn answer(
         HostRequestKind::Resume { transfer } => act(client, transfer, "resume").await,
         HostRequestKind::Cancel { transfer } => act(client, transfer, "cancel").await,
         HostRequestKind::Retry { transfer } => act(client, transfer, "retry").await,
-        HostRequestKind::Remove { transfer } => {
-            client.delete(&format!("/api/v1/transfers/{transfer}")).await.map(|()| Value::Null)
+        HostRequestKind::Remove { transfer, files } => {
+            client.delete(&format!("/api/v1/transfers/{transfer}?files={files}")).await.map(|()| Value::Null)
         }
         HostRequestKind::OpenFolder { transfer } => {
             let shown: Value =

@@ -332,6 +332,7 @@ fn options(
         newer_than: None,
         // Repeating the command succeeds, as with aria2 -c and wget -c.
         accept_complete: !common.no_resume,
+        if_exists: None,
         claims: Some(Arc::default()),
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),

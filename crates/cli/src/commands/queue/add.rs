@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
-use longhaul_agent::request::{self, StreamsSetting, TransferRequest};
+use longhaul_agent::request::{self, IfExistsSetting, StreamsSetting, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
@@ -43,6 +43,10 @@ pub(super) struct AddArgs {
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 
+    /// Choose what to do where a file of the name exists [default: replace a file that --output names, else rename: set (1).tar]
+    #[arg(long, value_name = "rename|replace|fail", value_parser = if_exists, conflicts_with_all = ["put", "recursive"])]
+    if_exists: Option<IfExistsSetting>,
+
     /// Use another URL of the file too; may be given several times
     #[arg(long, value_name = "URL")]
     mirror: Vec<String>,
@@ -62,6 +66,10 @@ pub(super) struct AddArgs {
     /// Send logins and tokens over http:// and ftp:// too, where any host on the path can read them
     #[arg(long)]
     allow_cleartext: bool,
+
+    /// Send logins, tokens and secret headers to the servers of redirects, too
+    #[arg(long)]
+    location_trusted: bool,
 
     /// Use this many connections
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
@@ -97,6 +105,15 @@ fn streams(text: &str) -> Result<StreamsSetting, String> {
         _ if text == "auto" => Ok(StreamsSetting::Auto),
         Ok(n) => Ok(StreamsSetting::Fixed(n)),
         Err(_) => Err("write auto or a number".to_owned()),
+    }
+}
+
+fn if_exists(text: &str) -> Result<IfExistsSetting, String> {
+    match text {
+        "rename" => Ok(IfExistsSetting::Rename),
+        "replace" => Ok(IfExistsSetting::Replace),
+        "fail" => Ok(IfExistsSetting::Fail),
+        _ => Err("write rename, replace or fail".to_owned()),
     }
 }
 
@@ -156,10 +173,12 @@ impl AddArgs {
         });
         Ok(TransferRequest {
             output: self.output()?,
+            if_exists: self.if_exists,
             checksum: self.checksum.clone(),
             headers: self.header.clone(),
             token: token.transpose()?,
             allow_cleartext: self.allow_cleartext,
+            location_trusted: self.location_trusted,
             streams: self.streams,
             pace: self.pace.map(Pace::option),
             limit_bps: self.limit.map(Rate::as_bits_per_sec),

@@ -47,7 +47,13 @@ enum QueueCommand {
     /// Try transfers again that failed or were given up
     Retry(Ids),
     /// Remove ended transfers from the list; their files stay
-    Remove(Ids),
+    Remove {
+        #[command(flatten)]
+        ids: Ids,
+        /// Delete their partial files too; complete files stay
+        #[arg(long)]
+        files: bool,
+    },
     /// Give a transfer a fresh link, and resume the partial file
     Refresh {
         /// The transfer
@@ -77,7 +83,7 @@ enum QueueCommand {
         #[arg(long, value_name = "RATE|none", value_parser = limit)]
         limit: Option<Limit>,
     },
-    /// Show transfers until they have ended; the exit code is that of the first that fails
+    /// Show transfers until they have ended or are paused; the exit code is that of the first that fails, or 75 if one is paused
     Watch {
         /// The transfers [default: all]
         ids: Vec<i64>,
@@ -134,9 +140,10 @@ async fn dispatch(args: &QueueArgs, client: &Client) -> anyhow::Result<ExitCode>
         QueueCommand::Resume(ids) => steer(client, ids, "resume", json).await?,
         QueueCommand::Cancel(ids) => steer(client, ids, "cancel", json).await?,
         QueueCommand::Retry(ids) => steer(client, ids, "retry", json).await?,
-        QueueCommand::Remove(Ids { ids }) => {
+        QueueCommand::Remove { ids: Ids { ids }, files } => {
+            let files = if *files { "?files=true" } else { "" };
             for id in ids {
-                client.delete(&format!("/api/v1/transfers/{id}")).await?;
+                client.delete(&format!("/api/v1/transfers/{id}{files}")).await?;
             }
         }
         QueueCommand::Refresh { id, url, header } => {

@@ -30,19 +30,31 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
         watched.open.extend(ids.iter().map(|id| (*id, None)));
     }
     watched.read(client).await?;
-    while !watched.open.is_empty() {
+    while watched.is_waiting() {
         let (name, data) = events.next().await?;
         match &name[..] {
             "transfer" => watched.note_json(&data),
+            "removed" => watched.forget_json(&data),
             "resync" => watched.read(client).await?,
             "progress" if json => say::output(data),
             _ => {}
         }
     }
-    Ok(watched.first_failure.map_or(ExitCode::SUCCESS, ExitCode::from))
+    let mut paused: Vec<_> = watched.open.keys().collect();
+    paused.sort_unstable();
+    for id in &paused {
+        say::error(format_args!("transfer {id} is paused: longhaul queue resume {id}"));
+    }
+    let paused = (!paused.is_empty()).then_some(exit::TEMPORARY);
+    Ok(watched.first_failure.or(paused).map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
 impl Watched {
+    /// Returns whether a transfer is open that goes on without the user.
+    fn is_waiting(&self) -> bool {
+        self.open.values().any(|state| *state != Some(TransferState::Paused))
+    }
+
     /// Adds all transfers that have not ended; ended ones are last in listings.
     async fn add_open(&mut self, client: &Client) -> Result<(), ClientError> {
         let mut after = String::new();
@@ -71,6 +83,13 @@ impl Watched {
     fn note_json(&mut self, data: &str) {
         if let Ok(transfer) = serde_json::from_str(data) {
             self.note(&transfer);
+        }
+    }
+
+    fn forget_json(&mut self, data: &str) {
+        let removed = serde_json::from_str::<serde_json::Value>(data).ok();
+        if let Some(id) = removed.and_then(|removed| removed["id"].as_i64()) {
+            self.open.remove(&id);
         }
     }
 

@@ -1,14 +1,13 @@
 //! The agent's lock and database at its start, and its wake-ups when idle.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::support::lab::wait_until;
-use crate::support::{File, Home, Server, content, names, needs_root, text};
+use crate::support::{File, Home, Server, content, text};
 
 #[test]
 fn second_agent_and_address_that_others_can_reach_are_refused() {
@@ -43,46 +42,18 @@ fn of_several_agents_started_at_once_one_serves() {
 }
 
 #[test]
-fn damaged_database_is_kept_aside_and_reported() {
-    let home = Home::without_agent();
-    fs::write(home.state("queue.db"), "this is no database at all, but it is long enough to be read as one")
-        .unwrap();
-    home.agent(&["--listen", "127.0.0.1:0"]);
-    assert!(home.list().is_empty());
-    let names = names(&home.state(""));
-    assert!(names.iter().any(|name| name.starts_with("queue.db.damaged-")), "{names:?}");
-    let log = fs::read_to_string(home.state("agent.log")).unwrap();
-    assert!(log.contains("damaged") && log.contains("is kept as"), "{log}");
-}
-
-#[test]
-fn database_of_a_newer_version_stops_the_agent_and_stays() {
-    let home = Home::new();
-    home.kill(Signal::TERM);
-    let path = home.state("queue.db");
-    let mut bytes = fs::read(&path).unwrap();
-    // The database's user version (sqlite.org/fileformat2.html, 1.3), big-endian at offset 60.
-    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
-    fs::write(&path, &bytes).unwrap();
-    for name in ["queue.db-wal", "queue.db-shm"] {
-        let _ = fs::remove_file(home.state(name));
-    }
-    let output = home.command().args(["agent", "--foreground"]).output().unwrap();
-    let is_refused = output.status.code() == Some(78) && text(&output).contains("newer longhaul");
-    assert!(is_refused, "{}", text(&output));
-    assert_eq!(fs::read(&path).unwrap(), bytes);
-    assert!(text(&home.queue(&["list"])).contains("newer longhaul"));
-}
-
-#[test]
-fn agent_starts_on_demand_and_ends_on_sigterm() {
-    let home = Home::without_agent();
+fn homes_of_one_user_have_agents_of_their_own_that_start_on_demand() {
+    let (home, other) = (Home::new(), Home::without_agent());
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
-    assert!(home.pid().is_some());
+    let listed = other.command().env("XDG_RUNTIME_DIR", home.path("run")).args(["queue", "list"]).output();
+    let listed = listed.unwrap();
+    assert!(listed.status.success() && listed.stdout.is_empty(), "{}", text(&listed));
+    assert_ne!(home.pid().unwrap(), other.pid().unwrap());
+    let socket = home.path("run/longhaul/agent.sock");
+    assert!(socket.exists());
     home.kill(Signal::TERM);
-    assert!(!home.path("run/longhaul/agent.sock").exists());
-    let all = home.list();
-    assert_eq!((all.len(), &all[0]["state"]), (1, &"paused".into()));
+    assert!(!socket.exists());
+    assert_eq!(home.list()[0]["state"], "paused");
 }
 
 #[test]
@@ -90,44 +61,12 @@ fn unit_is_installed_and_removed() {
     let home = Home::without_agent();
     let unit = home.path("config/systemd/user/longhaul-agent.service");
     let agent = |verb: &str| home.command().args(["agent", verb]).output().unwrap().status.code();
-    assert_eq!(agent("install"), Some(0));
-    assert!(fs::read_to_string(&unit).unwrap().contains("agent --foreground"));
+    let install = ["agent", "install", "--listen", "127.0.0.1:7001"];
+    assert!(home.command().args(install).output().unwrap().status.success());
+    assert!(fs::read_to_string(&unit).unwrap().contains("agent --foreground --listen 127.0.0.1:7001\n"));
     assert_eq!(agent("uninstall"), Some(0));
     assert!(!unit.exists());
     assert_eq!(agent("uninstall"), Some(66));
-}
-
-#[test]
-fn full_disk_refuses_additions_and_the_agent_goes_on() {
-    let Some(()) = needs_root("mounting a file system") else { return };
-    let home = Home::without_agent();
-    let state = home.path("state");
-    let script = format!(
-        "mount -t tmpfs -o size=4m small {} && exec {} agent --foreground --listen 127.0.0.1:0",
-        state.display(),
-        env!("CARGO_BIN_EXE_longhaul")
-    );
-    let inside = home.command();
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
-    command.envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut agent = command.spawn().unwrap();
-    wait_until("the agent listens", || home.path("run/longhaul/agent.sock").exists());
-    home.queue_ok(&["add", "http://127.0.0.1:9/first", "--paused"]);
-    // The path outside the mount namespace.
-    let filler = PathBuf::from(format!("/proc/{}/root{}/filler", agent.id(), state.display()));
-    // The write ends when the disk is full.
-    let _ = fs::write(&filler, vec![0; 8 << 20]);
-    let header = format!("X: {}", "x".repeat(60_000));
-    let add = || home.queue(&["add", "http://127.0.0.1:9/more", "--paused", "--header", &header]);
-    let refused = (0..100).map(|_| add()).find(|output| !output.status.success()).unwrap();
-    assert!(refused.status.code() == Some(74) && text(&refused).contains("full"), "{}", text(&refused));
-    let before = home.list().len();
-    fs::remove_file(&filler).unwrap();
-    assert!(add().status.success());
-    assert_eq!(home.list().len(), before + 1);
-    agent.kill().unwrap();
-    agent.wait().unwrap();
 }
 
 /// The window in which the wake-ups are counted: a timer of a second would cause several.

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
+use crate::support::lab::wait_until;
 use crate::support::{File, Home, Server, content, same, skip};
 
 /// Installed by scripts/setup.sh.
@@ -34,6 +37,52 @@ fn aria2p_drives_the_agent() {
     same(home.files().join("slow.bin"), &bytes);
 }
 
+#[test]
+fn existing_files_and_chosen_gids_are_treated_as_in_aria2() {
+    let home = Home::with(&["--aria2-rpc"]);
+    // A later agent, which starts on demand, serves the calls too.
+    home.kill(rustix::process::Signal::KILL);
+    let server = Server::of(File::new(content(100_000, 2)));
+    let call = |token: &str, method: &str, params: &[Value]| -> Value {
+        let token = std::fs::read_to_string(home.state(token)).unwrap();
+        let params = [&[json!(format!("token:{token}"))], params].concat();
+        let body =
+            json!({"jsonrpc": "2.0", "id": "q", "method": format!("aria2.{method}"), "params": params});
+        let answer = home.answer("POST", "/jsonrpc", &[("Authorization", "")], &body.to_string());
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let file = json!([server.url("/f")]);
+    std::fs::write(home.files().join("f"), "precious").unwrap();
+    home.set(&json!({"directory": home.files()}));
+    for (options, code, name) in [
+        (json!({"gid": "00000000000000ab"}), "0", "f (1)"),
+        (json!({"auto-file-renaming": "false"}), "13", "f"),
+        (json!({"allow-overwrite": "true", "out": "f"}), "0", "f"),
+        (json!({"dir": home.files(), "out": "f"}), "0", "f (2)"),
+    ] {
+        let gid = call("agent.token", "addUri", &[file.clone(), options.clone()])["result"].clone();
+        assert!(options["gid"].is_null() || options["gid"] == gid, "{gid}");
+        let status = || call("agent.token", "tellStatus", std::slice::from_ref(&gid))["result"].clone();
+        wait_until("its end", || status()["errorCode"].is_string());
+        let (ended, path) = (status(), home.files().join(name));
+        assert_eq!(
+            (&ended["errorCode"], &ended["files"][0]["path"]),
+            (&json!(code), &json!(path)),
+            "{options}"
+        );
+    }
+    for (token, method, params, why) in [
+        ("agent.token", "addUri", vec![file.clone(), json!({"gid": "00000000000000ab"})], "not unique"),
+        ("download.token", "addUri", vec![file.clone(), json!({"dir": home.path("")})], "may not"),
+        ("download.token", "addUri", vec![file.clone(), json!({"allow-overwrite": "true"})], "may not"),
+        ("download.token", "changeGlobalOption", vec![json!({"dir": home.path("")})], "may not"),
+    ] {
+        let refused = call(token, method, &params);
+        assert!(refused["error"]["message"].as_str().unwrap().contains(why), "{params:?}: {refused}");
+    }
+    assert!(call("download.token", "addUri", &[file])["result"].is_string());
+}
+
 /// The headers of a page of another origin.
 const PAGE: (&str, &str) = ("Origin", "http://ariang.example");
 
@@ -63,12 +112,4 @@ fn calls_need_the_token_and_the_host_but_no_origin() {
     // The rest of the API refuses pages of other origins.
     let other = home.answer("POST", "/api/v1/transfers", &[PAGE, ("Authorization", "")], "{}");
     assert!(other.starts_with("HTTP/1.1 403"), "{other}");
-}
-
-#[test]
-fn without_the_option_there_is_no_rpc() {
-    let home = Home::new();
-    let call = format!(r#"{{"id":1,"method":"aria2.getVersion","params":["token:{}"]}}"#, home.dashboard().1);
-    let answer = home.answer("POST", "/jsonrpc", &[("Authorization", "")], &call);
-    assert!(answer.starts_with("HTTP/1.1 401") || answer.starts_with("HTTP/1.1 404"), "{answer}");
 }

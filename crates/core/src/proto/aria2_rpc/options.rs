@@ -1,8 +1,10 @@
 //! Options of transfers that have an equivalent in Longhaul.
 
+use std::path::{Component, Path};
+
 use serde_json::{Map, Value, json};
 
-use super::RpcError;
+use super::{Gid, RpcError};
 use crate::checksum::{Algorithm, Checksum};
 use crate::units::Rate;
 
@@ -11,7 +13,7 @@ use crate::units::Rate;
 pub struct JobOptions {
     /// The directory of the file (`dir`).
     pub dir: Option<String>,
-    /// The file's name (`out`).
+    /// The file's name, or its path below the directory (`out`).
     pub out: Option<String>,
     /// The number of streams (`split`).
     pub split: Option<usize>,
@@ -31,6 +33,12 @@ pub struct JobOptions {
     pub checksum: Option<Checksum>,
     /// Whether the transfer is added as paused (`pause`).
     pub pause: bool,
+    /// The identifier that the transfer is to have (`gid`).
+    pub gid: Option<Gid>,
+    /// Whether an existing file is replaced (`allow-overwrite`; aria2's default is false).
+    pub overwrites: Option<bool>,
+    /// Whether the file gets another name where one of its name exists (`auto-file-renaming`; aria2's default is true).
+    pub renames: Option<bool>,
 }
 
 /// The largest accepted value of `split`: aria2's limit of connections to one server.
@@ -52,7 +60,7 @@ impl JobOptions {
     fn set(&mut self, name: &str, value: &Value) -> Result<(), RpcError> {
         match name {
             "dir" => self.dir = text("dir", value)?,
-            "out" => self.out = text("out", value)?,
+            "out" => self.out = text("out", value)?.map(path_below).transpose()?,
             "split" => self.split = Some(number("split", value)?.min(MAX_SPLIT)),
             "header" => self.headers = headers(value)?,
             "referer" => self.referer = text("referer", value)?.filter(|page| page != "*"),
@@ -64,6 +72,9 @@ impl JobOptions {
             "max-concurrent-downloads" => self.concurrent = Some(number("max-concurrent-downloads", value)?),
             "checksum" => self.checksum = Some(checksum(value)?),
             "pause" => self.pause = flag("pause", value)?,
+            "gid" => self.gid = Some(gid(value)?),
+            "allow-overwrite" => self.overwrites = Some(flag("allow-overwrite", value)?),
+            "auto-file-renaming" => self.renames = Some(flag("auto-file-renaming", value)?),
             _ => {}
         }
         Ok(())
@@ -87,6 +98,9 @@ impl JobOptions {
         put("max-concurrent-downloads", self.concurrent.map(|count| count.to_string()));
         put("checksum", self.checksum.as_ref().map(|sum| format!("{}={}", sum.algorithm, sum.hex())));
         put("pause", Some(self.pause.to_string()));
+        put("gid", self.gid.map(|gid| gid.to_string()));
+        put("allow-overwrite", self.overwrites.map(|overwrites| overwrites.to_string()));
+        put("auto-file-renaming", self.renames.map(|renames| renames.to_string()));
         Value::Object(object)
     }
 }
@@ -94,6 +108,21 @@ impl JobOptions {
 fn text(name: &'static str, value: &Value) -> Result<Option<String>, RpcError> {
     let text = value.as_str().ok_or(RpcError::Option { name, expected: "a string" })?;
     Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// Checks that a path stays below the directory.
+fn path_below(path: String) -> Result<String, RpcError> {
+    let is_below = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
+    if is_below && !path.ends_with('/') {
+        return Ok(path);
+    }
+    Err(RpcError::Option { name: "out", expected: "a name, or a path below dir without '..'," })
+}
+
+fn gid(value: &Value) -> Result<Gid, RpcError> {
+    let expected = "16 hexadecimal digits, not all of them 0,";
+    let gid = value.as_str().and_then(|text| text.parse().ok()).filter(|gid: &Gid| gid.number() != 0);
+    gid.ok_or(RpcError::Option { name: "gid", expected })
 }
 
 /// Returns the option's value as text: clients also send numbers and booleans without quotes.
@@ -162,12 +191,14 @@ mod tests {
         let options = parse(&json!({
             "dir": "/d", "out": "o", "split": "4", "header": ["A: b", "C: d"], "referer": "http://p/",
             "user-agent": "u", "max-download-limit": "100K", "checksum": format!("sha-1={sha1}"), "pause": "true",
-            "bt-seed-unverified": "true"
+            "bt-seed-unverified": "true", "gid": "00000000000000ff", "allow-overwrite": "true", "auto-file-renaming": false
         }))
         .unwrap();
         let texts = [&options.dir, &options.out, &options.referer].map(|text| text.as_deref());
         assert_eq!(texts, [Some("/d"), Some("o"), Some("http://p/")]);
         assert_eq!((options.split, options.headers.len(), options.pause), (Some(4), 2, true));
+        let chosen = (options.gid.map(Gid::number), options.overwrites, options.renames);
+        assert_eq!(chosen, (Some(255), Some(true), Some(false)));
         assert_eq!(options.limit, Some(Rate::bytes_per_sec(102_400)));
         assert_eq!(options.checksum.as_ref().map(Checksum::hex), Some(sha1));
         let shown = options.to_json();
@@ -200,6 +231,11 @@ mod tests {
             ("checksum", json!("sha-1=00")),
             ("checksum", json!("crc=00")),
             ("pause", json!("perhaps")),
+            ("gid", json!("0000000000000000")),
+            ("gid", json!("ff")),
+            ("allow-overwrite", json!("always")),
+            ("out", json!("../../.bashrc")),
+            ("out", json!("/etc/cron.d/job")),
         ] {
             let error = parse(&json!({option: value})).unwrap_err();
             assert!(matches!(error, RpcError::Option { name, .. } if name == option), "{value}: {error}");

@@ -71,8 +71,8 @@ pub struct TransferStatus {
     pub speed: Rate,
     /// Open connections.
     pub connections: usize,
-    /// The error message of a failed transfer.
-    pub error: Option<String>,
+    /// The error of a failed transfer: aria2's exit status, and the message.
+    pub error: Option<(u8, String)>,
     /// The directory of the file.
     pub dir: String,
     /// The file's path; empty if not yet determined.
@@ -83,8 +83,6 @@ pub struct TransferStatus {
 
 /// The reported piece length: aria2's default (`--piece-length=1M`). Longhaul's ranges have no fixed length.
 const PIECE_LENGTH: u64 = 1 << 20;
-/// aria2's exit status 1: an unknown error.
-const UNKNOWN_ERROR: &str = "1";
 
 impl TransferStatus {
     /// Returns the status object, limited to `keys`.
@@ -110,8 +108,8 @@ impl TransferStatus {
         put("dir", json!(self.dir));
         put("files", self.files());
         match (&self.error, self.state) {
-            (Some(message), _) => {
-                put("errorCode", json!(UNKNOWN_ERROR));
+            (Some((code, message)), _) => {
+                put("errorCode", json!(code.to_string()));
                 put("errorMessage", json!(message));
             }
             (None, State::Complete) => {
@@ -220,9 +218,9 @@ mod tests {
     #[test]
     fn ended_transfers_have_a_code_and_uploads_their_rate() {
         assert_eq!(status(State::Complete).to_json(&Keys::default())["errorCode"], "0");
-        let failed = TransferStatus { error: Some("why".to_owned()), ..status(State::Error) };
+        let failed = TransferStatus { error: Some((13, "why".to_owned())), ..status(State::Error) };
         let reported = failed.to_json(&Keys::default());
-        assert_eq!((&reported["errorCode"], &reported["errorMessage"]), (&json!("1"), &json!("why")));
+        assert_eq!((&reported["errorCode"], &reported["errorMessage"]), (&json!("13"), &json!("why")));
         let sent = TransferStatus { is_upload: true, ..status(State::Active) }.to_json(&Keys::default());
         let fields = ["downloadSpeed", "uploadSpeed", "uploadLength"].map(|key| &sent[key]);
         assert_eq!(fields, ["0", "500", "1048576"]);

@@ -1,5 +1,6 @@
 //! The last step of a partial file: the atomic rename to its final name.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use thiserror::Error;
 
 use super::{FileLocation, PartFile};
 use crate::sink::output_error::OutputError;
+use crate::sink::part_names::numbered;
 
 /// A file under its final name.
 #[derive(Debug)]
@@ -44,12 +46,27 @@ pub enum FinishWarning {
     },
 }
 
+impl FileLocation {
+    /// Gives the partial file its final name, if need be with a number; returns the name.
+    fn rename_new(&self) -> io::Result<OsString> {
+        let further = self.numbered.iter().flat_map(|name| numbered(name).skip(1));
+        let mut taken = io::ErrorKind::AlreadyExists.into();
+        for target in std::iter::once(self.target.clone()).chain(further) {
+            match self.directory.rename_new(&self.part, &target) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
+                renamed => return renamed.map(|()| target),
+            }
+        }
+        Err(taken)
+    }
+}
+
 impl PartFile {
     /// Makes the content durable and gives the file its final name atomically; the file takes over the permissions of a
     /// replaced one.
     ///
     /// # Errors
-    /// [`OutputError::Exists`] if the name exists and `replace` is not set, else [`OutputError::Write`]; the partial
+    /// [`OutputError::Exists`] if the name exists, `replace` is not set and the name takes no number, else [`OutputError::Write`]; the partial
     /// file then stays.
     pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
         self.finish_with(replace, || self.sync_names())
@@ -60,9 +77,12 @@ impl PartFile {
         replace: bool,
         sync_names: impl FnOnce() -> io::Result<()>,
     ) -> Result<Finished, OutputError> {
-        let path = self.target_path.clone();
+        let mut path = self.target_path.clone();
         let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
-        let failed = |operation, source| OutputError::Write { operation, path: path.clone(), source };
+        let failed = |operation, source| {
+            let path = self.target_path.clone();
+            OutputError::Write { operation, path, source }
+        };
         self.check_name()?;
         let kept = self.take_mode(names, replace);
         self.file.sync_all().map_err(|e| failed("sync", e))?;
@@ -71,7 +91,7 @@ impl PartFile {
         let renamed = if replace {
             names.directory.rename(&names.part, &names.target)
         } else {
-            names.directory.rename_new(&names.part, &names.target)
+            names.rename_new().map(|target| path = names.directory.path_of(&target))
         };
         if let Err(error) = renamed {
             if let Ok(Some(before)) = kept {

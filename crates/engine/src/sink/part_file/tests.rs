@@ -214,6 +214,7 @@ fn only_what_this_user_alone_can_have_written_is_resumed() {
         let kept: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         let before: Vec<_> = kept.iter().map(|path| File::open(path).unwrap()).collect();
         let part = open(&target).unwrap();
+        assert_eq!(super::part_of(&target), part.path(), "{what}");
         assert_eq!(part.journal().unwrap().sound(), None, "{what}");
         part.file().set_len(5).unwrap();
         part.store(&journal(Bytes::new(5)), &ranges).unwrap();
