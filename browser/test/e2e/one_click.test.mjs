@@ -97,6 +97,15 @@ inEachBrowser((session) => {
     assert.equal(done.id, waiting.id, "the same transfer");
   });
 
+  test("failed transfer of unknown size has a bar that stands still", async () => {
+    await session.longhaul.run("queue", "add", `${session.site.url}/app/no-such-file`);
+    await session.openPopup();
+    await eventually("it has failed", () => session.browser.evaluate(`
+      const row = document.querySelector("[data-state=failed]");
+      return row !== null && row.querySelector("progress").hasAttribute("value");`));
+    await session.screenshot("failed");
+  });
+
   test("agent killed in mid-transfer comes back and completes", async () => {
     await session.click("slow");
     await eventually("a second one runs", async () => (await session.longhaul.transfers()).some((one) => one.name.startsWith("slow") && one.state === "running" && one.bytes > 0));
