@@ -17,6 +17,7 @@ const notices = new Notices();
 const host = new NativeHost((event) => {
   if (event.event === "transfer") void notices.changed(event.transfer);
   if (event.event === "removed") notices.removed(event.id);
+  if (event.event === "lost" || event.event === "connected") notices.connected(event.event === "connected");
   void api.runtime.sendMessage(event).catch(() => undefined); // No popup is open.
 });
 const log = new RequestLog();

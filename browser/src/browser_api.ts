@@ -9,7 +9,7 @@ export const api: typeof chrome = (globalThis as unknown as { browser?: typeof c
 export const isFirefox = api.runtime.getURL("").startsWith("moz-extension:");
 
 /** Returns what has limited a transfer, in the user's language; as the agent says it where that is of a later version. */
-export function limitOf(transfer: Transfer): string {
+export function limitOf(transfer: Pick<Transfer, "limited_by" | "explanation">): string {
   const known = transfer.limited_by && api.i18n.getMessage(`limit_${transfer.limited_by.replaceAll("-", "_")}`);
   return known || transfer.explanation || "";
 }

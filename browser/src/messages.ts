@@ -37,11 +37,13 @@ export type HostRequest =
   | { type: "hello" }
   /** Connects to the server of a link that may be offered. */
   | { type: "connect"; url: string }
-  /** Starts a transfer if its server answers as the browser was answered; refused otherwise, and nothing is kept. */
-  | { type: "offer"; request: TransferRequest }
+  /** Starts a transfer if its server answers within `seconds` as the browser was answered; refused otherwise, and nothing is kept. */
+  | { type: "offer"; request: TransferRequest; seconds: number }
   | { type: "add"; request: TransferRequest }
   | { type: "list"; limit: number }
-  | { type: "pause" | "resume" | "cancel" | "retry" | "remove" | "open-folder"; transfer: number }
+  | { type: "pause" | "resume" | "cancel" | "retry" | "open-folder"; transfer: number }
+  /** Removes an ended transfer from the list, and what has arrived of it with `files`. */
+  | { type: "remove"; transfer: number; files?: boolean }
   | { type: "refresh"; transfer: number; request: TransferRequest }
   /** Asks for a `transfer` event whenever one changes, until the port closes. */
   | { type: "watch" };
@@ -53,7 +55,10 @@ export type HostMessage =
   | { event: "transfer"; transfer: Transfer }
   | { event: "progress"; progress: Progress }
   | { event: "removed"; id: number }
-  | { event: "lost"; message: string };
+  /** The agent has ended; the host starts it again, or waits for the next where it was stopped. */
+  | { event: "lost"; message: string }
+  /** The agent's events follow, beginning with its latest transfers. */
+  | { event: "connected" };
 
 /** How a running transfer stands. */
 export interface Progress {

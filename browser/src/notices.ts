@@ -9,6 +9,8 @@ const INSTALL_HINT = "no-host";
 
 export class Notices {
   private readonly states = new Map<number, Transfer["state"]>();
+  /** Whether the agent reports its transfers: the badge shows none that may have ended meanwhile. */
+  private isConnected = true;
 
   /** Updates the badge, and notifies of an end or of a dead link. */
   async changed(transfer: Transfer): Promise<void> {
@@ -32,6 +34,11 @@ export class Notices {
     this.badge();
   }
 
+  connected(isConnected: boolean): void {
+    this.isConnected = isConnected;
+    this.badge();
+  }
+
   /** Notifies that the agent could not be given a download. */
   async failed(error: unknown, name = ""): Promise<void> {
     const missing = error instanceof HostError && error.code === "no-host";
@@ -50,7 +57,7 @@ export class Notices {
   }
 
   private badge(): void {
-    const states = [...this.states.values()];
+    const states = this.isConnected ? [...this.states.values()] : [];
     const dead = states.includes("waiting-link");
     const active = states.filter((state) => state === "running").length;
     void api.action.setBadgeText({ text: dead ? "!" : active > 0 ? String(active) : "" });

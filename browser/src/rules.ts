@@ -1,6 +1,6 @@
 // Decides whether a download is worth taking over: pure, so that it is tested without a browser.
 
-import type { Settings } from "./settings";
+import { covers, type Settings } from "./settings";
 
 export interface Download {
   url: string;
@@ -30,9 +30,7 @@ export function whyNot(download: Download, settings: Settings): string | null {
 }
 
 function hostRule(host: string, settings: Settings): "never" | "always" | null {
-  const matches = (pattern: string) =>
-    pattern.startsWith("*.") ? host.endsWith(pattern.slice(1)) || host === pattern.slice(2) : host === pattern;
-  return settings.hosts.find((rule) => matches(rule.host))?.action ?? null;
+  return settings.hosts.find((rule) => covers(rule.host, host))?.action ?? null;
 }
 
 function isExcluded(download: Download, types: string[]): boolean {

@@ -28,7 +28,8 @@ export class Takeover {
 
   /** Returns whether the agent has the download; the browser keeps it otherwise, with nothing lost. */
   async offer(offer: Offer): Promise<boolean> {
-    const reason = whyNot(offer, await loadSettings());
+    const settings = await loadSettings();
+    const reason = whyNot(offer, settings);
     if (reason !== null && reason !== "small" && reason !== "size unknown") return false;
     const logged = this.log.find(offer.url, offer.cookieStore) ?? this.log.find(offer.requested, offer.cookieStore);
     if (logged && logged.method !== "GET") return false;
@@ -37,7 +38,7 @@ export class Takeover {
     if (dead !== null) return this.refresh(dead, request);
     if (reason !== null || !this.admitted(logged?.page || offer.url)) return false;
     try {
-      const transfer = await this.host.request<Transfer>({ type: "offer", request });
+      const transfer = await this.host.request<Transfer>({ type: "offer", request, seconds: settings.answerSeconds });
       await this.deadLinks.remember(transfer, offer.cookieStore);
       return true;
     } catch (error) {
@@ -80,7 +81,7 @@ export class Takeover {
   }
 
   private async refused(error: unknown, offer: Offer): Promise<void> {
-    // A server that answers the second request otherwise is no fault: the browser has the first answer.
+    // A server that answers the second request otherwise, or too late, is no fault: the browser has the first answer.
     if (error instanceof HostError && error.code === "refused") return;
     await this.notices.failed(error, offer.name);
   }

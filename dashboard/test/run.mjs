@@ -8,7 +8,7 @@
 
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { Agent, serve } from "./agent.mjs";
@@ -106,12 +106,14 @@ function adds(name, board) {
   return step(name, "a link is added and moves", async () => {
     await board.write("#urls", "nonsense");
     await board.press("#add button[type=submit]");
-    await board.until(() => document.getElementById("add-error").textContent !== "", "the refusal of a text that is no URL");
+    const refusal = await board.until(() => document.getElementById("add-error").textContent, "the refusal of a text that is no URL");
+    assert.doesNotMatch(refusal, /GET|api/, "advice for people");
     const id = await board.add(survey, { limit: LIMIT });
     await board.state("running");
     const read = () => board.page.$eval(".progress [role=progressbar]", (bar) => Number(bar.getAttribute("aria-valuenow")));
     const first = await read();
     await board.until((before) => Number(document.querySelector(".progress [role=progressbar]").getAttribute("aria-valuenow")) > before, "progress", first);
+    await board.until(() => /^1 running · 0 waiting/.test(document.getElementById("totals").textContent) && /[1-9].*bit\/s · /.test(document.title), "it in header and title");
     return id;
   });
 }
@@ -149,8 +151,11 @@ async function cancels(name, agent, board) {
     await board.state("running");
     await board.press("[data-action=cancel]");
     await board.state("cancelled");
-    await board.press("[data-action=remove]");
+    const files = () => readdirSync(join(agent.downloads, "other")).length;
+    assert.ok(files() > 0);
+    await board.press("[data-action=delete]");
     await board.until((gone) => !document.getElementById(`row-${gone}`), "its row to go", cancelled);
+    assert.equal(files(), 0, "its partial file is deleted");
     const left = await agent.api("GET", "/api/v1/transfers");
     assert.ok(left.transfers.every((transfer) => transfer.id !== cancelled));
   });
@@ -166,6 +171,8 @@ async function goesOn(name, agent, origin, board, id) {
   await step(name, "the agent is killed, comes back, and the file is right", async () => {
     await agent.end("SIGKILL");
     await board.until(() => !document.getElementById("banner").hidden, "the notice that the agent is gone");
+    await board.state("lost");
+    assert.equal(await board.page.title(), "Lost · Longhaul");
     await board.picture(pictures, "agent-gone");
     await agent.start();
     await board.until(() => document.getElementById("banner").hidden, "the connection");

@@ -1,7 +1,7 @@
 // The options page.
 
 import { api, text } from "../browser_api";
-import { loadSettings, parseHostRules, saveSettings } from "../settings";
+import { loadSettings, parseHostRules, parseTypes, saveSettings } from "../settings";
 
 function field<T extends HTMLElement = HTMLInputElement>(id: string): T {
   return document.getElementById(id) as T;
@@ -11,6 +11,7 @@ async function show(): Promise<void> {
   const settings = await loadSettings();
   field("enabled").checked = settings.enabled;
   field("minimum").value = String(settings.minimumMiB);
+  field("answer").value = String(settings.answerSeconds);
   field<HTMLTextAreaElement>("hosts").value = settings.hosts.map((rule) => `${rule.host} ${rule.action}`).join("\n");
   field("types").value = settings.excludedTypes.join(", ");
   field("private").checked = settings.privateWindows;
@@ -19,18 +20,20 @@ async function show(): Promise<void> {
 
 async function save(event: SubmitEvent): Promise<void> {
   event.preventDefault();
-  const { rules, bad } = parseHostRules(field<HTMLTextAreaElement>("hosts").value);
+  const hosts = parseHostRules(field<HTMLTextAreaElement>("hosts").value);
+  const types = parseTypes(field("types").value);
   const status = field("status");
-  status.classList.toggle("bad", bad !== null);
-  if (bad !== null) {
-    status.textContent = text("optionBadHost", bad);
-    return;
-  }
+  const isBad = hosts.bad !== null || types.bad !== null;
+  status.classList.toggle("bad", isBad);
+  if (hosts.bad !== null) status.textContent = text(`optionBad_${hosts.bad.why}`, hosts.bad.line);
+  else if (types.bad !== null) status.textContent = text("optionBad_type", types.bad);
+  if (isBad) return;
   await saveSettings({
     enabled: field("enabled").checked,
     minimumMiB: field("minimum").valueAsNumber,
-    hosts: rules,
-    excludedTypes: field("types").value.split(",").map((type) => type.trim()).filter(Boolean),
+    answerSeconds: field("answer").valueAsNumber,
+    hosts: hosts.rules,
+    excludedTypes: types.types,
     privateWindows: field("private").checked,
     notify: field("notify").checked,
   });

@@ -8,17 +8,20 @@ import type { HostMessage, Progress, Transfer } from "../messages";
 const SHOWN = 20;
 
 type Reply<T> = { ok: true; result: T } | { ok: false; error: { code: string; message: string } };
-type Action = "pause" | "resume" | "cancel" | "retry" | "remove" | "open-folder" | "open-dead-link";
+type Action = "pause" | "resume" | "cancel" | "retry" | "remove" | "delete" | "open-folder" | "open-dead-link";
+/** A transfer that was running is lost while the agent does not report it. */
+type ShownTransfer = Omit<Transfer, "state"> & { state: Transfer["state"] | "lost" };
 
-const ACTIONS: Record<Transfer["state"], Action[]> = {
+const ACTIONS: Record<ShownTransfer["state"], Action[]> = {
   queued: ["pause", "cancel"],
   scheduled: ["cancel"],
   running: ["pause", "cancel"],
   paused: ["resume", "cancel"],
   "waiting-link": ["open-dead-link", "cancel"],
   done: ["open-folder", "remove"],
-  failed: ["retry", "remove"],
-  cancelled: ["retry", "remove"],
+  failed: ["retry", "remove", "delete"],
+  cancelled: ["retry", "remove", "delete"],
+  lost: [],
 };
 
 const rows = new Map<number, Row>();
@@ -34,7 +37,7 @@ class Row {
   private readonly explanation = child(this.root, "p", "explanation");
   private readonly actions = child(this.root, "div", "actions");
   private offered = "";
-  private shown: Transfer | null = null;
+  private shown: ShownTransfer | null = null;
 
   constructor(private readonly id: number) {
     this.root.dataset["transfer"] = String(id);
@@ -46,38 +49,45 @@ class Row {
     return this.shown?.state === "running" ? this.shown.goodput_bps : 0;
   }
 
+  /** Shows that nothing is known of a transfer that was running. */
+  lose(): void {
+    if (this.shown?.state === "running") this.show({ ...this.shown, state: "lost" });
+  }
+
   progress(progress: Progress): void {
-    if (!this.shown) return;
+    if (this.shown?.state !== "running") return;
     const left = (this.shown.size ?? 0) - progress.bytes;
     const eta = this.shown.size === null || progress.goodput_bps <= 0 ? null : (left * 8) / progress.goodput_bps;
     this.shown = { ...this.shown, bytes: progress.bytes, goodput_bps: progress.goodput_bps, eta };
     this.showProgress(this.shown);
   }
 
-  show(transfer: Transfer): void {
+  show(transfer: ShownTransfer): void {
     this.shown = transfer;
     this.name.textContent = transfer.name || transfer.urls[0] || "";
     this.name.title = transfer.path;
     this.root.dataset["state"] = transfer.state;
     this.state.textContent = text(`state_${transfer.state.replace("-", "_")}`);
     this.showProgress(transfer);
-    const note = transfer.error?.message ?? limitOf(transfer);
+    const limit = ["running", "done"].includes(transfer.state) ? limitOf(transfer) : "";
+    const note = transfer.error?.message ?? limit;
     this.explanation.textContent = note;
     this.explanation.classList.toggle("bad", transfer.error !== null);
     this.explanation.hidden = note === "";
     this.showActions(transfer);
   }
 
-  private showProgress(transfer: Transfer): void {
+  private showProgress(transfer: ShownTransfer): void {
     const running = transfer.state === "running";
     this.bar.hidden = ["done", "cancelled"].includes(transfer.state);
     this.bar.setAttribute("aria-label", transfer.name);
-    if (transfer.size === null) this.bar.removeAttribute("value");
+    // A bar without a value moves.
+    if (transfer.size === null && running) this.bar.removeAttribute("value");
     else {
-      this.bar.max = Math.max(transfer.size, 1);
-      this.bar.value = transfer.bytes;
+      this.bar.max = Math.max(transfer.size ?? 1, 1);
+      this.bar.value = transfer.size === null ? 0 : transfer.bytes;
     }
-    const of = transfer.size === null ? "" : ` / ${size(transfer.size)}`;
+    const of = transfer.size === null || transfer.state === "done" ? "" : ` / ${size(transfer.size)}`;
     const moves = running || transfer.state === "done";
     const speed = moves && transfer.goodput_bps > 0 ? rate(transfer.goodput_bps) : "";
     const rest = running && transfer.eta !== null ? duration(transfer.eta) : "";
@@ -88,7 +98,7 @@ class Row {
     }));
   }
 
-  private showActions(transfer: Transfer): void {
+  private showActions(transfer: ShownTransfer): void {
     const actions = ACTIONS[transfer.state];
     if (this.offered === actions.join()) return;
     this.offered = actions.join();
@@ -104,27 +114,26 @@ class Row {
 }
 
 async function act(type: Action, transfer: number): Promise<void> {
-  await ask({ type, transfer });
-  if (type === "remove") drop(transfer);
-  else await refresh();
+  element("problem").hidden = true;
+  const removes = type === "remove" || type === "delete";
+  await ask(removes ? { type: "remove", transfer, files: type === "delete" } : { type, transfer });
+  await refresh();
 }
 
 async function ask<T>(request: PageRequest): Promise<T | null> {
   const reply = (await api.runtime.sendMessage(request)) as Reply<T>;
   if (reply.ok) return reply.result;
-  showProblem(reply.error.code, reply.error.message);
+  if (reply.error.code === "no-host") showProblem(text("noticeNoHostBody"), "code", "longhaul browser install");
+  else showProblem(reply.error.message);
   return null;
 }
 
-function showProblem(code: string, message: string): void {
+/** Shows what is wrong, and below it a command (`code`) or the reason (`small`). */
+function showProblem(message: string, tag: "code" | "small" = "small", below = ""): void {
   const problem = element("problem");
-  problem.replaceChildren();
   problem.hidden = false;
-  problem.append(code === "no-host" ? text("noticeNoHostBody") : message);
-  if (code !== "no-host") return;
-  const command = document.createElement("code");
-  command.textContent = "longhaul browser install";
-  problem.append(command);
+  problem.replaceChildren(message);
+  child(problem, tag, "faint").textContent = below;
 }
 
 function show(transfer: Transfer): void {
@@ -147,6 +156,7 @@ function drop(id: number): void {
 async function refresh(): Promise<void> {
   const transfers = await ask<Transfer[]>({ type: "list", limit: SHOWN });
   if (!transfers) return;
+  [...rows.keys()].filter((id) => !transfers.some((transfer) => transfer.id === id)).forEach(drop);
   transfers.sort((a, b) => a.id - b.id).forEach(show);
   showTotal();
   element("empty").hidden = rows.size > 0;
@@ -181,6 +191,14 @@ api.runtime.onMessage.addListener((message: HostMessage) => {
   if (message.event === "transfer") show(message.transfer);
   if (message.event === "progress") rows.get(message.progress.id)?.progress(message.progress);
   if (message.event === "removed") drop(message.id);
+  if (message.event === "lost") {
+    rows.forEach((row) => row.lose());
+    showProblem(text("lost"), "small", message.message);
+  }
+  if (message.event === "connected") {
+    element("problem").hidden = true;
+    void refresh();
+  }
   showTotal();
 });
 void refresh();

@@ -3,7 +3,7 @@
 //   LONGHAUL=target/release/longhaul BROWSERS=firefox,chromium node --test test/e2e/
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { rm, stat } from "node:fs/promises";
+import { mkdir, rm, stat } from "node:fs/promises";
 import path from "node:path";
 import { test } from "node:test";
 
@@ -97,13 +97,20 @@ inEachBrowser((session) => {
     assert.equal(done.id, waiting.id, "the same transfer");
   });
 
+  test("failed transfer of unknown size has a bar that stands still", async () => {
+    await session.longhaul.run("queue", "add", `${session.site.url}/app/no-such-file`);
+    await session.openPopup();
+    await eventually("it has failed", () => session.browser.evaluate(`
+      const row = document.querySelector("[data-state=failed]");
+      return row !== null && row.querySelector("progress").hasAttribute("value");`));
+    await session.screenshot("failed");
+  });
+
   test("agent killed in mid-transfer comes back and completes", async () => {
     await session.click("slow");
     await eventually("a second one runs", async () => (await session.longhaul.transfers()).some((one) => one.name.startsWith("slow") && one.state === "running" && one.bytes > 0));
     const agent = Number((await session.longhaul.run("agent", "status", "--json").then(JSON.parse)).pid);
     process.kill(agent, "SIGKILL");
-    // The popup asks the host, which starts the agent.
-    await session.openPopup();
     await eventually("it is complete", async () => {
       const transfers = await session.longhaul.transfers().catch(() => []);
       const last = transfers.findLast((one) => one.name.startsWith("slow"));
@@ -121,11 +128,12 @@ inEachBrowser((session) => {
     assert.equal(await sha256((await running()).path), session.site.digest);
     // What is left of the profile is of no use to a fresh session.
     for (const profile of ["firefox-profile", "chromium-profile"]) await rm(path.join(session.home, profile), { recursive: true, force: true });
+    await mkdir(session.userDataDir);
     await session.longhaul.run("browser", "install", "--user-data-dir", session.userDataDir);
   });
 
   test("without the program the browser downloads by itself, and the popup says what to do", async () => {
-    await session.longhaul.run("browser", "uninstall", "--user-data-dir", session.userDataDir);
+    await session.longhaul.run("browser", "uninstall");
     await session.launch();
     await session.click("private-link");
     await eventually("the browser saves it", () => existsSync(path.join(session.downloads, "private-link.bin")));

@@ -38,6 +38,13 @@ inEachBrowser((session) => {
     await session.expectKept("login-page.bin");
   });
 
+  test("server that does not answer the agent in time: the browser goes on", async () => {
+    await session.setOptions((page) => page.fill("#answer", "1"));
+    await session.click("one-connection");
+    await session.expectKept("one-connection.bin");
+    await session.setOptions((page) => page.fill("#answer", "60"));
+  });
+
   test("private window is left alone until the options allow it", async () => {
     const before = (await session.longhaul.transfers()).length;
     await session.browser.openPrivate(`${session.site.url}/index.html`);

@@ -66,10 +66,12 @@ class Session {
     return Chromium.userDataDir(this.home);
   }
 
+  /** Starts the browser; a slow machine must not have it keep downloads. */
   async launch() {
     const { language, dark } = this.desktop;
     const extension = language ? await this.inLanguage(language) : "dist";
     this.browser = await this.Browser.launch({ home: this.home, downloads: this.downloads, extension, dark });
+    await this.setOptions((page) => page.fill("#answer", "60"));
   }
 
   /** Makes a copy of the extension whose English is another language: Debian's browsers have languages as packages of their own. */

@@ -68,6 +68,11 @@ export class Site {
       if (url.pathname === "/app/held") {
         return sendRange(request, response, file, { name: "held.bin", rate: 40 * MIB, isHeld: () => !this.#isReleased });
       }
+      if (url.pathname === "/app/one-connection") {
+        // A server of one connection: the browser has it.
+        if (isBrowser) sendRange(request, response, file, { name: "one-connection.bin", rate: 40 * MIB });
+        return;
+      }
       if (url.pathname === "/app/login-page") {
         if (isBrowser) return sendWhole(response, file, "login-page.bin");
         return void response.writeHead(200, { "Content-Type": "text/html" }).end("<title>Log in</title>");
@@ -271,6 +276,7 @@ const PAGE = `<!doctype html>
 <li><form method="post" action="/app/post"><button id="post">result of a POST</button></form>
 <li><a id="no-ranges" href="/no-ranges.bin">without ranges</a>
 <li><a id="other-size" href="/app/other-size">another size for the agent</a>
+<li><a id="one-connection" href="/app/one-connection">one connection</a>
 <li><a id="login-page" href="/app/login-page">a page for the agent</a>
 <li><a id="small" href="/app/small/small.bin">small</a>
 <li><a id="slow" href="/slow.bin">slow</a>

@@ -30,6 +30,18 @@ inEachBrowser((session) => {
     await inPopup(id, "resume");
     await session.longhaul.until("held.bin", (one) => one.state === "running" && one.bytes > paused.bytes, "it goes on");
     await session.screenshot("running");
+  });
+
+  test("killed agent is lost in the popup, and comes back without a click", async () => {
+    const { id } = await session.longhaul.until("held.bin", (one) => one.state === "running", "it runs");
+    await session.browser.evaluate(`
+      const [problem, kept] = [document.getElementById("problem"), document.documentElement.dataset];
+      new MutationObserver(() => { if (!problem.hidden) kept.lost = document.querySelector("[data-transfer='${id}']").dataset.state; })
+        .observe(problem, { attributes: true });`);
+    process.kill(Number(JSON.parse(await session.longhaul.run("agent", "status", "--json")).pid), "SIGKILL");
+    await eventually("it is lost, and runs again", () => session.browser.evaluate(`
+      return document.documentElement.dataset.lost === "lost" && document.getElementById("problem").hidden &&
+        document.querySelector("[data-transfer='${id}']").dataset.state === "running";`));
     session.site.release();
     assert.equal((await session.expectTaken("held.bin")).id, id);
   });

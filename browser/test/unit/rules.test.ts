@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { fileName, isSaved, looksSaved, whyNot, withoutFolder, type Download } from "../../src/rules";
-import { DEFAULTS, parseHostRules } from "../../src/settings";
+import { DEFAULTS, parseHostRules, parseTypes } from "../../src/settings";
 
 const MIB = 1024 * 1024;
 
@@ -37,9 +37,24 @@ test("host rules cover subdomains and override the size", () => {
   assert.equal(whyNot(download({ url: "https://small.net/a", size: 1 }), settings), null);
 });
 
-test("a line that is no rule is named", () => {
-  assert.equal(parseHostRules("a.org never\nb.org sometimes").bad, "b.org sometimes");
-  assert.equal(parseHostRules("\n a.org   never \n").bad, null);
+test("a line that is no rule, names no host, or has no effect is named", () => {
+  assert.deepEqual(parseHostRules("\n a.org   never \n Bücher.example always\n[::1] never\n10.0.0.1 never").rules, [
+    { host: "a.org", action: "never" }, { host: "xn--bcher-kva.example", action: "always" },
+    { host: "[::1]", action: "never" }, { host: "10.0.0.1", action: "never" },
+  ]);
+  for (const [line, why] of [
+    ["b.org sometimes", "form"], ["b.org", "form"], ["b.org never 1", "form"],
+    ["https://b.org never", "host"], ["b.org/data never", "host"], ["b.org:443 never", "host"], ["* never", "host"], ["*b.org never", "host"],
+    ["www.*.org never", "host"], ["*. never", "host"], ["::1 never", "host"], ["me@b.org never", "host"], ["1.2.3.4.5 never", "host"],
+    ["c.org always", "covered"], ["d.c.org always", "covered"], ["*.d.c.org always", "covered"],
+  ] as const) {
+    assert.deepEqual(parseHostRules(`a.org never\n*.c.org never\n${line}`).bad, { line, why });
+  }
+});
+
+test("a type that no file can have is named", () => {
+  assert.deepEqual(parseTypes(" pdf, .TAR ,image/*,application/x-tar, tar.gz, 7z,").types, ["pdf", ".TAR", "image/*", "application/x-tar", "tar.gz", "7z"]);
+  for (const bad of ["*.pdf", "pdf zip", "image/", "*/*", "/", ".", "pdf;zip", "a/b/c", "*"]) assert.equal(parseTypes(`pdf, ${bad}`).bad, bad);
 });
 
 test("excluded types are extensions, media types, or kinds of them", () => {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::serve::{Listener, ListenerExt};
 use base64::Engine as _;
@@ -24,6 +25,8 @@ use crate::settings::Doors;
 
 /// The default port of the dashboard.
 pub const PORT: u16 = 6777;
+/// The timeout for the last answers to clients.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The size of the token in bytes.
 const TOKEN: usize = 32;
 /// The number of digits, each of 6 bits (RFC 4648, section 5).
@@ -117,8 +120,9 @@ async fn serve(
     let _ = stop.send(true);
     // The panic hook has already reported a panic.
     let _ = tokio::task::spawn_blocking(move || runner.join()).await;
-    unix.abort();
-    tcp.abort();
+    // Clients must see the end of their answers: a connection that breaks is that of a killed agent.
+    let answered = async { drop((unix.await, tcp.await)) };
+    let _ = tokio::time::timeout(ANSWERS_TIMEOUT, answered).await;
     Ok(())
 }
 

@@ -43,6 +43,9 @@ pub enum ClientError {
     /// The connection broke, for example because the agent was killed.
     #[error("the agent has ended the connection: {0}; ask again")]
     Connection(String),
+    /// The agent was stopped.
+    #[error("the agent has been stopped")]
+    Stopped,
     /// The agent refused the request.
     #[error("{message}{}", if .advice.is_empty() { String::new() } else { format!("; {}", .advice) })]
     Refused {
@@ -67,7 +70,7 @@ impl ClientError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotRunning { .. } => 69,
-            Self::Connection(_) => 75,
+            Self::Connection(_) | Self::Stopped => 75,
             Self::Refused { status: 404, .. } => 66,
             Self::Refused { status: 400 | 415 | 422, .. } => 64,
             Self::Refused { status: 409, .. } => 65,
@@ -237,7 +240,7 @@ impl EventStream {
     /// Waits for the next event; returns its name and data.
     ///
     /// # Errors
-    /// [`ClientError::Connection`] when the agent stops.
+    /// [`ClientError::Stopped`] when the agent stops, [`ClientError::Connection`] when it is killed.
     pub async fn next(&mut self) -> Result<(String, String), ClientError> {
         loop {
             while let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
@@ -250,8 +253,7 @@ impl EventStream {
                     return Ok((name.to_owned(), data.to_owned()));
                 }
             }
-            let ended = || ClientError::Connection("it has stopped".to_owned());
-            let frame = self.body.frame().await.ok_or_else(ended)?;
+            let frame = self.body.frame().await.ok_or(ClientError::Stopped)?;
             let frame = frame.map_err(|error| ClientError::Connection(error.to_string()))?;
             self.text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }

@@ -3,24 +3,27 @@
 //! nothing is stored.
 
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
+use longhaul_engine::sink::directory::Directory;
+use longhaul_engine::sink::part_file::PartFile;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use crate::database::DatabaseError;
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
-/// The timeout for the server's answer: with the cancellation after it, 3 s. The browser's download waits meanwhile, and
-/// a server that permits one connection answers the browser alone.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(2500);
+/// The timeout for the server's answer, unless the client ends the connection before. The browser's download waits
+/// meanwhile, and its server closes an idle connection after a minute or more.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the run is polled meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -63,15 +66,17 @@ impl OpenedFile {
 
 impl Queue {
     /// Starts a transfer at once, independent of the number of running ones, and returns it after the server's answer.
+    /// `client` is dropped when the client has ended the connection: its browser then continues.
     ///
     /// # Errors
     /// [`QueueError::Refused`] if the browser should continue; nothing of the transfer is then kept.
-    pub(crate) fn offer(self: &Arc<Self>, offer: Offer) -> Result<Transfer, QueueError> {
+    pub(crate) fn offer(self: &Arc<Self>, offer: Offer, client: &Weak<()>) -> Result<Transfer, QueueError> {
         let [transfer] = &self.add_offered(offer.request, offer.size.map(Bytes::new))?[..] else {
             return Err(QueueError::Invalid("an offer is of one file".to_owned()));
         };
-        let verdict =
-            self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size));
+        let answered =
+            self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size, client));
+        let verdict = answered.and_then(|()| Ok(self.database(|database| database.accept(transfer.id))?));
         match verdict {
             Ok(()) => {
                 self.settle_offer(transfer.id);
@@ -116,14 +121,20 @@ impl Queue {
 
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
-        // The runner may have started the transfer already.
+        // An offer is repeated where the agent was killed: the transfer of one that had been accepted may run already.
+        if self.live(id).is_some() {
+            return Ok(());
+        }
         Ok(runner::start_run(self, row).map(drop)?)
     }
 
     /// Waits for the server's answer, and compares it with the browser's.
-    fn await_answer(&self, id: i64, size: Option<u64>) -> Result<(), QueueError> {
+    fn await_answer(&self, id: i64, size: Option<u64>, client: &Weak<()>) -> Result<(), QueueError> {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
+            if client.strong_count() == 0 {
+                return Err(QueueError::Refused("it no longer waits".to_owned()));
+            }
             if self.is_stopping() {
                 return Err(QueueError::Refused("the agent ends".to_owned()));
             }
@@ -140,7 +151,7 @@ impl Queue {
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
                 TransferState::Queued | TransferState::Running => {
-                    let waited = ANSWER_TIMEOUT.as_secs_f64();
+                    let waited = ANSWER_TIMEOUT.as_secs();
                     return Err(QueueError::Refused(format!(
                         "the server has not answered within {waited} s"
                     )));
@@ -153,6 +164,26 @@ impl Queue {
             }
             thread::sleep(LOOK);
         }
+    }
+
+    /// Removes the offers that a killed agent had not yet accepted: their browsers have continued.
+    pub(crate) fn withdraw_offers(&self) -> Result<(), DatabaseError> {
+        for row in self.database(|database| database.offered())? {
+            let id = row.transfer.id;
+            // A run makes its partial file while it awaits the answer, and records it after that.
+            if row.part.is_none()
+                && let Ok(request) = self.request(id)
+                && let (Some(directory), Some(name)) = (request.output, request.name)
+            {
+                // One with a number stays; the next transfer of that name uses it.
+                let directory = Directory::open(&directory).ok();
+                let part =
+                    directory.and_then(|directory| PartFile::open_existing_in(directory, name.as_ref()).ok());
+                part.iter().for_each(PartFile::abandon);
+            }
+            self.withdraw(id);
+        }
+        Ok(())
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.

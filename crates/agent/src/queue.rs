@@ -138,7 +138,8 @@ impl Queue {
     ) -> Result<Vec<Transfer>, QueueError> {
         let (directory, now) = (self.settings().directory, unix_now());
         let requests = request.normalised(&directory)?.into_iter();
-        let transfers: Vec<_> = requests.map(|request| self.new_transfer(request, 0, now)).collect();
+        let new = |request| NewTransfer { offered: true, ..self.new_transfer(request, 0, now) };
+        let transfers: Vec<_> = requests.map(new).collect();
         // Locked until the numbers are known, so that the runner does not count the transfers.
         let mut offered = lock(&self.offered);
         let ids = self.database(|database| database.add(&transfers, now))?;
@@ -182,6 +183,7 @@ impl Queue {
             page_url: request.shown_page(),
             limit_bps: request.limit_bps,
             at: request.at,
+            offered: false,
         }
     }
 

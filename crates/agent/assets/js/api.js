@@ -1,11 +1,13 @@
 // The agent's HTTP API. The session is a cookie, so no secret is in the page.
 
+import { t } from "./i18n.js";
+
 const BASE = "/api/v1";
 
 /** An answer that is not a success, with the agent's message and advice. */
 export class ApiError extends Error {
   constructor(status, error) {
-    super([error?.message, error?.advice].filter(Boolean).join(" ") || `HTTP ${status}`);
+    super([error?.message, error?.advice].filter(Boolean).join("; ") || t("error.answer", { status }));
     this.status = status;
   }
 }
@@ -13,7 +15,9 @@ export class ApiError extends Error {
 async function call(method, path, body, type = "application/json") {
   const headers = body === undefined ? {} : { "Content-Type": type };
   const text = type === "application/json" && body !== undefined ? JSON.stringify(body) : body;
-  const answer = await fetch(BASE + path, { method, headers, body: text, cache: "no-store" });
+  const answer = await fetch(BASE + path, { method, headers, body: text, cache: "no-store" }).catch(() => {
+    throw new Error(t("offline"));
+  });
   const isJson = (answer.headers.get("Content-Type") ?? "").includes("json");
   const content = isJson ? await answer.json() : null;
   if (!answer.ok) throw new ApiError(answer.status, content?.error);
@@ -30,7 +34,8 @@ export const get = (id) => call("GET", `/transfers/${id}`);
 export const add = (request) => call("POST", "/transfers", request);
 export const addMetalink = (text) => call("POST", "/transfers", text, "application/metalink4+xml");
 export const act = (id, action, body = {}) => call("POST", `/transfers/${id}/${action}`, body);
-export const remove = (id) => call("DELETE", `/transfers/${id}`);
+/** Removes a transfer from the list; with `files` also what has arrived of it. */
+export const remove = (id, files) => call("DELETE", `/transfers/${id}?files=${files}`);
 export const change = (id, values) => call("PATCH", `/transfers/${id}`, values);
 export const samples = (id, since) => call("GET", `/transfers/${id}/samples?since=${since}`);
 export const settings = () => call("GET", "/settings");

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 
 const RETRY_FIRST_MS = 500;
 const RETRY_MOST_MS = 5000;
-const KINDS = ["transfer", "progress", "removed", "stats", "samples", "resync"];
+const KINDS = ["transfer", "progress", "removed", "samples", "resync"];
 
 /**
  * One stream of events. `handlers` has a function for each kind, `connected` (after each connect, also the first) and

@@ -12,10 +12,12 @@ import { Store } from "./store.js";
 import { TransferView } from "./transfer.js";
 
 const TOAST_MS = 4000;
+// Thousands of added links change the totals once.
+const TOTALS_MS = 250;
 
 const store = new Store();
-let stats = null;
 let toastTimer = null;
+let totalsTimer = null;
 
 function told(text) {
   setText(byId("toast"), text);
@@ -27,7 +29,7 @@ const failed = (error) => told(error.message);
 
 async function act(transfer, action) {
   try {
-    if (action === "remove") await api.remove(transfer.id);
+    if (action === "remove" || action === "delete") await api.remove(transfer.id, action === "delete");
     else await api.act(transfer.id, action);
   } catch (error) {
     failed(error);
@@ -67,6 +69,7 @@ const events = new Events({
     store.reload().then(showChosen).catch(() => {});
   },
   lost(how) {
+    store.lose();
     setText(byId("banner"), t(how));
     byId("banner").dataset.t = how;
     show(byId("banner"), true);
@@ -81,20 +84,19 @@ const events = new Events({
     store.drop(id);
     if (id === view.id) choose(null);
   },
-  stats(values) {
-    stats = values;
-    showTotals();
-  },
   // The agent left events out because this page was too slow for them.
   resync: () => store.reload().then(showChosen).catch(() => {}),
   samples: ({ id, samples }) => view.samples(id, samples),
 });
 
 function showTotals() {
-  if (!stats) return;
-  const text = t("totals", { active: count(stats.active), waiting: count(stats.waiting), rate: rate(stats.goodput_bps) });
-  setText(byId("totals"), text);
-  document.title = stats.active > 0 ? `${rate(stats.goodput_bps)} · Longhaul` : "Longhaul";
+  clearTimeout(totalsTimer);
+  totalsTimer = null;
+  const { active, waiting, goodput } = store.totals();
+  const speed = rate(goodput);
+  setText(byId("totals"), store.isLost ? t("state.lost") : t("totals", { active: count(active), waiting: count(waiting), rate: speed }));
+  const of = store.isLost ? t("state.lost") : active > 0 ? speed : null;
+  document.title = [of, "Longhaul"].filter(Boolean).join(" · ");
 }
 
 /** The address names the chosen transfer, so that a reload shows it again. */
@@ -132,7 +134,9 @@ function watch(transfer) {
   events.watch(transfer?.state === "running" ? transfer.id : null);
 }
 
+store.addEventListener("list", showTotals);
 store.addEventListener("change", ({ detail: transfer }) => {
+  totalsTimer ??= setTimeout(showTotals, TOTALS_MS);
   if (transfer.id !== view.id) return;
   view.show(transfer);
   watch(transfer);
@@ -155,7 +159,3 @@ setUpAdding((transfers) => {
 setUpSettings(told);
 translatePage();
 events.connect();
-api.stats().then((values) => {
-  stats = values;
-  showTotals();
-}, () => {});

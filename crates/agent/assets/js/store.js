@@ -11,13 +11,15 @@ const GATHER_LONG_MS = 2000;
 /** States that a transfer does not leave by itself. */
 export const ENDED = ["done", "failed", "cancelled"];
 
-/** Emits `list` (rows or counts changed), `change` (detail: one transfer) and `stats`. */
+/** Emits `list` (rows or counts changed) and `change` (detail: one transfer). */
 export class Store extends EventTarget {
   filter = null;
   total = 0;
   counts = {};
   order = [];
   transfers = new Map();
+  /** Whether the agent does not answer: a transfer that was running is then in the state `lost`. */
+  isLost = false;
   #next = null;
   #loading = null;
   #timer = null;
@@ -74,6 +76,25 @@ export class Store extends EventTarget {
     });
   }
 
+  /** Returns the numbers of running and of waiting transfers, and the rate of all together. */
+  totals() {
+    const { running = 0, queued = 0, scheduled = 0 } = this.counts;
+    let goodput = 0;
+    for (const { state, goodput_bps: bps } of this.transfers.values()) goodput += state === "running" ? bps : 0;
+    return { active: running, waiting: queued + scheduled, goodput };
+  }
+
+  /** Forgets how running transfers stand; `reload` ends that. */
+  lose() {
+    this.isLost = true;
+    for (const transfer of this.transfers.values()) {
+      if (transfer.state !== "running") continue;
+      Object.assign(transfer, { state: "lost", goodput_bps: 0, eta: null });
+      this.#emit("change", transfer);
+    }
+    this.#emit("list");
+  }
+
   /** Takes a transfer that the agent reports. */
   put(transfer) {
     const before = this.transfers.get(transfer.id);
@@ -107,6 +128,7 @@ export class Store extends EventTarget {
     }
     this.total = page.total;
     this.counts = page.counts;
+    this.isLost = false;
   }
 
   #later() {

@@ -23,9 +23,10 @@ const ACTIONS = {
   scheduled: ["pause", "cancel"],
   paused: ["resume", "cancel", "refresh", "first", "up", "down"],
   "waiting-link": ["retry", "cancel"],
-  failed: ["retry", "refresh", "report", "remove"],
-  cancelled: ["retry", "remove"],
+  failed: ["retry", "refresh", "report", "remove", "delete"],
+  cancelled: ["retry", "remove", "delete"],
   done: ["report", "remove"],
+  lost: [],
 };
 
 export class TransferView {
@@ -179,7 +180,7 @@ export class TransferView {
       else if (action === "refresh") this.#showRefresh();
       else this.#on.act(this.#transfer, action);
     };
-    const look = isPrimary ? "primary" : ["cancel", "remove"].includes(action) ? "danger" : "";
+    const look = isPrimary ? "primary" : ["cancel", "remove", "delete"].includes(action) ? "danger" : "";
     return make("button", { type: "button", class: look, "data-action": action, onclick }, label);
   }
 

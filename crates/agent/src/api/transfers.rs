@@ -1,5 +1,7 @@
 //! Adds, lists and controls transfers.
 
+use std::sync::Arc;
+
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -141,8 +143,11 @@ pub(super) async fn offer(
 ) -> ApiResult<Transfer> {
     let mut offer: Offer = parse(&body)?;
     offer.request = scope.confined(offer.request, &api.queue.settings().directory)?;
-    let queue = std::sync::Arc::clone(&api.queue);
-    blocking(&api.queue, move |_| queue.offer(offer)).await.map(Json)
+    let queue = Arc::clone(&api.queue);
+    // Dropped with this call, which ends early where the client ends the connection.
+    let client = Arc::new(());
+    let waiting = Arc::downgrade(&client);
+    blocking(&api.queue, move |_| queue.offer(offer, &waiting)).await.map(Json)
 }
 
 /// Connects to a server whose file may be offered within seconds.
@@ -153,7 +158,7 @@ pub(super) async fn connect(
     body: Bytes,
 ) -> Result<(StatusCode, Json<serde_json::Value>), ApiError> {
     let expected: ExpectedOffer = parse(&body)?;
-    let queue = std::sync::Arc::clone(&api.queue);
+    let queue = Arc::clone(&api.queue);
     blocking(&api.queue, move |_| queue.expect_offer(expected)).await?;
     Ok((StatusCode::ACCEPTED, Json(serde_json::Value::Null)))
 }

@@ -29,6 +29,8 @@ pub(crate) struct NewTransfer {
     pub(crate) page_url: Option<String>,
     pub(crate) limit_bps: Option<u64>,
     pub(crate) at: Option<i64>,
+    /// Whether a browser offers it: it must be accepted to survive this process.
+    pub(crate) offered: bool,
 }
 
 /// The identity of the file that a run writes, and its final path.

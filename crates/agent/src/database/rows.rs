@@ -76,8 +76,8 @@ impl Database {
                     }
                 }
                 let mut insert = transaction.prepare_cached(
-                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, added, gid)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added, gid)
+                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 )?;
                 insert.execute(params![
                     transfer.key,
@@ -92,6 +92,7 @@ impl Database {
                     transfer.page_url,
                     transfer.limit_bps.map(u64::cast_signed),
                     transfer.at,
+                    transfer.offered,
                     now,
                     transfer.gid.map(u64::cast_signed),
                 ])?;
@@ -237,6 +238,16 @@ impl Database {
     /// Reads the transfers scheduled for a time.
     pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
         self.rows("WHERE state = 'scheduled'", [])
+    }
+
+    /// Reads the offers that are not accepted.
+    pub(crate) fn offered(&self) -> Result<Vec<Row>, DatabaseError> {
+        self.rows("WHERE offered", [])
+    }
+
+    /// Accepts an offer.
+    pub(crate) fn accept(&self, id: i64) -> Result<(), DatabaseError> {
+        self.change("UPDATE transfers SET offered = 0 WHERE id = ?", [id])
     }
 
     fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {

@@ -4,7 +4,7 @@
 pub(super) const APPLICATION: i64 = 0x4c48_5131;
 
 /// Step N migrates from version N to N + 1; a database without tables has version 0. Released steps never change.
-pub(super) const STEPS: [&str; 2] = [
+pub(super) const STEPS: [&str; 3] = [
     "
 CREATE TABLE transfers (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -51,6 +51,10 @@ CREATE TABLE settings (
     "
 ALTER TABLE transfers ADD COLUMN gid INTEGER;
 CREATE UNIQUE INDEX gids ON transfers(gid) WHERE gid IS NOT NULL;
+",
+    "
+-- Whether a browser has offered the transfer, and it is not yet accepted.
+ALTER TABLE transfers ADD COLUMN offered INTEGER NOT NULL DEFAULT 0;
 ",
 ];
 

@@ -29,6 +29,7 @@ fn transfer(name: &str) -> NewTransfer {
         page_url: None,
         limit_bps: None,
         at: None,
+        offered: false,
     }
 }
 

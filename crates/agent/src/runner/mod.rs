@@ -32,6 +32,7 @@ const DATABASE_RETRY: Duration = Duration::from_secs(5);
 /// [`AgentError`].
 pub(crate) fn start(queue: Arc<Queue>) -> Result<JoinHandle<()>, AgentError> {
     recover(&queue)?;
+    queue.withdraw_offers()?;
     thread::Builder::new().name("runner".into()).spawn(move || work(&queue)).map_err(AgentError::Thread)
 }
 

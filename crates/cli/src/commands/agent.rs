@@ -210,6 +210,8 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     let mut child = command.spawn().context("cannot start the agent")?;
     loop {
         if client.is_answered() {
+            // A native host lives as long as its browser: `stop` would wait for an agent that has ended and is its zombie.
+            std::thread::spawn(move || child.wait());
             return Ok(true);
         }
         let ended = child.try_wait().context("cannot wait for the agent")?;

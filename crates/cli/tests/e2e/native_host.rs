@@ -1,11 +1,14 @@
 //! `longhaul browser host`: valid and malformed messages on stdin; and `install` and `uninstall`.
 use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::support::{File, Home, Server, content, same};
 
 const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
 
@@ -37,23 +40,56 @@ fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
+/// A host that waits for requests.
+struct Host {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+}
+
+impl Host {
+    fn start(mut command: Command) -> Self {
+        command.args(["browser", "host", CHROMIUM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { child, stdin, stdout }
+    }
+
+    fn send(&mut self, request: &[u8]) {
+        self.stdin.write_all(&frame(request)).unwrap();
+    }
+
+    fn read(&mut self) -> Value {
+        let mut prefix = [0; 4];
+        self.stdout.read_exact(&mut prefix).unwrap();
+        let mut body = vec![0; u32::from_ne_bytes(prefix) as usize];
+        self.stdout.read_exact(&mut body).unwrap();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    /// Reads until each of `wanted` holds for a message; returns the last message of each.
+    fn until<const N: usize>(&mut self, wanted: [fn(&Value) -> bool; N]) -> [Value; N] {
+        let mut found = [const { Value::Null }; N];
+        while found.contains(&Value::Null) {
+            let message = self.read();
+            let kept = found.iter_mut().zip(wanted).filter(|(_, is)| is(&message));
+            kept.for_each(|(place, _)| *place = message.clone());
+        }
+        found
+    }
+
+    fn end(mut self) {
+        drop(self.stdin);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
 /// Sends requests and returns as many replies; then closes the host's input.
 fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
-    let mut command = longhaul(home);
-    command.args(["browser", "host", CHROMIUM]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    requests.iter().for_each(|request| stdin.write_all(&frame(request)).unwrap());
-    let read = |_: &&[u8]| {
-        let mut prefix = [0; 4];
-        stdout.read_exact(&mut prefix).unwrap();
-        let mut body = vec![0; u32::from_ne_bytes(prefix) as usize];
-        stdout.read_exact(&mut body).unwrap();
-        serde_json::from_slice(&body).unwrap()
-    };
-    let replies = requests.iter().map(read).collect();
-    drop(stdin);
-    assert!(child.wait().unwrap().success());
+    let mut host = Host::start(longhaul(home));
+    requests.iter().for_each(|request| host.send(request));
+    let replies = requests.iter().map(|_| host.read()).collect();
+    host.end();
     replies
 }
 
@@ -105,7 +141,7 @@ fn only_downloads_into_the_directory_are_accepted() {
         json!({"urls": ["file:///etc/passwd"]}),
     ] {
         let add = json!({"id": 1, "type": "add", "request": request}).to_string();
-        let offer = json!({"id": 2, "type": "offer", "request": request}).to_string();
+        let offer = json!({"id": 2, "type": "offer", "seconds": 9, "request": request}).to_string();
         let replies = ask(&home, &[add.as_bytes(), offer.as_bytes()]);
         assert!(replies.iter().all(|reply| reply["ok"] == false), "{request}: {replies:?}");
     }
@@ -130,16 +166,57 @@ fn connection_for_an_expected_offer_is_made_without_a_request() {
 }
 
 #[test]
+fn agent_killed_during_an_offer_is_started_again_and_takes_the_download_once() {
+    let (home, server, bytes) = (Home::new(), Server::silent(), content(3_000_000, 1));
+    home.set(&json!({ "directory": home.files() }));
+    let mut host = Host::start(home.command());
+    let offer = |id: u8, seconds: u8| {
+        let request = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": bytes.len() });
+        json!({ "id": id, "type": "offer", "seconds": seconds, "request": request }).to_string()
+    };
+    host.send(br#"{"id":1,"type":"watch"}"#);
+    host.until([|message| message["event"] == "connected"]);
+    host.send(offer(2, 1).as_bytes());
+    let [late] = host.until([|message| message["id"] == 2]);
+    assert_eq!(late["error"]["code"], "refused", "{late}");
+    let wait = || std::thread::sleep(Duration::from_millis(20));
+    while !home.list().is_empty() {
+        wait();
+    }
+    let before = server.requests().len();
+    host.send(offer(3, 250).as_bytes());
+    while server.requests().len() == before {
+        wait();
+    }
+    server.mend(File { fields: "Accept-Ranges: bytes\r\n".to_owned(), ..File::new(bytes.clone()) });
+    home.kill(Signal::KILL);
+    let [reply, ..] = host.until([
+        |message| message["id"] == 3,
+        |message| message["event"] == "lost",
+        |message| message["event"] == "connected",
+    ]);
+    home.done(reply["result"]["id"].as_i64().unwrap_or_else(|| panic!("{reply}")));
+    assert_eq!(home.list().len(), 1);
+    same(home.files().join("f.bin"), &bytes);
+    home.agent(&["stop"]);
+    let [stopped] = host.until([|message| message["event"] == "lost"]);
+    assert_eq!(stopped["message"], "the agent has been stopped");
+    host.end();
+}
+
+#[test]
 fn install_can_be_undone() {
     let home = tempfile::tempdir().unwrap();
     let profile = home.path().join("profile");
     fs::create_dir_all(home.path().join(".mozilla")).unwrap();
-    let run = |verb: &str| {
-        let place = ["--user-data-dir", profile.to_str().unwrap()];
+    let run_in = |verb: &str, place: &[&str]| {
         let output = longhaul(&home).args(["browser", verb]).args(place).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
+    let run = |verb: &str| run_in(verb, &["--user-data-dir", profile.to_str().unwrap()]);
     assert_eq!(run("check").0, Some(1), "nothing is installed");
+    assert_eq!((run("install").0, profile.exists()), (Some(66), false), "a mistyped directory is not made");
+    fs::create_dir(&profile).unwrap();
     assert_eq!(run("install").0, Some(0));
     let (code, shown) = run("check");
     assert_eq!(code, Some(0), "{shown}");
@@ -148,8 +225,8 @@ fn install_can_be_undone() {
         profile.join("NativeMessagingHosts/longhaul.json"),
     ];
     assert!(manifests.iter().all(|path| path.is_file()), "{shown}");
-    assert_eq!(run("uninstall").0, Some(0));
+    assert_eq!(run_in("uninstall", &[]).0, Some(0), "the list has the directory");
     assert!(!manifests.iter().any(|path| path.exists()));
-    assert!(!Path::new(&home.path().join(".local/share/longhaul/browser-host")).exists());
+    assert_eq!(fs::read_dir(home.path().join(".local/share/longhaul")).unwrap().count(), 0);
     stop_agent(&home);
 }

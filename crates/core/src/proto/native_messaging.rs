@@ -57,6 +57,8 @@ pub enum HostRequestKind {
     Offer {
         /// The download.
         request: LinkRequest,
+        /// The time within which the browser must have the reply, in seconds.
+        seconds: u8,
     },
     /// Adds a transfer.
     Add {
@@ -92,6 +94,9 @@ pub enum HostRequestKind {
     Remove {
         /// The number of the transfer.
         transfer: u64,
+        /// Whether its partial file is deleted.
+        #[serde(default)]
+        files: bool,
     },
     /// Opens the folder of a transfer's file.
     OpenFolder {

@@ -67,12 +67,15 @@ pub(super) fn find(user_data: &[PathBuf]) -> anyhow::Result<Vec<Browser>> {
             manifests: profiles.join(subfolder),
         })
     });
-    let given = user_data.iter().map(|directory| Browser {
-        name: format!("Chromium with {}", directory.display()),
-        family: Family::Chromium,
-        manifests: directory.join("NativeMessagingHosts"),
+    let given = user_data.iter().map(|directory| {
+        let absolute = std::path::absolute(directory).context("--user-data-dir is empty")?;
+        Ok(Browser {
+            name: format!("Chromium with {}", directory.display()),
+            family: Family::Chromium,
+            manifests: absolute.join("NativeMessagingHosts"),
+        })
     });
-    Ok(known.chain(given).collect())
+    known.map(Ok).chain(given).collect()
 }
 
 fn is_in_path(program: &str) -> bool {

@@ -2,11 +2,14 @@
 //!
 //! One thread reads stdin, another writes stdout; each request is a task, so that a slow server delays no other request.
 
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 use std::sync::mpsc as blocking;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use longhaul_agent::client::{Client, ClientError};
@@ -17,10 +20,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
 
 use super::manifest;
 use crate::commands::agent;
 use crate::{exit, say};
+
+/// Attempts to have an offer answered: the agent can be killed once.
+const OFFER_ATTEMPTS: u32 = 2;
+/// The first and the longest wait before the agent's events are requested again.
+const RECONNECT_FIRST: Duration = Duration::from_millis(500);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+/// The number of transfers that are reported after each connect.
+const LATEST: usize = 20;
 
 /// Serves until the browser closes stdin.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
@@ -73,22 +85,23 @@ async fn answer(
     kind: HostRequestKind,
     output: &BrowserOutput,
 ) -> Result<Value, HostReplyError> {
-    start_agent().await?;
+    if !matches!(kind, HostRequestKind::Offer { .. }) {
+        start_agent().await?;
+    }
     let result = match kind {
         HostRequestKind::Hello => Ok(json!({ "version": env!("CARGO_PKG_VERSION") })),
         HostRequestKind::Connect { url } => client.post("/api/v1/connections", &json!({ "url": url })).await,
-        HostRequestKind::Offer { request } => client.post("/api/v1/transfers/offer", &request).await,
+        HostRequestKind::Offer { request, seconds } => return offer(client, request, seconds).await,
         HostRequestKind::Add { request } => client.post("/api/v1/transfers", &request).await,
         HostRequestKind::List { limit } => {
-            let path = format!("/api/v1/transfers?newest=true&limit={limit}");
-            client.get::<Value>(&path).await.map(|mut list| list["transfers"].take())
+            latest(client, limit).await.map(|mut list| list["transfers"].take())
         }
         HostRequestKind::Pause { transfer } => act(client, transfer, "pause").await,
         HostRequestKind::Resume { transfer } => act(client, transfer, "resume").await,
         HostRequestKind::Cancel { transfer } => act(client, transfer, "cancel").await,
         HostRequestKind::Retry { transfer } => act(client, transfer, "retry").await,
-        HostRequestKind::Remove { transfer } => {
-            client.delete(&format!("/api/v1/transfers/{transfer}")).await.map(|()| Value::Null)
+        HostRequestKind::Remove { transfer, files } => {
+            client.delete(&format!("/api/v1/transfers/{transfer}?files={files}")).await.map(|()| Value::Null)
         }
         HostRequestKind::OpenFolder { transfer } => {
             let shown: Value =
@@ -104,6 +117,26 @@ async fn answer(
         }
     };
     result.map_err(of_client)
+}
+
+/// Offers a download. The agent gives an offer up when its connection ends, as it does after `seconds`.
+async fn offer(client: &Client, request: LinkRequest, seconds: u8) -> Result<Value, HostReplyError> {
+    let mut body = serde_json::to_value(request).map_err(|error| reply_error("bad-request", error))?;
+    // An agent that is killed may have accepted the offer: the next one then finds its transfer by the key.
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    body["key"] = json!(format!("offer-{}-{now}", std::process::id()));
+    let answer = async {
+        let mut attempts = 1;
+        loop {
+            start_agent().await?;
+            match client.post("/api/v1/transfers/offer", &body).await {
+                Err(ClientError::Connection(_)) if attempts < OFFER_ATTEMPTS => attempts += 1,
+                answer => return answer.map_err(of_client),
+            }
+        }
+    };
+    let late = || Err(reply_error("refused", format!("the server has not answered within {seconds} s")));
+    timeout(Duration::from_secs(seconds.into()), answer).await.unwrap_or_else(|_| late())
 }
 
 /// Starts the agent if none is running, on a blocking thread.
@@ -149,15 +182,31 @@ fn open_folder(path: &str) -> Result<Value, HostReplyError> {
     }
 }
 
-/// Forwards the agent's events until the agent or the browser ends.
+/// Forwards the agent's events until the browser ends. Starts an agent that was killed again; waits for the next one
+/// after one that was stopped.
 async fn watch(client: Client, output: BrowserOutput) {
-    if let Err(error) = forward(&client, &output).await {
-        output.send(&json!({ "event": "lost", "message": error.to_string() }));
+    let (mut wait, mut is_stopped) = (RECONNECT_FIRST, false);
+    loop {
+        let began = Instant::now();
+        let Err(error) = forward(&client, &output).await;
+        let is_absent = matches!(error, ClientError::NotRunning { .. });
+        if !(is_stopped && is_absent) {
+            is_stopped = matches!(error, ClientError::Stopped);
+            output.send(&json!({ "event": "lost", "message": error.to_string() }));
+        }
+        wait = if began.elapsed() > RECONNECT_MAX { RECONNECT_FIRST } else { wait };
+        sleep(wait).await;
+        wait = (2 * wait).min(RECONNECT_MAX);
+        if !is_stopped && let Err(error) = start_agent().await {
+            output.send(&json!({ "event": "lost", "message": error.message }));
+        }
     }
 }
 
-async fn forward(client: &Client, output: &BrowserOutput) -> Result<(), ClientError> {
+async fn forward(client: &Client, output: &BrowserOutput) -> Result<Infallible, ClientError> {
     let mut events = client.events().await?;
+    output.send(&json!({ "event": "connected" }));
+    send_latest(client, output).await?;
     loop {
         let (name, data) = events.next().await?;
         let Ok(data) = serde_json::from_str::<Value>(&data) else { continue };
@@ -165,9 +214,24 @@ async fn forward(client: &Client, output: &BrowserOutput) -> Result<(), ClientEr
             "transfer" => output.send(&json!({ "event": "transfer", "transfer": data })),
             "progress" => output.send(&json!({ "event": "progress", "progress": data })),
             "removed" => output.send(&json!({ "event": "removed", "id": data["id"] })),
+            // The agent has left events out.
+            "resync" => send_latest(client, output).await?,
             _ => {}
         }
     }
+}
+
+/// Sends the latest transfers as events: they may have changed while no events were received.
+async fn send_latest(client: &Client, output: &BrowserOutput) -> Result<(), ClientError> {
+    let list = latest(client, LATEST).await?;
+    for transfer in list["transfers"].as_array().into_iter().flatten() {
+        output.send(&json!({ "event": "transfer", "transfer": transfer }));
+    }
+    Ok(())
+}
+
+async fn latest(client: &Client, limit: impl Display) -> Result<Value, ClientError> {
+    client.get(&format!("/api/v1/transfers?newest=true&limit={limit}")).await
 }
 
 /// The channel to the browser.

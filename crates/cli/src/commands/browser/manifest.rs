@@ -3,8 +3,11 @@
 //! A manifest names a program without arguments; the launcher is a script that adds them. Each family has its own
 //! manifest: Firefox rejects Chromium's key.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Context;
 use longhaul_sys::atomic_file;
@@ -22,6 +25,27 @@ pub(super) const CHROMIUM_ID: &str = "ogkijnhkdbnpemdfgbbbkmpdmajjjgmh";
 pub(super) fn launcher() -> anyhow::Result<PathBuf> {
     let home = browsers::home()?;
     Ok(browsers::xdg("XDG_DATA_HOME", &home, ".local/share").join("longhaul/browser-host"))
+}
+
+/// The file beside the launcher that lists the manifests written, separated by zero bytes.
+pub(super) fn list(launcher: &Path) -> PathBuf {
+    launcher.with_file_name("browser-manifests")
+}
+
+/// Returns the manifests in a list; none if it does not exist.
+pub(super) fn listed(list: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let paths = match fs::read(list) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read.with_context(|| format!("cannot read {}", list.display()))?,
+    };
+    let paths = paths.split(|&byte| byte == 0).filter(|path| !path.is_empty());
+    Ok(paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
+}
+
+/// Writes a list of manifests.
+pub(super) fn write_list(list: &Path, manifests: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
+    let paths: Vec<_> = manifests.iter().map(|path| path.as_os_str().as_bytes()).collect();
+    write(list, &paths.join(&0), 0o600)
 }
 
 /// Writes the launcher of this program.

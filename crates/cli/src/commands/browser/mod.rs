@@ -26,7 +26,7 @@ pub(crate) struct BrowserArgs {
 enum BrowserCommand {
     /// Let the extension of the browsers found start Longhaul (for this user; no root)
     Install(ProfileArgs),
-    /// Undo `install`
+    /// Undo `install`, in all profile directories that it was given
     Uninstall(ProfileArgs),
     /// Check each browser's manifest, and that the program answers as a browser would ask it
     Check(ProfileArgs),
@@ -57,6 +57,13 @@ pub(crate) fn run(args: &BrowserArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
+    if let Some(missing) = place.user_data_dir.iter().find(|directory| !directory.is_dir()) {
+        say::error(format_args!(
+            "{} is no profile directory: correct --user-data-dir, or start the browser with it once",
+            missing.display()
+        ));
+        return Ok(exit::NO_INPUT.into());
+    }
     let found = browsers::find(&place.user_data_dir)?;
     if found.is_empty() {
         say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
@@ -64,6 +71,11 @@ fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let launcher = manifest::launcher()?;
     manifest::write_launcher(&launcher)?;
+    // The list comes first, so that `uninstall` finds all manifests of an `install` that failed.
+    let list = manifest::list(&launcher);
+    let mut manifests = manifest::listed(&list)?;
+    manifests.extend(found.iter().map(browsers::Browser::manifest));
+    manifest::write_list(&list, &manifests)?;
     for browser in &found {
         let text = serde_json::to_string_pretty(&manifest::manifest(browser.family, &launcher))?;
         manifest::write(&browser.manifest(), format!("{text}\n").as_bytes(), 0o600)?;
@@ -80,9 +92,11 @@ Load the extension (`make browser` builds it into browser/dist):
 Then run: longhaul browser check";
 
 fn uninstall(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
-    let found = browsers::find(&place.user_data_dir)?;
-    let manifests = found.iter().map(browsers::Browser::manifest);
-    for path in manifests.chain([manifest::launcher()?]) {
+    let launcher = manifest::launcher()?;
+    let list = manifest::list(&launcher);
+    let mut paths = manifest::listed(&list)?;
+    paths.extend(browsers::find(&place.user_data_dir)?.iter().map(browsers::Browser::manifest));
+    for path in paths.into_iter().chain([launcher, list]) {
         match fs::remove_file(&path) {
             Ok(()) => say::output(format_args!("removed {}", path.display())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{File, Home, Server, content, same};
@@ -93,8 +94,6 @@ fn another_file_a_page_or_a_refusal_refuses_the_offer_and_nothing_is_kept() {
         (of_size(3_000_000), "80000000 bytes that are expected"),
         (Server::answering(page), ""),
         (Server::answering("HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), ""),
-        // The server answers the browser alone.
-        (Server::silent(), "not answered within 2.5 s"),
     ] {
         let home = Home::new();
         let (status, refused) = offer(&home, &server, 80_000_000);
@@ -102,6 +101,36 @@ fn another_file_a_page_or_a_refusal_refuses_the_offer_and_nothing_is_kept() {
         assert!(refused["error"]["message"].as_str().unwrap().contains(word), "{refused}");
         assert!(home.list().is_empty());
         assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn offer_whose_client_ends_or_whose_agent_is_killed_leaves_nothing() {
+    let (home, server) = (Home::new(), Server::silent());
+    home.set(&json!({ "directory": home.files() }));
+    let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": 3_000_000 }).to_string();
+    for is_killed in [false, true] {
+        let before = server.requests().len();
+        let (address, token) = home.dashboard();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let head = format!(
+            "POST /api/v1/transfers/offer HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}"
+        );
+        let length = body.len();
+        write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        while server.requests().len() == before {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if is_killed {
+            home.kill(Signal::KILL);
+            assert!(home.list().is_empty(), "the next agent drops it before it answers");
+        } else {
+            drop(stream);
+            while !home.list().is_empty() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0, "killed: {is_killed}");
     }
 }
 
