@@ -1,7 +1,7 @@
 //! The digests of a served file's pieces, as a Metalink (RFC 5854): with them a client finds which part of its copy is wrong.
 //!
-//! Hashing a large file takes minutes. A request hashes for some seconds; where that is not enough it is answered 503 with
-//! Retry-After, and the next one continues.
+//! Hashing a large file takes minutes. A request hashes for some seconds, as long as its client waits; where that is not enough it is
+//! answered 503 with Retry-After, and the next one continues. Each client has one turn at a time, in the order of the requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,31 +10,62 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Algorithm;
-use longhaul_core::proto::http::ReplyHead;
+use longhaul_core::proto::http::{ReplyHead, TargetPath};
 use longhaul_core::proto::metalink::{MEDIA_TYPE, MetalinkFile, MetalinkName, Pieces};
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
 use longhaul_engine::send::{Piece, SourceFile};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::reply::Reply;
+use crate::shares::{Requester, Share, Shares};
 
 /// The query of a file's URL that asks for its Metalink.
-pub(crate) const QUERY: &str = "metalink";
+const QUERY: &str = "metalink";
 /// The value of Link in a reply with a file: names its Metalink (RFC 6249, section 4).
 pub(crate) const LINK: &str = "<?metalink>; rel=describedby; type=\"application/metalink4+xml\"";
 
 /// How long one request hashes: a client waits for a head for 60 s.
 const SLICE: Duration = Duration::from_secs(5);
+/// How long a request waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many files are hashed at once, one thread each.
 const AT_ONCE: usize = 2;
+/// How many requests are hashing or wait for their turn, one of each client or token.
+const WAITING: usize = 64;
 /// How many files' digests are kept, whole or in progress: 2 MiB each at most.
 const KEPT: usize = 8;
 
 /// Computes and keeps the digests of files.
 pub(crate) struct PieceDigests {
     files: Mutex<VecDeque<Arc<HashedFile>>>,
-    slots: Semaphore,
+    waiting: Shares<Requester>,
+    /// Served in the order of the requests.
+    turns: Arc<Semaphore>,
+}
+
+/// The turn of a request to hash for a while, until dropped.
+pub(crate) struct HashingTurn {
+    /// Raised where the client has gone.
+    cancel: Cancel,
+    _share: Share<Requester>,
+    _turn: OwnedSemaphorePermit,
+}
+
+/// Ends the hashing of a request when dropped.
+pub(crate) struct HashingWatch(Cancel);
+
+impl Drop for HashingWatch {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Returns whether a request is for the digests of a file.
+pub(crate) fn asks_for_digests(path: &TargetPath) -> bool {
+    path.query() == Some(QUERY)
 }
 
 /// Device, inode, size, and times of modification and change, which every write changes.
@@ -48,48 +79,57 @@ struct HashedFile {
 
 impl Default for PieceDigests {
     fn default() -> Self {
-        Self { files: Mutex::default(), slots: Semaphore::new(AT_ONCE) }
+        // Each has one place, which is beyond those that are shared.
+        let (waiting, turns) = (Shares::new(0, WAITING), Arc::new(Semaphore::new(AT_ONCE)));
+        Self { files: Mutex::default(), waiting, turns }
     }
 }
 
 impl PieceDigests {
+    /// Waits for the turn of a request; its hashing ends when the watch is dropped.
+    ///
+    /// # Errors
+    /// 503 where the requester has a turn already, or others take too long.
+    pub(crate) async fn turn(&self, requester: &Requester) -> Result<(HashingTurn, HashingWatch), Reply> {
+        let share = self.waiting.take(requester).ok_or_else(|| try_again("another file is being hashed"))?;
+        let Ok(Ok(turn)) = timeout(TURN_TIMEOUT, Arc::clone(&self.turns).acquire_owned()).await else {
+            return Err(try_again("other files are being hashed"));
+        };
+        let cancel = Cancel::new();
+        let watch = HashingWatch(cancel.clone());
+        Ok((HashingTurn { cancel, _share: share, _turn: turn }, watch))
+    }
+
     /// Answers a request for the Metalink of a file.
     ///
     /// # Errors
     /// What the kernel says of the file.
-    pub(crate) fn reply(&self, source: &SourceFile) -> io::Result<Reply> {
-        self.reply_within(source, SLICE)
+    pub(crate) fn reply(&self, source: &SourceFile, turn: &HashingTurn) -> io::Result<Reply> {
+        self.reply_within(source, SLICE, &turn.cancel)
     }
 
-    fn reply_within(&self, source: &SourceFile, limit: Duration) -> io::Result<Reply> {
-        let wait = |why: &str| {
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            Ok(Reply::explained(head, why))
-        };
+    fn reply_within(&self, source: &SourceFile, limit: Duration, cancel: &Cancel) -> io::Result<Reply> {
         let Some(name) = name(source) else {
             return Ok(Reply::text(404, "the file's name cannot stand in a Metalink"));
         };
         let hashed = self.of(source);
-        let Ok(_slot) = self.slots.try_acquire() else {
-            return wait("other files are being hashed; try again");
-        };
         let mut digest = match hashed.progress.try_lock() {
             Ok(digest) => digest,
-            Err(TryLockError::WouldBlock) => return wait("the file is being hashed; try again"),
+            Err(TryLockError::WouldBlock) => return Ok(try_again("the file is being hashed")),
             // Half an update may be missing.
             Err(TryLockError::Poisoned(_)) => {
                 self.remove(&hashed);
-                return wait("the file is hashed anew; try again");
+                return Ok(try_again("the file is hashed anew"));
             }
         };
         let size = source.metadata().size();
-        if !hash(source, &mut digest, Instant::now() + limit)? {
+        if !hash(source, &mut digest, &cancel.child_until(Instant::now() + limit))? {
             let percent = digest.hashed().saturating_mul(100) / size.max(1);
-            return wait(&format!("{percent} % of the file are hashed; try again"));
+            return Ok(try_again(&format!("{percent} % of the file are hashed")));
         }
         if state(&source.file().metadata()?) != hashed.state {
             self.remove(&hashed);
-            return wait("the file was changed meanwhile; try again");
+            return Ok(try_again("the file was changed meanwhile"));
         }
         let pieces =
             Pieces { length: hashed.length, algorithm: Algorithm::Blake3, digests: digest.digests().pieces };
@@ -117,6 +157,11 @@ impl PieceDigests {
     }
 }
 
+fn try_again(why: &str) -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "1");
+    Reply::explained(head, &format!("{why}; try again"))
+}
+
 /// Makes the reply with the Metalink of a file.
 pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pieces) -> Reply {
     let head =
@@ -131,8 +176,8 @@ pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pie
     Reply::new(head, vec![Piece::Text(document.to_document().into_bytes())])
 }
 
-/// Hashes the file's rest until `deadline`, a block at least; returns whether all of it is hashed.
-fn hash(source: &SourceFile, digest: &mut PrefixDigest, deadline: Instant) -> io::Result<bool> {
+/// Hashes the file's rest until that is cancelled, a block at least; returns whether all of it is hashed.
+fn hash(source: &SourceFile, digest: &mut PrefixDigest, cancel: &Cancel) -> io::Result<bool> {
     let size = source.metadata().size();
     let mut block = vec![0; 1 << 20];
     while digest.hashed() < size {
@@ -140,7 +185,7 @@ fn hash(source: &SourceFile, digest: &mut PrefixDigest, deadline: Instant) -> io
         let block = &mut block[..left.min(1 << 20)];
         source.file().read_exact_at(block, digest.hashed())?;
         digest.update(block);
-        if Instant::now() >= deadline {
+        if cancel.is_cancelled() {
             return Ok(digest.hashed() == size);
         }
     }
@@ -183,7 +228,7 @@ mod tests {
         let bytes: Vec<u8> = (0..(2 << 20) + 5).map(|at| (at * 31 % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
         let digests = PieceDigests::default();
-        let reply = || digests.reply_within(&source(&path), Duration::ZERO).unwrap();
+        let reply = || digests.reply_within(&source(&path), Duration::ZERO, &Cancel::new()).unwrap();
         assert_eq!([reply().status(), reply().status()], [503, 503]);
         let pieces = document(reply());
         let hashes: Vec<_> =
@@ -193,5 +238,27 @@ mod tests {
         assert_eq!(reply().status(), 200);
         std::fs::write(&path, &bytes[1..]).unwrap();
         assert_eq!(reply().status(), 503);
+    }
+
+    #[tokio::test]
+    async fn one_requester_has_one_turn_which_ends_when_it_is_no_longer_awaited() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        File::create(&path).unwrap().set_len(300 << 30).unwrap();
+        let (digests, file) = (PieceDigests::default(), source(&path));
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| Requester::Token(name.into()));
+        let (turn, watch) = digests.turn(&ann).await.ok().unwrap();
+        let refused = digests.turn(&ann).await.err().map(|reply| reply.status());
+        let (other, _other_watch) = digests.turn(&bob).await.ok().unwrap();
+        let waiting = digests.turn(&eve);
+        tokio::pin!(waiting);
+        assert!(timeout(Duration::ZERO, &mut waiting).await.is_err(), "two hash at once");
+        assert_eq!(refused, Some(503));
+        drop(watch);
+        // Far longer than a test may take, if it were not cancelled.
+        let reply = digests.reply_within(&file, Duration::from_secs(3600), &turn.cancel).unwrap();
+        assert_eq!((reply.status(), other.cancel.is_cancelled()), (503, false));
+        drop(turn);
+        assert!(waiting.await.is_ok());
     }
 }
