@@ -155,6 +155,8 @@ pub struct Limits {
     pub processing: Duration,
     /// Directory pages of one file system being made at once; further requests get 503 with Retry-After.
     pub pages: usize,
+    /// Listings being made or sent that clients share; each may have one besides. One of 10 000 names takes about 2 MiB of memory.
+    pub listings: usize,
 }
 
 impl Limits {
@@ -184,6 +186,7 @@ impl Default for Limits {
             upload_expiry: None,
             processing: Duration::from_secs(5),
             pages: 32,
+            listings: 256,
         }
     }
 }

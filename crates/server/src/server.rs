@@ -38,9 +38,6 @@ use longhaul_engine::pacing::CongestionPlan;
 /// The limit of connections to a separate address for metrics.
 pub(crate) const METRICS_CONNECTIONS: usize = 16;
 
-/// Listings being made or sent that clients share; each may have one besides. One of 10 000 names takes about 2 MiB of memory.
-pub(crate) const LISTINGS: usize = 64;
-
 /// TLS handshakes in progress that clients share; each may have one besides. One of RSA with 2048 bits takes about a millisecond of a
 /// processor.
 const HANDSHAKES: usize = 256;
@@ -115,7 +112,7 @@ impl Server {
             hidden: config.hidden,
             untrusted: config.writable,
             max_entries: limits.listing,
-            listings: Shares::new(LISTINGS, usize::MAX),
+            listings: Shares::new(limits.listings, usize::MAX),
             piece_digests: config.digests.then(PieceDigests::default),
             disks: Disks::new(&config.root, DiskLimits::from(&limits)),
         });
