@@ -315,24 +315,6 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn uploads_are_bounded_by_file_system_and_in_all() {
-        let disks = Disks::new(Path::new("/"), LIMITS);
-        let (one, other) = (&disks.of(&[]), disks.links());
-        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| Requester::Token(name.into()));
-        let mut slots = [(one, &ann), (one, &bob), (other, &ann)].map(|(disk, by)| disk.upload_slot(by));
-        assert!(slots.iter().all(Option::is_some) && one.upload_slot(&eve).is_none());
-        // The other file system has a place left, and all together have none.
-        assert!(other.upload_slot(&bob).is_none());
-        slots[0] = None;
-        assert!(one.upload_slot(&bob).is_none(), "one takes all places of a file system");
-        assert!(other.upload_slot(&bob).is_some());
-        let ended = timeout(Duration::from_millis(20), disks.uploads_ended()).await;
-        assert!(ended.is_err(), "two uploads are in progress");
-        drop(slots);
-        disks.uploads_ended().await;
-    }
-
-    #[tokio::test]
     async fn hung_file_systems_leave_an_upload_to_another_up_to_a_bound() {
         let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 36, ..LIMITS };
         let shared = SharedLimits::new(limits);

@@ -35,8 +35,10 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 2;
 /// How many requests are hashing or wait for their turn, one of each client or token.
 const WAITING: usize = 64;
-/// How many files' digests are kept, whole or in progress: 2 MiB each at most.
-const KEPT: usize = 8;
+/// How many files' digests are kept, whole or in progress: 2 MiB each at most. Those of one requester do not push out all others, which
+/// would begin again.
+const KEPT: usize = 32;
+const KEPT_OF_ONE: usize = 2;
 
 /// Computes and keeps the digests of files.
 pub(crate) struct PieceDigests {
@@ -50,7 +52,7 @@ pub(crate) struct PieceDigests {
 pub(crate) struct HashingTurn {
     /// Raised where the client has gone.
     cancel: Cancel,
-    _share: Share<Requester>,
+    share: Share<Requester>,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -73,6 +75,8 @@ type FileState = (u64, u64, u64, (i64, i64), (i64, i64));
 
 struct HashedFile {
     state: FileState,
+    /// Has asked first.
+    requester: Requester,
     length: Bytes,
     progress: Mutex<PrefixDigest>,
 }
@@ -97,7 +101,7 @@ impl PieceDigests {
         };
         let cancel = Cancel::new();
         let watch = HashingWatch(cancel.clone());
-        Ok((HashingTurn { cancel, _share: share, _turn: turn }, watch))
+        Ok((HashingTurn { cancel, share, _turn: turn }, watch))
     }
 
     /// Answers a request for the Metalink of a file.
@@ -105,14 +109,14 @@ impl PieceDigests {
     /// # Errors
     /// What the kernel says of the file.
     pub(crate) fn reply(&self, source: &SourceFile, turn: &HashingTurn) -> io::Result<Reply> {
-        self.reply_within(source, SLICE, &turn.cancel)
+        self.reply_within(source, turn, SLICE)
     }
 
-    fn reply_within(&self, source: &SourceFile, limit: Duration, cancel: &Cancel) -> io::Result<Reply> {
+    fn reply_within(&self, source: &SourceFile, turn: &HashingTurn, limit: Duration) -> io::Result<Reply> {
         let Some(name) = name(source) else {
             return Ok(Reply::text(404, "the file's name cannot stand in a Metalink"));
         };
-        let hashed = self.of(source);
+        let hashed = self.of(source, turn.share.holder());
         let mut digest = match hashed.progress.try_lock() {
             Ok(digest) => digest,
             Err(TryLockError::WouldBlock) => return Ok(try_again("the file is being hashed")),
@@ -123,7 +127,7 @@ impl PieceDigests {
             }
         };
         let size = source.metadata().size();
-        if !hash(source, &mut digest, &cancel.child_until(Instant::now() + limit))? {
+        if !hash(source, &mut digest, &turn.cancel.child_until(Instant::now() + limit))? {
             let percent = digest.hashed().saturating_mul(100) / size.max(1);
             return Ok(try_again(&format!("{percent} % of the file are hashed")));
         }
@@ -137,7 +141,7 @@ impl PieceDigests {
     }
 
     /// Returns the file's digests as far as they are known.
-    fn of(&self, source: &SourceFile) -> Arc<HashedFile> {
+    fn of(&self, source: &SourceFile, requester: &Requester) -> Arc<HashedFile> {
         let state = state(source.metadata());
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = files.iter().find(|file| file.state == state) {
@@ -145,7 +149,13 @@ impl PieceDigests {
         }
         let length = Pieces::length_for(Bytes::new(source.metadata().size()));
         let wanted = WantedDigests { whole: None, pieces: Some((Algorithm::Blake3, length)) };
-        let file = Arc::new(HashedFile { state, length, progress: Mutex::new(PrefixDigest::new(wanted)) });
+        let progress = Mutex::new(PrefixDigest::new(wanted));
+        let file = Arc::new(HashedFile { state, requester: requester.clone(), length, progress });
+        let is_own = |file: &Arc<HashedFile>| file.requester == *requester;
+        if files.iter().filter(|file| is_own(file)).count() >= KEPT_OF_ONE {
+            let oldest = files.iter().rposition(is_own);
+            oldest.and_then(|oldest| files.remove(oldest));
+        }
         files.truncate(KEPT - 1);
         files.push_front(Arc::clone(&file));
         file
@@ -221,15 +231,24 @@ mod tests {
         Metalink::parse(&text).unwrap().files.remove(0).pieces.unwrap()
     }
 
-    #[test]
-    fn large_file_is_hashed_in_several_requests() {
+    #[tokio::test]
+    async fn large_file_is_hashed_in_several_requests() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a & b");
         let bytes: Vec<u8> = (0..(2 << 20) + 5).map(|at| (at * 31 % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
         let digests = PieceDigests::default();
-        let reply = || digests.reply_within(&source(&path), Duration::ZERO, &Cancel::new()).unwrap();
+        let [ann, bob] = ["ann", "bob"].map(|name| Requester::Token(name.into()));
+        let (turn, _watch) = digests.turn(&ann).await.ok().unwrap();
+        let reply = || digests.reply_within(&source(&path), &turn, Duration::ZERO).unwrap();
         assert_eq!([reply().status(), reply().status()], [503, 503]);
+        // However many files another requester asks for.
+        let (other, _watch) = digests.turn(&bob).await.ok().unwrap();
+        for number in 0..=KEPT {
+            let path = dir.path().join(number.to_string());
+            std::fs::write(&path, "x").unwrap();
+            assert_eq!(digests.reply_within(&source(&path), &other, SLICE).unwrap().status(), 200);
+        }
         let pieces = document(reply());
         let hashes: Vec<_> =
             bytes.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
@@ -256,7 +275,7 @@ mod tests {
         assert_eq!(refused, Some(503));
         drop(watch);
         // Far longer than a test may take, if it were not cancelled.
-        let reply = digests.reply_within(&file, Duration::from_secs(3600), &turn.cancel).unwrap();
+        let reply = digests.reply_within(&file, &turn, Duration::from_secs(3600)).unwrap();
         assert_eq!((reply.status(), other.cancel.is_cancelled()), (503, false));
         drop(turn);
         assert!(waiting.await.is_ok());

@@ -72,6 +72,12 @@ impl<K: Eq + Hash + Clone> Shares<K> {
     }
 }
 
+impl<K: Eq + Hash> Share<K> {
+    pub(crate) fn holder(&self) -> &K {
+        &self.holder
+    }
+}
+
 impl<K: Eq + Hash> Drop for Share<K> {
     fn drop(&mut self) {
         self.taken.send_modify(|taken| {

@@ -282,59 +282,55 @@ mod tests {
         write(&files, 4096);
         let [ca, crl] = ["ca.pem", "crl.pem"].map(|name| dir.path().join(name));
         (files.client_ca, files.client_crl) = (Some(ca.clone()), Some(crl.clone()));
-        let authority = || {
-            let mut params = CertificateParams::default();
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            let key = KeyPair::generate().unwrap();
-            fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
-            Issuer::new(params, key)
-        };
-        let issuer = authority();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
         let certificates = [1u64, 2].map(|serial| {
             let mut params = CertificateParams::default();
             params.serial_number = Some(serial.into());
             params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone()
         });
         let list = |revoked: &[u64], until: i32| {
-            let [before, next_update] = [2019, until].map(|year| rcgen::date_time_ymd(year, 1, 1));
-            let revoked = revoked.iter().map(|&serial| RevokedCertParams {
+            let revoked_certs = revoked.iter().map(|&serial| RevokedCertParams {
                 serial_number: serial.into(),
-                revocation_time: before,
+                revocation_time: rcgen::date_time_ymd(2019, 1, 1),
                 reason_code: None,
                 invalidity_date: None,
             });
-            let params = CertificateRevocationListParams {
-                this_update: before,
-                next_update,
+            let list = CertificateRevocationListParams {
+                this_update: rcgen::date_time_ymd(2019, 1, 1),
+                next_update: rcgen::date_time_ymd(until, 1, 1),
                 crl_number: 1u64.into(),
                 issuing_distribution_point: None,
-                revoked_certs: revoked.collect(),
+                revoked_certs: revoked_certs.collect(),
                 key_identifier_method: KeyIdMethod::Sha256,
             };
-            fs::write(&crl, params.signed_by(&issuer).unwrap().pem().unwrap()).unwrap();
+            list.signed_by(&issuer).unwrap().pem().unwrap()
         };
-        list(&[], 4096);
+        fs::write(&crl, list(&[], 4096)).unwrap();
         let tls = RenewedTls::read(&files).unwrap();
-        let sessions = || Arc::clone(&tls.current.read().unwrap().config);
-        let before = sessions();
-        let accepted = || {
+        let before = Arc::clone(&tls.current.read().unwrap().config);
+        for (what, text, accepted) in [
+            ("one is revoked", list(&[2], 4096), [true, false]),
+            ("the old list is in force", "broken".to_owned(), [true, false]),
+            ("out of date", list(&[], 2020), [false, false]),
+            ("none is revoked", list(&[], 4096), [true, true]),
+        ] {
+            fs::write(&crl, text).unwrap();
             tls.renew();
-            let clients = Arc::clone(&tls.current.read().unwrap().clients);
-            certificates
-                .each_ref()
-                .map(|shown| clients.verify_client_cert(shown, &[], UnixTime::now()).is_ok())
-        };
-        assert_eq!(accepted(), [true, true]);
-        list(&[2], 4096);
-        assert_eq!(accepted(), [true, false]);
-        assert!(!Arc::ptr_eq(&before, &sessions()), "a session of before cannot be resumed");
-        fs::write(&crl, "broken").unwrap();
-        assert_eq!(accepted(), [true, false]);
-        list(&[], 2020);
-        assert_eq!(accepted(), [false, false], "the list is out of date");
-        list(&[], 4096);
-        assert_eq!(accepted(), [true, true]);
-        authority();
-        assert_eq!(accepted(), [false, false], "of another authority");
+            let current = tls.current.read().unwrap();
+            let verify = |shown| current.clients.verify_client_cert(shown, &[], UnixTime::now()).is_ok();
+            assert_eq!(certificates.each_ref().map(verify), accepted, "{what}");
+            assert!(!Arc::ptr_eq(&before, &current.config), "a session of before cannot be resumed");
+        }
+        fs::copy(&files.cert, &ca).unwrap();
+        tls.renew();
+        let clients = Arc::clone(&tls.current.read().unwrap().clients);
+        assert!(
+            clients.verify_client_cert(&certificates[0], &[], UnixTime::now()).is_err(),
+            "another authority"
+        );
     }
 }

@@ -9,8 +9,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::delivery_meter::DeliveryMeter;
-use longhaul_engine::sink::part_file::PartFile;
-use longhaul_engine::sink::pipeline::Inlet;
+use longhaul_engine::sink::pipeline::{Inlet, Pipeline};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_sys::tcp_info;
 use rustix::fs::fstatvfs;
@@ -65,34 +64,36 @@ pub(super) struct BodyTarget<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct UnknownSize<'a> {
     pub(super) partials: &'a PartialUploads,
-    pub(super) part: &'a PartFile,
+    pub(super) pipeline: &'a Pipeline,
 }
 
 impl UnknownSize<'_> {
     /// Counts a file that has grown from `before` to `now` bytes.
     fn grow(self, before: u64, now: u64) -> Result<(), ReceiveError> {
-        let Self { partials, part } = self;
+        let Self { partials, pipeline } = self;
+        let part = pipeline.part();
         partials.grow(part.path(), Bytes::new(now)).map_err(ReceiveError::OverQuota)?;
         if before / SPACE_CHECK.get() == now / SPACE_CHECK.get() {
             return Ok(());
         }
+        let unwritten = Bytes::new(now).saturating_sub(pipeline.written());
         // Where the kernel does not tell it, the file grows until the disk is full.
-        let keeps =
-            fstatvfs(part.file()).map_or(true, |fs| keeps_reserve(fs.f_bavail, fs.f_blocks, fs.f_frsize));
+        let keeps = fstatvfs(part.file())
+            .map_or(true, |fs| keeps_reserve((fs.f_bavail, fs.f_blocks), fs.f_frsize, unwritten));
         if keeps { Ok(()) } else { Err(ReceiveError::NoSpace) }
     }
 }
 
 /// Bytes after which the free space is looked at again.
-const SPACE_CHECK: Bytes = Bytes::mib(8);
+const SPACE_CHECK: Bytes = Bytes::mib(1);
 /// What a file of unknown size leaves free: a twentieth of the disk, at most this much.
 const MOST_RESERVED: Bytes = Bytes::gib(1);
 const RESERVED_DIVISOR: u64 = 20;
 
-/// Returns whether enough blocks of a file system are available.
-fn keeps_reserve(available: u64, blocks: u64, block: u64) -> bool {
+/// Returns whether enough blocks of a file system are available when what is received is written.
+fn keeps_reserve((available, blocks): (u64, u64), block: u64, unwritten: Bytes) -> bool {
     let reserved = (blocks.saturating_mul(block) / RESERVED_DIVISOR).min(MOST_RESERVED.get());
-    available.saturating_mul(block) >= reserved
+    available.saturating_mul(block) >= reserved.saturating_add(unwritten.get())
 }
 
 /// Reads a body into segments.
@@ -245,10 +246,17 @@ mod tests {
 
     #[test]
     fn file_of_unknown_size_leaves_a_part_of_the_disk_free() {
-        for (available, blocks, is_enough) in
-            [(50, 1_000, true), (49, 1_000, false), (1 << 18, 1 << 30, true), ((1 << 18) - 1, 1 << 30, false)]
-        {
-            assert_eq!(keeps_reserve(available, blocks, 4_096), is_enough, "{available} of {blocks}");
+        const GIB: u64 = 1 << 18;
+        for (available, blocks, unwritten, is_enough) in [
+            (50, 1_000, 0, true),
+            (49, 1_000, 0, false),
+            (52, 1_000, 8_192, true),
+            (51, 1_000, 8_192, false),
+            (GIB, GIB << 20, 0, true),
+            (GIB - 1, GIB << 20, 0, false),
+        ] {
+            let keeps = keeps_reserve((available, blocks), 4_096, Bytes::new(unwritten));
+            assert_eq!(keeps, is_enough, "{available} of {blocks}, {unwritten}");
         }
     }
 }

@@ -126,8 +126,8 @@ impl InboundUpload {
             let (inlet, segments) = self.pipeline.inlet();
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
             let range = ByteRange::new(before.get(), self.pipeline.size().map_or(u64::MAX, Bytes::get));
-            let (partials, part) = (&*self.partials, self.pipeline.part());
-            let unknown_size = self.pipeline.size().is_none().then_some(UnknownSize { partials, part });
+            let (partials, pipeline) = (&*self.partials, &*self.pipeline);
+            let unknown_size = pipeline.size().is_none().then_some(UnknownSize { partials, pipeline });
             let target = BodyTarget { range, active: &self.active, liveness: &self.liveness, unknown_size };
             let body = BodyReceiver::new(target, &mut connection, inlet, &stop).run(&mut received);
             connection.body_received.store(body.is_ok(), Ordering::Relaxed);
