@@ -167,7 +167,7 @@ impl Confinement {
 /// processes, and change namespaces, mounts, users, keys, clocks and the kernel.
 ///
 /// Those that are allowed are not listed: the C library and the runtime use others from version to version.
-const FORBIDDEN: [libc::c_long; 50] = [
+const FORBIDDEN: [libc::c_long; 49] = [
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
@@ -207,7 +207,6 @@ const FORBIDDEN: [libc::c_long; 50] = [
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
