@@ -1,6 +1,6 @@
 //! Values of options common to several commands.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rtt};
@@ -48,6 +48,17 @@ pub(crate) fn period(text: &str) -> Result<Duration, String> {
         Ok(0) => Err("the least is 1s".into()),
         Ok(number) if seconds > 0 => Ok(Duration::from_secs(u64::from(number) * seconds)),
         _ => Err("write a whole number and s, m, h or d, as 7d".into()),
+    }
+}
+
+/// Parses a host as clients name it, without a port.
+pub(crate) fn host(text: &str) -> Result<String, String> {
+    let name = text.trim_start_matches('[').trim_end_matches(']');
+    let is_name =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    match is_name || name.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("write a name or an IP address without scheme and port, as files.example.org".into()),
     }
 }
 

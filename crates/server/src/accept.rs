@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use longhaul_core::units::Rate;
 use rustix::io::Errno;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connection_limit::ConnectionSlot;
 use crate::context::ServerContext;
 use crate::continuation::Continuation;
-use crate::http_connection::HttpConnection;
+use crate::http_connection::{DRAIN_LIMIT, HttpConnection};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::Served;
 use crate::server_phase::ServerPhase;
@@ -28,24 +28,20 @@ const RESOURCE_RETRY: Duration = Duration::from_millis(200);
 /// The interval at which a finishing server looks whether uploads are in progress.
 const UPLOADS_CHECK: Duration = Duration::from_millis(100);
 
-/// Connections that are answered 503 at once; each has a descriptor. Further ones are closed without an answer.
-pub(crate) const REFUSALS: usize = 16;
-
 /// How long a connection that gets no slot may take to read why.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The answer to a connection that gets no slot.
+/// The answer to a connection that gets no slot, or has to make room.
 const NO_SLOT: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 68\r\nConnection: close\r\n\r\n503 Service Unavailable: too many connections from here; try again.\n";
 
 /// Accepts connections until the server finishes.
 ///
 /// At the limit of connections some more are accepted and wait for a slot; further ones are answered 503 and closed, so that no client
-/// can fill the kernel's backlog.
+/// can fill the kernel's backlog. Those that find no place to wait for the client's acknowledgement are closed at once.
 pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
     let mut phase = context.phase.clone();
     let mut exhausted = false;
-    let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let next = tokio::select! {
             next = listener.accept() => next,
@@ -60,9 +56,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
                     }
                     None => {
                         tracing::debug!(%peer, "refused: its client has as many connections as it may");
-                        if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
-                            tokio::spawn(refuse(permit, stream, context.tls.is_some()));
-                        }
+                        turn_away(stream, &context);
                     }
                 }
             }
@@ -89,23 +83,45 @@ async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerCont
     }
 }
 
-/// Answers 503 to a connection that gets no slot; one that expects TLS is closed.
-///
-/// The permit is dropped last, once the descriptor is closed.
-async fn refuse(_permit: OwnedSemaphorePermit, mut stream: TcpStream, encrypted: bool) {
-    if encrypted {
+/// Answers 503 to a new connection that gets no slot; one that expects TLS is closed.
+fn turn_away(stream: TcpStream, context: &ServerContext) {
+    if context.tls.is_some() {
         return;
     }
-    let refusal = async {
-        stream.write_all(NO_SLOT).await?;
-        stream.shutdown().await?;
-        // Closing a socket with unread bytes would reset the connection before the peer has read the answer.
-        let mut unread = [0; 1024];
-        while stream.read(&mut unread).await? > 0 {}
-        Ok::<_, std::io::Error>(())
+    let Ok(permit) = Arc::clone(&context.refusals).try_acquire_owned() else {
+        return refuse_at_once(&stream);
     };
+    let slowest = context.limits.slowest;
+    tokio::spawn(async move {
+        refuse(&mut ServerTransport::Plain(Arc::new(stream)), slowest).await;
+        // After the descriptor is closed.
+        drop(permit);
+    });
+}
+
+/// Answers 503 to a connection that has to make room.
+pub(crate) async fn make_room(transport: &mut ServerTransport, context: &ServerContext) {
+    match (context.refusals.try_acquire(), &*transport) {
+        (Ok(_permit), _) => refuse(transport, context.limits.slowest).await,
+        (Err(_), ServerTransport::Plain(stream)) => refuse_at_once(stream),
+        (Err(_), ServerTransport::Tls(_)) => {}
+    }
+}
+
+/// Answers 503, and waits until the peer has read that.
+async fn refuse(transport: &mut ServerTransport, slowest: Rate) {
     // Fails where the peer has closed the connection, which needs no answer then.
-    let _ = timeout(REFUSAL_TIMEOUT, refusal).await;
+    if let Ok(Ok(())) = timeout(REFUSAL_TIMEOUT, transport.write_interim(NO_SLOT)).await {
+        transport.close(REFUSAL_TIMEOUT, slowest, DRAIN_LIMIT).await;
+    }
+}
+
+/// Answers 503 without waiting, where there is no place for that: the socket is to be closed at once.
+fn refuse_at_once(stream: &TcpStream) {
+    // Not by way of the runtime, which may not know yet that the socket is writable.
+    let _ = send(stream, NO_SLOT, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    // Unread bytes would reset the connection before the peer has read the answer.
+    let _ = recv(stream, vec![0; 64 << 10].as_mut_slice(), RecvFlags::TRUNC | RecvFlags::DONTWAIT);
 }
 
 fn is_resource_exhaustion(error: &std::io::Error) -> bool {
@@ -117,12 +133,16 @@ async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerCont
     let (mut phase, cut, slot) = (context.phase.clone(), Arc::clone(&context.cut), Arc::new(slot));
     let admitted = tokio::select! {
         biased;
-        admitted = timeout(context.limits.idle, slot.admitted()) => admitted.is_ok(),
+        admitted = timeout(context.limits.head, slot.admitted()) => admitted.is_ok(),
         _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
     };
     if !admitted {
-        // Before another connection gets the slot and a descriptor.
-        drop(stream);
+        match context.tls {
+            None => refuse(&mut ServerTransport::Plain(Arc::new(stream)), context.limits.slowest).await,
+            Some(_) => drop(stream),
+        }
+        // After the descriptor is closed: another connection gets the place.
+        drop(slot);
         return;
     }
     tokio::select! {
@@ -144,7 +164,10 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
     let transport = match &context.tls {
         None => ServerTransport::Plain(Arc::new(stream)),
         Some(tls) => {
-            let handshake = timeout(context.limits.head, tls.accept(stream));
+            let Some(_share) = context.handshakes.take(&peer.ip().into()) else {
+                return tracing::debug!(%peer, "its client has as many TLS handshakes in progress as it may");
+            };
+            let handshake = timeout(context.limits.head, tls.acceptor().accept(stream));
             let handshake = tokio::select! {
                 handshake = handshake => handshake,
                 () = slot.evicted() => {
@@ -169,6 +192,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
         inbox: Vec::new(),
         slot,
         sending: None,
+        is_answered: false,
         continuation: if is_late { Continuation::AnyUpload } else { Continuation::Nothing },
         is_late,
     }

@@ -28,7 +28,7 @@ pub(crate) struct AdmissionParams {
 }
 
 /// A client: an IPv4 address, or the /64 of an IPv6 address, all of which one host can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientKey(u128);
 
 impl From<IpAddr> for ClientKey {

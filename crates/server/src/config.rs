@@ -18,6 +18,8 @@ pub struct Config {
     pub root: PathBuf,
     /// The addresses to listen on; port 0 lets the kernel choose one.
     pub listen: Vec<SocketAddr>,
+    /// The names by which clients may address the server, without ports; any where there are none.
+    pub hosts: Vec<String>,
     /// Speaks HTTPS with these instead of plain HTTP.
     pub tls: Option<TlsFiles>,
     /// The congestion control of every connection; the kernel's default where `None`.
@@ -28,6 +30,8 @@ pub struct Config {
     pub initial_window: InitialWindow,
     /// Serves and lists names that start with a dot too; they are 404 otherwise.
     pub hidden: bool,
+    /// Computes digests of served files where clients ask for them (`?metalink`).
+    pub digests: bool,
     /// Accepts uploads; each needs one of the tokens.
     pub writable: bool,
     /// The tokens for uploads and measurements.
@@ -69,11 +73,13 @@ impl Config {
         Self {
             root: root.into(),
             listen: vec![listen],
+            hosts: Vec::new(),
             tls: None,
             congestion: None,
             pace: Pace::Auto,
             initial_window: InitialWindow::Off,
             hidden: false,
+            digests: true,
             writable: false,
             tokens: Tokens::None,
             require_token: false,
@@ -96,6 +102,15 @@ pub struct TlsFiles {
     /// The authorities of client certificates (PEM), one of which must have signed that of each client; none is requested where
     /// `None`.
     pub client_ca: Option<PathBuf>,
+    /// The lists of client certificates that those authorities have revoked (PEM); one of each authority where given.
+    pub client_crl: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// Returns all files, in an order that does not change.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca).chain(&self.client_crl)
+    }
 }
 
 /// Limits of what clients may request, and how long they may take.
@@ -107,6 +122,8 @@ pub struct Limits {
     /// Connections of one client (an IPv4 address, or an IPv6 /64) open at once; a further one evicts its longest idle one, or waits
     /// until one closes.
     pub per_client: usize,
+    /// Connections that wait for a slot at once; half as many more are answered 503 for some time.
+    pub waiting: usize,
     /// Timeout of a request's head, and of a TLS handshake, from the first byte to the last.
     pub head: Duration,
     /// Idle timeout: how long a connection may wait for a request without any progress.
@@ -123,8 +140,8 @@ pub struct Limits {
     pub grace: Duration,
     /// The most entries on a directory's page.
     pub listing: usize,
-    /// Uploads in progress on one file system at once, and no more than about what is left of `uploads_in_all`; further ones get 503
-    /// with Retry-After.
+    /// Uploads in progress on one file system at once, and no more than what is left of `uploads_in_all`; a token has half of what is
+    /// left to the others. Further ones get 503 with Retry-After.
     pub uploads: usize,
     /// Uploads in progress on all file systems together.
     pub uploads_in_all: usize,
@@ -136,8 +153,17 @@ pub struct Limits {
     pub upload_expiry: Option<Duration>,
     /// The interval of 102 (Processing) while an upload's file is being written or verified.
     pub processing: Duration,
-    /// Directory pages of one file system being made or sent at once; further requests get 503 with Retry-After.
+    /// Directory pages of one file system being made at once; further requests get 503 with Retry-After.
     pub pages: usize,
+    /// Listings being made or sent that clients share; each may have one besides. One of 10 000 names takes about 2 MiB of memory.
+    pub listings: usize,
+}
+
+impl Limits {
+    /// Returns how many connections that get no slot may take some time to read why.
+    pub(crate) fn refusals(&self) -> usize {
+        self.waiting.div_ceil(2)
+    }
 }
 
 impl Default for Limits {
@@ -145,6 +171,7 @@ impl Default for Limits {
         Self {
             connections: 10_000,
             per_client: 5_000,
+            waiting: 32,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(60),
             stall: Duration::from_secs(60),
@@ -152,13 +179,14 @@ impl Default for Limits {
             disk: Duration::from_secs(30),
             grace: Duration::from_secs(30),
             listing: 1_000,
-            uploads: 16,
+            uploads: 32,
             uploads_in_all: 256,
             first_uploads: 64,
             upload_quota: None,
             upload_expiry: None,
             processing: Duration::from_secs(5),
             pages: 32,
+            listings: 256,
         }
     }
 }

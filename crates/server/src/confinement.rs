@@ -1,7 +1,7 @@
 //! Gives up what a server that listens does not need: capabilities, and all files but those it serves or reads again.
 //!
-//! A bug in the parsing of names or requests then opens nothing else. Landlock and capabilities belong to threads: what is given up
-//! is given up by the calling thread and by those that it starts.
+//! A bug in the parsing of names or requests then opens nothing else, and starts no program. Landlock, the filter of system calls and
+//! capabilities belong to threads: what is given up is given up by the calling thread and by those that it starts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 /// The rules that this module knows; older kernels enforce fewer of them.
 const KNOWN: ABI = ABI::V7;
@@ -110,6 +111,7 @@ impl Confinement {
     pub fn apply(&self) -> io::Result<Confined> {
         self.keep_needed_capabilities()?;
         let status = self.restrict_files().map_err(io::Error::other)?;
+        forbid_system_calls()?;
         self.warn_of_unreadable();
         Ok(match status.ruleset {
             RulesetStatus::NotEnforced => Confined::CapabilitiesOnly,
@@ -159,6 +161,72 @@ impl Confinement {
             .add_rules(path_beneath_rules(SYSTEM, read))?
             .restrict_self()
     }
+}
+
+/// System calls that no thread of the server makes, and that would serve one who has taken it over: they start programs, look into other
+/// processes, and change namespaces, mounts, users, keys, clocks and the kernel.
+///
+/// Those that are allowed are not listed: the C library and the runtime use others from version to version.
+const FORBIDDEN: [libc::c_long; 49] = [
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_mknodat,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_personality,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+];
+
+/// Makes [`FORBIDDEN`] fail with EPERM in the calling thread, and in those that it starts.
+fn forbid_system_calls() -> io::Result<()> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
+    let rules = FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
+    let denied = SeccompAction::Errno(Errno::PERM.raw_os_error().unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, denied, arch).map_err(io::Error::other)?;
+    let program = BpfProgram::try_from(filter).map_err(io::Error::other)?;
+    seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
 /// Returns the directories in which a file is replaced: its own, and that of the file which it links to.
@@ -218,6 +286,8 @@ mod tests {
             ] {
                 assert_eq!(opened.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
             }
+            let user = rustix::thread::set_thread_uid(rustix::process::getuid());
+            assert_eq!(user, Err(Errno::PERM), "a system call that is not needed");
             if has_network_rules {
                 let connected = std::net::TcpStream::connect("127.0.0.1:9");
                 assert_eq!(connected.unwrap_err().kind(), ErrorKind::PermissionDenied);

@@ -11,9 +11,8 @@ use tokio::sync::{Notify, watch};
 use crate::Limits;
 use crate::admission::{Admission, AdmissionParams, Admitted, ConnectionId};
 
-/// Connections that wait for a slot at once: each holds a descriptor beyond the limit.
-pub(crate) const WAITING: usize = 32;
-const WAITING_PER_CLIENT: usize = 8;
+/// The share of the places to wait for a slot that one client may have: a quarter.
+const WAITING_CLIENTS: usize = 4;
 
 /// The limit of open connections, shared fairly by clients.
 pub(crate) struct ConnectionLimit {
@@ -63,8 +62,8 @@ impl ConnectionLimit {
         let params = AdmissionParams {
             connections: limits.connections,
             per_client: limits.per_client,
-            waiting: WAITING,
-            waiting_per_client: WAITING_PER_CLIENT,
+            waiting: limits.waiting,
+            waiting_per_client: limits.waiting.div_ceil(WAITING_CLIENTS),
         };
         let state = LimitState { admission: Admission::new(params), signals: HashMap::new() };
         Self { started: Instant::now(), state: Mutex::new(state), existing: watch::Sender::new(0) }

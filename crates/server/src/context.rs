@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::{Semaphore, watch};
 
 use crate::Limits;
 use crate::access::Access;
+use crate::admission::ClientKey;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::measurement::Measurement;
 use crate::reply_pacing::PacePolicy;
 use crate::routes::{Offers, Served};
 use crate::server_phase::ServerPhase;
+use crate::shares::Shares;
 use crate::static_files::StaticFiles;
+use crate::tls::RenewedTls;
 use crate::upload::Uploads;
 
 /// The server's parts as a connection sees them; clones share them.
@@ -30,8 +32,12 @@ pub(crate) struct ServerContext {
     pub(crate) measurement: Option<Arc<Measurement>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) pace: PacePolicy,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Arc<RenewedTls>>,
+    /// TLS handshakes in progress.
+    pub(crate) handshakes: Shares<ClientKey>,
     pub(crate) connection_limit: Arc<ConnectionLimit>,
+    /// Places for connections that get no slot, until they have read why.
+    pub(crate) refusals: Arc<Semaphore>,
     /// Counts the connections that the end of the server has cut.
     pub(crate) cut: Arc<AtomicUsize>,
     pub(crate) phase: watch::Receiver<ServerPhase>,

@@ -5,18 +5,19 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::Limits;
 use crate::mount_table::MountTable;
+use crate::shares::{Requester, Share, Shares};
 
 /// Operations on one file system at once.
 const OPERATIONS: usize = 24;
@@ -48,7 +49,7 @@ pub(crate) struct DiskLimits {
     pub(crate) uploads_in_all: usize,
     /// Uploads beyond `uploads_in_all`, each the first one in progress on its file system.
     pub(crate) first_uploads: usize,
-    /// Listings of one file system being made or sent.
+    /// Listings of one file system being made.
     pub(crate) listings: usize,
 }
 
@@ -63,8 +64,10 @@ impl From<&Limits> for DiskLimits {
 #[derive(Clone)]
 struct SharedLimits {
     limits: DiskLimits,
-    /// Uploads in progress on all file systems; its lock orders the counts of each, too.
-    uploads: watch::Sender<usize>,
+    /// Uploads in progress on all file systems, by the number of each.
+    uploads: Shares<u64>,
+    /// The number of the next file system.
+    next: Arc<AtomicU64>,
     /// Threads that wait for a socket in the middle of an operation.
     waits: Arc<Semaphore>,
 }
@@ -74,25 +77,19 @@ struct SharedLimits {
 pub(crate) struct Disk(Arc<FileSystem>);
 
 struct FileSystem {
+    number: u64,
     operations: Arc<Semaphore>,
     /// Uploads in progress.
-    uploads: AtomicUsize,
+    uploads: Shares<Requester>,
     listings: Arc<Semaphore>,
     shared: SharedLimits,
     is_local: bool,
 }
 
 /// The place of an upload among those of its file system, and among all.
-pub(crate) struct UploadSlot(Disk);
-
-impl Drop for UploadSlot {
-    fn drop(&mut self) {
-        let FileSystem { uploads, shared, .. } = &*self.0.0;
-        shared.uploads.send_modify(|in_all| {
-            uploads.fetch_sub(1, Ordering::Relaxed);
-            *in_all -= 1;
-        });
-    }
+pub(crate) struct UploadSlot {
+    _of_requester: Share<Requester>,
+    _of_disk: Share<u64>,
 }
 
 /// The place of an operation among those of its file system.
@@ -164,8 +161,7 @@ impl Disks {
 
     /// Waits until no upload is in progress.
     pub(crate) async fn uploads_ended(&self) {
-        // Fails only without a sender, and `self` has one.
-        let _ = self.shared.uploads.subscribe().wait_for(|in_all| *in_all == 0).await;
+        self.shared.uploads.all_free().await;
     }
 
     fn lock(&self) -> MutexGuard<'_, DisksState> {
@@ -176,7 +172,8 @@ impl Disks {
 
 impl SharedLimits {
     fn new(limits: DiskLimits) -> Self {
-        Self { limits, uploads: watch::Sender::new(0), waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
+        let uploads = Shares::new(limits.uploads_in_all, limits.first_uploads);
+        Self { limits, uploads, next: Arc::default(), waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
     }
 }
 
@@ -184,8 +181,9 @@ impl Disk {
     fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
         let listings = Arc::new(Semaphore::new(shared.limits.listings));
-        let uploads = AtomicUsize::new(0);
-        Self(Arc::new(FileSystem { operations, uploads, listings, shared: shared.clone(), is_local }))
+        let uploads = Shares::new(shared.limits.uploads, 0);
+        let (number, shared) = (shared.next.fetch_add(1, Ordering::Relaxed), shared.clone());
+        Self(Arc::new(FileSystem { number, operations, uploads, listings, shared, is_local }))
     }
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
@@ -210,30 +208,16 @@ impl Disk {
         self.0.is_local
     }
 
-    /// Allows one more upload; `None` where as many as may be are in progress.
+    /// Allows one more upload; `None` where the requester has its share of the file system, or that of all.
     ///
-    /// A file system may have about as many as are left to the others, so that some that hang leave places to another. (The rule of
-    /// switches that share a buffer: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998, with
-    /// alpha = 1.) The first upload of a file system has `first_uploads` places more, for where many hang.
-    pub(crate) fn upload_slot(&self) -> Option<UploadSlot> {
-        let FileSystem { uploads, shared, .. } = &*self.0;
-        let is_admitted = shared.uploads.send_if_modified(|in_all| {
-            let own = uploads.load(Ordering::Relaxed);
-            let DiskLimits { uploads: most, uploads_in_all, first_uploads, .. } = shared.limits;
-            let is_admitted = match own {
-                0 => *in_all < uploads_in_all + first_uploads,
-                own => own < most && own + *in_all <= uploads_in_all,
-            };
-            if is_admitted {
-                uploads.store(own + 1, Ordering::Relaxed);
-                *in_all += 1;
-            }
-            is_admitted
-        });
-        is_admitted.then(|| UploadSlot(self.clone()))
+    /// Some file systems that hang leave places to another; the first upload of each has `first_uploads` places more, for where many
+    /// hang.
+    pub(crate) fn upload_slot(&self, requester: &Requester) -> Option<UploadSlot> {
+        let FileSystem { number, uploads, shared, .. } = &*self.0;
+        Some(UploadSlot { _of_requester: uploads.take(requester)?, _of_disk: shared.uploads.take(number)? })
     }
 
-    /// Allows one more listing to be made and sent; `None` where as many as may be are.
+    /// Allows one more listing to be made; `None` where as many as may be are.
     pub(crate) fn listing_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.0.listings).try_acquire_owned().ok()
     }
@@ -284,7 +268,7 @@ pub(crate) mod tests {
     pub(crate) const LIMITS: DiskLimits = DiskLimits {
         deadline: Duration::from_secs(60),
         uploads: 2,
-        uploads_in_all: 3,
+        uploads_in_all: 4,
         first_uploads: 0,
         listings: 1,
     };
@@ -331,36 +315,23 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn uploads_are_bounded_by_file_system_and_in_all() {
-        let disks = Disks::new(Path::new("/"), LIMITS);
-        let (one, other) = (&disks.of(&[]), disks.links());
-        let mut slots = [one, one, other].map(Disk::upload_slot);
-        assert!(slots.iter().all(Option::is_some) && one.upload_slot().is_none());
-        // The other file system has a place left, and all together have none.
-        assert!(other.upload_slot().is_none());
-        slots[0] = None;
-        assert!(other.upload_slot().is_some());
-        let ended = timeout(Duration::from_millis(20), disks.uploads_ended()).await;
-        assert!(ended.is_err(), "two uploads are in progress");
-        drop(slots);
-        disks.uploads_ended().await;
-    }
-
-    #[tokio::test]
     async fn hung_file_systems_leave_an_upload_to_another_up_to_a_bound() {
-        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 37, ..LIMITS };
+        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 36, ..LIMITS };
         let shared = SharedLimits::new(limits);
-        let take_all = |disk: &Disk| std::iter::from_fn(|| disk.upload_slot()).collect::<Vec<_>>();
+        let take_all = |disk: &Disk| {
+            let tokens = (0..9).map(|number: u8| Requester::Token(number.to_string().into()));
+            tokens.filter_map(|token| disk.upload_slot(&token)).collect::<Vec<_>>()
+        };
         let hung: Vec<Disk> = (0..40).map(|_| Disk::new(&shared, false)).collect();
         let held: Vec<_> = hung.iter().map(take_all).collect();
         let counts: Vec<usize> = held.iter().map(Vec::len).collect();
-        assert_eq!(counts[..6], [8, 5, 2, 1, 1, 1]);
+        assert_eq!(counts[..6], [8, 4, 2, 1, 1, 1]);
         assert!(counts[6..].iter().all(|&count| count == 1), "{counts:?}");
         let last = take_all(&Disk::new(&shared, false));
-        assert_eq!((last.len(), *shared.uploads.borrow()), (1, 16 + 37));
-        assert!(Disk::new(&shared, false).upload_slot().is_none());
+        assert_eq!((last.len(), shared.uploads.in_all()), (1, 16 + 36));
+        assert!(take_all(&Disk::new(&shared, false)).is_empty());
         drop((held, last));
-        assert_eq!(*shared.uploads.borrow(), 0);
+        assert_eq!(shared.uploads.in_all(), 0);
         assert_eq!(take_all(&hung[39]).len(), 8);
     }
 

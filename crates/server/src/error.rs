@@ -92,7 +92,7 @@ pub enum ServeError {
     /// A certificate or key file cannot be read, or contains none.
     #[error("cannot read a {what} from {path}: {reason}", path = path.display())]
     TlsFile {
-        /// "certificate" or "private key".
+        /// "certificate", "private key" or the like.
         what: &'static str,
         /// The file.
         path: PathBuf,

@@ -16,15 +16,23 @@ use longhaul_engine::send::{Piece, SourceFile};
 use crate::piece_digests;
 use crate::reply::Reply;
 
+/// What the replies of a server say of its files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileOffer {
+    /// The files may be uploads: a browser stores them and does not run their scripts.
+    pub(crate) untrusted: bool,
+    /// They have a Metalink with digests.
+    pub(crate) digests: bool,
+}
+
 /// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
-///
-/// An `untrusted` file may be an upload: a browser stores it and does not run its scripts.
 pub(crate) fn file_reply(
     source: &Arc<SourceFile>,
     request: &RequestHead,
     now: SystemTime,
-    untrusted: bool,
+    offer: FileOffer,
 ) -> io::Result<Reply> {
+    let FileOffer { untrusted, digests } = offer;
     let metadata = source.metadata();
     let size = Bytes::new(metadata.size());
     let written = metadata.modified()?;
@@ -48,7 +56,7 @@ pub(crate) fn file_reply(
     let part = |range: &ByteRange| piece(source, Bytes::new(range.start()), range.len());
     let typed = |status, media: &str| {
         let head = head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff");
-        let head = head.with("Link", piece_digests::LINK);
+        let head = if digests { head.with("Link", piece_digests::LINK) } else { head };
         match runs_scripts(media) {
             // A page that someone has uploaded must not act with the rights of the site's own pages.
             true if untrusted => {

@@ -10,12 +10,14 @@ use longhaul_core::proto::http::{MAX_HEAD, RequestBody, RequestHead, TargetPath}
 use longhaul_core::units::{Bytes, Rate};
 use tokio::time::{timeout, timeout_at};
 
+use crate::accept::make_room;
 use crate::access::RequestOrigin;
 use crate::connection_limit::ConnectionSlot;
 use crate::connection_stats::{ConnectionEntry, FinishedReply};
 use crate::context::ServerContext;
 use crate::continuation::{self, Continuation, NEXT_REQUEST};
 use crate::metrics;
+use crate::piece_digests::asks_for_digests;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::{Action, route};
@@ -42,6 +44,8 @@ pub(crate) struct HttpConnection {
     pub(crate) continuation: Continuation,
     /// Whether the server was finishing before the request arrived.
     pub(crate) is_late: bool,
+    /// Whether a request was answered.
+    pub(crate) is_answered: bool,
 }
 
 /// A reply that may be cut by an eviction.
@@ -108,12 +112,14 @@ enum AfterReply {
     Drain(Bytes),
     /// Close at once: nothing is in flight.
     Close,
+    /// Answer 503: another connection needs the slot, and a request has arrived, or the first one is on its way.
+    MakeRoom,
     /// Reset: the peer has stalled, or another client needs the slot.
     Reset,
 }
 
 /// The most bytes that are discarded of a connection being closed.
-const DRAIN_LIMIT: Bytes = Bytes::mib(1);
+pub(crate) const DRAIN_LIMIT: Bytes = Bytes::mib(1);
 /// The most bytes that are discarded after a refused upload: its client may have a whole window in flight
 /// before it reads the refusal.
 const UPLOAD_DRAIN_LIMIT: Bytes = Bytes::gib(1);
@@ -131,14 +137,17 @@ impl HttpConnection {
                 after => break after,
             }
         };
-        let Self { transport, slot, .. } = &mut self;
+        let Self { transport, slot, context, .. } = &mut self;
+        if after == AfterReply::MakeRoom {
+            return make_room(transport, context).await;
+        }
         // What is left of the last reply is no reason to keep the connection.
         slot.idle();
         let close = async {
             match after {
                 AfterReply::Drain(most) => transport.close(CLOSE_TIMEOUT, slowest, most).await,
                 AfterReply::Close => transport.close(Duration::ZERO, slowest, DRAIN_LIMIT).await,
-                AfterReply::KeepAlive | AfterReply::Reset => transport.reset(),
+                AfterReply::KeepAlive | AfterReply::MakeRoom | AfterReply::Reset => transport.reset(),
             }
         };
         tokio::select! {
@@ -154,14 +163,14 @@ impl HttpConnection {
         let next = tokio::select! {
             biased;
             next = self.next() => next,
-            () = evicted => NextRequest::Closed,
+            () = evicted => return if self.awaits_answer().await { AfterReply::MakeRoom } else { AfterReply::Close },
         };
         if matches!(next, NextRequest::Closed) {
             return AfterReply::Close;
         }
         if !self.slot.replying() {
             // The slot went to another connection while a request had already arrived.
-            return AfterReply::Close;
+            return AfterReply::MakeRoom;
         }
         let evicted = self.slot.evicted();
         tokio::select! {
@@ -172,6 +181,14 @@ impl HttpConnection {
                 AfterReply::Reset
             }
         }
+    }
+
+    /// Returns whether the peer of an idle connection waits for an answer: it has sent a request, or has just connected for one.
+    async fn awaits_answer(&mut self) -> bool {
+        let Self { transport, inbox, is_answered, .. } = self;
+        !*is_answered
+            || !inbox.is_empty()
+            || matches!(timeout(Duration::ZERO, transport.read(inbox)).await, Ok(Ok(1..)))
     }
 
     async fn reply(&mut self, next: NextRequest) -> AfterReply {
@@ -187,7 +204,8 @@ impl HttpConnection {
         self.send(answer, started).await
     }
 
-    /// Makes the reply to a request; receives its body. `None` where the client has measured enough, and closed the connection.
+    /// Makes the reply to a request; receives its body. `None` where the client has closed the connection: it has measured enough, or no
+    /// longer waits for digests.
     async fn answer(&mut self, request: RequestHead) -> Option<PreparedReply> {
         let admitted = !self.is_late || self.continuation.admits(&request);
         self.continuation = Continuation::after(&request);
@@ -233,7 +251,7 @@ impl HttpConnection {
                 received = Some(bytes);
                 reply
             }
-            (action, _) => self.act(action).await,
+            (action, _) => self.act(action).await?,
         };
         // A measurement may have changed the socket's options.
         let keep_alive = keeps_alive && body_read && !measures;
@@ -289,7 +307,7 @@ impl HttpConnection {
         let result =
             self.transport.send(outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
-        self.sending = None;
+        (self.sending, self.is_answered) = (None, true);
         let (sent, took) = (queued.outgoing.sent().saturating_sub(head), started.elapsed());
         drop(queued);
         let replied = FinishedReply { method, target, status, sent, received, took };
@@ -319,9 +337,9 @@ impl HttpConnection {
         context.measurement.as_ref()?.receive(request, transport, (peer.ip(), ahead)).await
     }
 
-    /// Makes the reply to a request without a body; opens files on a blocking thread.
-    async fn act(&self, action: Action) -> Reply {
-        match action {
+    /// Makes the reply to a request without a body; opens files on a blocking thread. `None` where the client does not wait for it.
+    async fn act(&mut self, action: Action) -> Option<Reply> {
+        Some(match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.context.stats).await,
             Action::Measure(request) => self.context.measurement.as_ref().map_or_else(
@@ -329,11 +347,19 @@ impl HttpConnection {
                 |measurement| measurement.reply(&request, self.transport.socket(), self.peer),
             ),
             Action::Upload(_) => Reply::text(405, "files are only read here"),
-            Action::Read(path, request) => {
+            Action::Read(read) => {
                 let files = Arc::clone(&self.context.static_files);
-                files.answer(path, request).await
+                let is_long = asks_for_digests(&read.path);
+                let answer = files.answer(read);
+                if !is_long {
+                    return Some(answer.await);
+                }
+                tokio::select! {
+                    reply = answer => reply,
+                    () = self.transport.closed(&mut self.inbox) => return None,
+                }
             }
-        }
+        })
     }
 
     /// Reads the next request: the first byte within the idle timeout, the rest within the head timeout.

@@ -46,6 +46,7 @@ mod root;
 mod routes;
 mod server;
 mod server_phase;
+mod shares;
 mod stall_detector;
 mod static_files;
 mod targets;

@@ -2,8 +2,6 @@
 
 use longhaul_core::initial_window::InitialWindow;
 
-use crate::accept::REFUSALS;
-use crate::connection_limit::WAITING;
 use crate::measurement::UDP_PORTS;
 use crate::server::METRICS_CONNECTIONS;
 use crate::{Config, Metrics};
@@ -20,6 +18,9 @@ const OF_CONNECTION: usize = 4;
 /// which may close before the last sync; a journal being written, and a file being read back.
 const OF_UPLOAD: usize = 16;
 
+/// Connections that wait for a slot may take a sixteenth of the descriptors, and those that are refused half as many.
+const WAITING_DIVISOR: usize = 16;
+
 /// Uploads may take a third of the descriptors.
 const UPLOADS_DIVISOR: usize = 3;
 
@@ -31,6 +32,7 @@ impl Config {
     /// [`crate::Server::observe`] is to be called.
     pub fn fit_open_files(&mut self, files: u64, is_observed: bool) {
         let files = usize::try_from(files).unwrap_or(usize::MAX);
+        self.limits.waiting = self.limits.waiting.min((files / WAITING_DIVISOR).max(1));
         let rest = files.saturating_sub(self.fixed_descriptors());
         let limits = &mut self.limits;
         let uploads = if self.writable {
@@ -54,10 +56,11 @@ impl Config {
 
     /// Returns the descriptors that depend on no limit: those of listening sockets, and of connections without a slot.
     fn fixed_descriptors(&self) -> usize {
-        let listening = self.listen.len() * (1 + REFUSALS) + WAITING;
+        let without_slot = self.limits.waiting + self.limits.refusals();
+        let listening = self.listen.len() + without_slot;
         let metrics = match self.metrics {
             Metrics::Off => 0,
-            Metrics::At(_) => 1 + REFUSALS + WAITING + METRICS_CONNECTIONS,
+            Metrics::At(_) => 1 + without_slot + METRICS_CONNECTIONS,
         };
         let measurement = if self.measure.is_some() { UDP_PORTS } else { 0 };
         OF_PROCESS + listening + metrics + measurement
@@ -98,13 +101,15 @@ mod tests {
             assert!(needed(&watched, OF_CONNECTION + 2) <= files as usize, "{files}: {:?}", watched.limits);
             assert!(fitted(files, |_| {}).limits.connections >= writable.limits.connections);
         }
+        let low = fitted(100, |config| config.writable = true);
+        assert!(needed(&low, OF_CONNECTION) <= 100 && low.limits.connections >= 8, "{:?}", low.limits);
         let least = fitted(1, |config| config.writable = true).limits;
         let uploads = (least.uploads, least.uploads_in_all, least.first_uploads);
         assert_eq!((least.connections, uploads), (1, (1, 1, 0)));
         for files in [65_536, u64::MAX] {
             let limits = fitted(files, |config| config.writable = true).limits;
             assert_eq!((limits.connections, limits.per_client), (10_000, 5_000));
-            assert_eq!((limits.uploads, limits.uploads_in_all, limits.first_uploads), (16, 256, 64));
+            assert_eq!((limits.uploads, limits.uploads_in_all, limits.first_uploads), (32, 256, 64));
         }
     }
 }

@@ -8,6 +8,7 @@ use longhaul_core::proto::http::{
 use crate::access::Grant;
 use crate::metrics;
 use crate::reply::Reply;
+use crate::shares::Requester;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
 use crate::upload::{MOST_RANGES, UploadCommand};
 
@@ -20,14 +21,21 @@ const WRITE_METHODS: &str = "GET, HEAD, OPTIONS, PUT, PATCH, DELETE, MKCOL";
 pub(crate) enum Action {
     /// With this reply.
     Reply(Reply),
-    /// With the file or directory at this path.
-    Read(TargetPath, RequestHead),
+    /// With a file or directory.
+    Read(ReadRequest),
     /// With the metrics.
     Metrics,
     /// By the measurement endpoint.
     Measure(RequestHead),
     /// By the upload handler.
     Upload(Box<UploadCommand>),
+}
+
+/// A GET or HEAD of a file or directory.
+pub(crate) struct ReadRequest {
+    pub(crate) path: TargetPath,
+    pub(crate) head: RequestHead,
+    pub(crate) requester: Requester,
 }
 
 /// What is served at an address.
@@ -68,7 +76,7 @@ pub(crate) fn route(
             Ok(_) if served == Served::Metrics => {
                 Action::Reply(Reply::text(404, "nothing but /metrics is served here"))
             }
-            Ok(path) => Action::Read(path, request),
+            Ok(path) => Action::Read(ReadRequest { path, head: request, requester: grant.requester() }),
             Err(error) => Action::Reply(Reply::text(400, &error.to_string())),
         },
         "OPTIONS" if writable => {

@@ -9,8 +9,8 @@ use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_sys::host;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::accept::accept;
 use crate::access::{Access, AccessRules, Tokens};
@@ -27,15 +27,20 @@ use crate::reply_pacing::PacePolicy;
 use crate::root::Root;
 use crate::routes::Served;
 use crate::server_phase::{ServerPhase, Stopper};
+use crate::shares::Shares;
 use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
-use crate::tls::RenewedCertificate;
+use crate::tls::RenewedTls;
 use crate::upload::Uploads;
-use crate::{Config, Limits, Metrics, ServeError, tls};
+use crate::{Config, Limits, Metrics, ServeError};
 use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
 pub(crate) const METRICS_CONNECTIONS: usize = 16;
+
+/// TLS handshakes in progress that clients share; each may have one besides. One of RSA with 2048 bits takes about a millisecond of a
+/// processor.
+const HANDSHAKES: usize = 256;
 
 /// How long [`Stopper::end`] lets connections close and uploads sync what they have received.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -52,7 +57,7 @@ pub struct Server {
     static_files: Arc<StaticFiles>,
     uploads: Option<Arc<Uploads>>,
     measurement: Option<Arc<Measurement>>,
-    tls: Option<(TlsAcceptor, Arc<RenewedCertificate>)>,
+    tls: Option<Arc<RenewedTls>>,
     limits: Arc<Limits>,
     pace: Pace,
     congestion: Option<String>,
@@ -82,8 +87,9 @@ impl Server {
             measures: config.measure.is_some(),
             guards_reading: config.require_token,
             allows_cleartext: config.allow_cleartext,
+            hosts: &config.hosts,
         })?;
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+        let tls = config.tls.as_ref().map(RenewedTls::read).transpose()?.map(Arc::new);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for &address in &config.listen {
@@ -106,7 +112,8 @@ impl Server {
             hidden: config.hidden,
             untrusted: config.writable,
             max_entries: limits.listing,
-            piece_digests: PieceDigests::default(),
+            listings: Shares::new(limits.listings, usize::MAX),
+            piece_digests: config.digests.then(PieceDigests::default),
             disks: Disks::new(&config.root, DiskLimits::from(&limits)),
         });
         let limits = Arc::new(limits);
@@ -191,9 +198,8 @@ impl Server {
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
         let (window_routes, route_requests) = InitialWindowRoutes::start(self.initial_window).unzip();
         let mut phase = self.stopper.phase();
-        let (tls, certificate) = self.tls.unzip();
-        let mut background = JoinSet::new();
-        certificate.into_iter().for_each(|certificate| drop(background.spawn(certificate.follow())));
+        let (tls, mut background) = (self.tls, JoinSet::new());
+        tls.iter().cloned().for_each(|tls| drop(background.spawn(tls.follow())));
         let uploads = self.uploads.clone();
         uploads.into_iter().for_each(|uploads| drop(background.spawn(uploads.follow_partials())));
         background.spawn(Arc::clone(&self.static_files.root).follow());
@@ -207,7 +213,9 @@ impl Server {
             static_files: self.static_files,
             uploads: self.uploads,
             measurement: self.measurement,
+            handshakes: Shares::new(HANDSHAKES, usize::MAX),
             connection_limit: Arc::new(ConnectionLimit::new(&self.limits)),
+            refusals: Arc::new(Semaphore::new(self.limits.refusals())),
             limits: self.limits,
             pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
             tls,
@@ -268,7 +276,7 @@ impl Server {
 
 /// Lists what a server of this configuration needs once it listens.
 fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
-    let tls = config.tls.iter().flat_map(|files| [files.cert.clone(), files.key.clone()]);
+    let tls = config.tls.iter().flat_map(|files| files.all().cloned());
     let tokens = match &config.tokens {
         Tokens::File(path) => Some(path.clone()),
         Tokens::None | Tokens::One(_) => None,
@@ -315,6 +323,7 @@ fn metrics_context(files: &ServerContext) -> ServerContext {
         served: Served::Metrics,
         access: Arc::new(Access::public()),
         connection_limit: Arc::new(ConnectionLimit::new(&limits)),
+        refusals: Arc::new(Semaphore::new(limits.refusals())),
         limits: Arc::new(limits),
         tls: None,
         uploads: None,

@@ -15,10 +15,12 @@ use crate::directory_json;
 use crate::directory_listing::{DirectoryListing, ListedDirectory, ListingOptions, ListingPage, SortOrder};
 use crate::directory_page;
 use crate::disks::{Disk, DiskError, Disks};
-use crate::file_reply::file_reply;
-use crate::piece_digests::{self, PieceDigests};
+use crate::file_reply::{FileOffer, file_reply};
+use crate::piece_digests::{HashingTurn, PieceDigests, asks_for_digests};
 use crate::reply::Reply;
 use crate::root::{Found, Root};
+use crate::routes::ReadRequest;
+use crate::shares::{Requester, Share, Shares};
 
 /// The served tree, and what of it is shown.
 pub(crate) struct StaticFiles {
@@ -29,28 +31,39 @@ pub(crate) struct StaticFiles {
     pub(crate) untrusted: bool,
     /// The most entries on a directory's page.
     pub(crate) max_entries: usize,
-    pub(crate) piece_digests: PieceDigests,
+    /// Listings being made or sent.
+    pub(crate) listings: Shares<Requester>,
+    /// `None` where no digests are offered.
+    pub(crate) piece_digests: Option<PieceDigests>,
     pub(crate) disks: Disks,
 }
 
 impl StaticFiles {
-    /// Answers a GET or HEAD for `path`; operations on a file system that hangs end in 503.
+    /// Answers a GET or HEAD; operations on a file system that hangs end in 503.
     ///
     /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken the last one.
-    pub(crate) async fn answer(self: Arc<Self>, path: TargetPath, request: RequestHead) -> Reply {
-        let (path, request) = (Arc::new(path), Arc::new(request));
+    pub(crate) async fn answer(self: Arc<Self>, read: ReadRequest) -> Reply {
+        let ReadRequest { path, head: request, requester } = read;
+        let turn = match &self.piece_digests {
+            Some(digests) if asks_for_digests(&path) => digests.turn(&requester).await.map(Some),
+            _ => Ok(None),
+        };
+        let (turn, _watch) = match turn {
+            Ok(turn) => turn.map(|(turn, watch)| (Arc::new(turn), watch)).unzip(),
+            Err(busy) => return busy,
+        };
+        let asked = Arc::new(AskedFile { path, request, requester, turn });
         let read = |disk: Disk, follow: bool| {
-            let (files, path, request) = (Arc::clone(&self), Arc::clone(&path), Arc::clone(&request));
+            let (files, asked, listed) = (Arc::clone(&self), Arc::clone(&asked), disk.clone());
             async move {
-                let listed = disk.clone();
-                let found =
-                    disk.run(move || files.find(&path, &request, SystemTime::now(), &listed, follow)).await;
+                let found = disk.run(move || files.find(&asked, SystemTime::now(), &listed, follow)).await;
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
+        let AskedFile { path, request, .. } = &*asked;
         let disk = self.disks.of(path.names());
         if disk.is_local()
-            && let Some(reply) = self.read_cached(&path, &request, SystemTime::now())
+            && let Some(reply) = self.read_cached(path, request, SystemTime::now())
         {
             return reply.on(disk);
         }
@@ -67,7 +80,7 @@ impl StaticFiles {
                 Ok(Err(error)) if is_exhaustion(&error) && began.elapsed() < EXHAUSTION_TIMEOUT => {
                     sleep(EXHAUSTION_RETRY).await;
                 }
-                Ok(Err(error)) => return error_reply(&error, &request),
+                Ok(Err(error)) => return error_reply(&error, request),
                 Err(error) => {
                     tracing::warn!(target = request.target(), %error, "a file could not be opened");
                     return Reply::disk_error(&error);
@@ -81,8 +94,16 @@ impl StaticFiles {
     pub(crate) fn of_test(path: &std::path::Path) -> Self {
         let limits = &crate::Limits::default();
         let (root, disks) = (Arc::new(Root::open(path).unwrap()), Disks::new(path, limits.into()));
-        let piece_digests = PieceDigests::default();
-        Self { root, hidden: false, untrusted: true, max_entries: limits.listing, piece_digests, disks }
+        let (piece_digests, listings) = (None, Shares::new(0, 1));
+        Self {
+            root,
+            hidden: false,
+            untrusted: true,
+            max_entries: limits.listing,
+            listings,
+            piece_digests,
+            disks,
+        }
     }
 
     /// Returns the file system of `names`; the threads for links where the path leads through one.
@@ -99,9 +120,14 @@ impl StaticFiles {
             return None;
         }
         match self.root.find_cached(path.names())? {
-            Found::File(source) => file_reply(&source, request, now, self.untrusted).ok(),
+            Found::File(source) => file_reply(&source, request, now, self.offer()).ok(),
             Found::Directory(_) => None,
         }
+    }
+
+    /// Returns what replies with files say of them.
+    fn offer(&self) -> FileOffer {
+        FileOffer { untrusted: self.untrusted, digests: self.piece_digests.is_some() }
     }
 
     /// Returns whether files of this path may be served.
@@ -109,28 +135,25 @@ impl StaticFiles {
         !path.names().last().is_some_and(is_partial) && (self.hidden || !path.is_hidden())
     }
 
-    /// Answers a GET or HEAD for `path`.
+    /// Answers a GET or HEAD.
     ///
     /// # Errors
     /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed, or one to another file system is to
     /// be listed.
-    fn find(
-        &self,
-        path: &TargetPath,
-        request: &RequestHead,
-        now: SystemTime,
-        disk: &Disk,
-        follow: bool,
-    ) -> io::Result<Reply> {
+    fn find(&self, asked: &AskedFile, now: SystemTime, disk: &Disk, follow: bool) -> io::Result<Reply> {
+        let AskedFile { path, request, turn, .. } = asked;
         if !self.is_shown(path) {
             return Err(Errno::NOENT.into());
         }
         let directory = match self.root.find(path.names(), follow)? {
             Found::File(_) if path.has_trailing_slash() => return Err(Errno::NOENT.into()),
-            Found::File(source) if path.query() == Some(piece_digests::QUERY) => {
-                return self.piece_digests.reply(&source);
+            Found::File(source) if asks_for_digests(path) => {
+                return match self.piece_digests.as_ref().zip(turn.as_ref()) {
+                    Some((digests, turn)) => digests.reply(&source, turn),
+                    None => Ok(Reply::text(404, "the server computes no digests (its option --no-digests)")),
+                };
             }
-            Found::File(source) => return file_reply(&source, request, now, self.untrusted),
+            Found::File(source) => return file_reply(&source, request, now, self.offer()),
             Found::Directory(directory) => directory,
         };
         if !path.has_trailing_slash() {
@@ -140,25 +163,22 @@ impl StaticFiles {
             return Ok(Reply::explained(head, "a directory's name ends in a slash"));
         }
         if directory_json::is_wanted(request) {
-            return self.list_as_json(path, &directory, disk, follow);
+            return self.list_as_json(asked, &directory, disk, follow);
         }
         let index: Vec<Vec<u8>> = path.names().iter().cloned().chain([b"index.html".to_vec()]).collect();
         match self.root.find(&index, follow) {
-            Ok(Found::File(source)) => return file_reply(&source, request, now, self.untrusted),
+            Ok(Found::File(source)) => return file_reply(&source, request, now, self.offer()),
             Ok(Found::Directory(_)) => {}
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOENT) => {}
             // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
-        let permit = match listing_permit(disk) {
-            Ok(permit) => permit,
-            Err(busy) => return Ok(busy),
-        };
+        let Some((share, _permit)) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
         let order = SortOrder::from_query(path.query());
         let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
         let source = ListedDirectory { root: &self.root, directory: &directory, names: path.names(), follow };
         let listing = DirectoryListing::read(source, options)?;
-        Ok(directory_page::reply(path.names(), &listing).holding(permit))
+        Ok(directory_page::reply(path.names(), &listing).holding(share))
     }
 }
 
@@ -166,29 +186,43 @@ impl StaticFiles {
     /// Lists a directory for a program, whether it has an index.html or not.
     fn list_as_json(
         &self,
-        path: &TargetPath,
+        asked: &AskedFile,
         directory: &File,
         disk: &Disk,
         follow: bool,
     ) -> io::Result<Reply> {
-        let permit = match listing_permit(disk) {
-            Ok(permit) => permit,
-            Err(busy) => return Ok(busy),
-        };
+        let Some((share, _permit)) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
+        let path = &asked.path;
         let most = self.max_entries.saturating_mul(directory_json::ENTRIES_PER_HTML_ENTRY);
         let after = directory_json::after(path.query());
         let source = ListedDirectory { root: &self.root, directory, names: path.names(), follow };
         let page = ListingPage::read(source, self.hidden, (&after, most))?;
-        Ok(directory_json::reply(&page).holding(permit))
+        Ok(directory_json::reply(&page).holding(share))
+    }
+
+    /// Allows one more listing: to be held in memory until it is sent, and to be made now.
+    fn listing_permit(
+        &self,
+        asked: &AskedFile,
+        disk: &Disk,
+    ) -> Option<(Share<Requester>, OwnedSemaphorePermit)> {
+        Some((self.listings.take(&asked.requester)?, disk.listing_permit()?))
     }
 }
 
-/// Allows one more listing to be made and sent.
-fn listing_permit(disk: &Disk) -> Result<OwnedSemaphorePermit, Reply> {
-    disk.listing_permit().ok_or_else(|| {
-        let head = ReplyHead::new(503).with("Retry-After", "1");
-        Reply::explained(head, "too many directories are being listed; try again")
-    })
+/// A request for a file or directory, on its way to a thread.
+struct AskedFile {
+    path: TargetPath,
+    request: RequestHead,
+    requester: Requester,
+    /// The turn to hash, where digests are asked for.
+    turn: Option<Arc<HashingTurn>>,
+}
+
+/// 503: the requester has as many listings as it may, or the file system.
+pub(crate) fn too_many_listings() -> Reply {
+    let head = ReplyHead::new(503).with("Retry-After", "1");
+    Reply::explained(head, "too many directories are being listed; try again")
 }
 
 /// How long a request waits for a free descriptor, and how often it tries again.

@@ -1,6 +1,6 @@
 //! What the target of a request addresses, before it is routed.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use longhaul_core::probe::message::{MEASURE_PATH, STREAM_PATH};
 use longhaul_core::proto::http::RequestHead;
@@ -48,6 +48,26 @@ fn is_host(text: &str) -> bool {
     name.is_none_or(is_name) && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
+/// Returns whether a request is for one of these hosts, by its Host, and by its target where that is a URL. A page of another site
+/// whose name was made to lead here (DNS rebinding) has its own name there.
+pub(crate) fn is_for(request: &RequestHead, hosts: &[String]) -> bool {
+    let is_known = |name: &str| hosts.iter().any(|host| is_same_host(host, name));
+    let absolute = request.target().split_once("://").filter(|_| !request.target().starts_with('/'));
+    let authority = absolute.map(|(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
+    request.header("host").is_some_and(is_known) && authority.is_none_or(is_known)
+}
+
+/// Returns whether a Host, with a port or without, is of this host: a name, or an address with brackets or without.
+fn is_same_host(host: &str, shown: &str) -> bool {
+    let bare = |text: &str| {
+        text.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase()
+    };
+    let port = shown.rfind(':').filter(|&at| !shown[at..].contains(']')).unwrap_or(shown.len());
+    let (host, shown) = (bare(host), bare(&shown[..port]));
+    let addresses = host.parse::<IpAddr>().ok().zip(shown.parse::<IpAddr>().ok());
+    addresses.map_or(host == shown, |(host, shown)| host == shown)
+}
+
 /// Returns the path of a target.
 pub(crate) fn without_query(request: &RequestHead) -> &str {
     request.target().split('?').next().unwrap_or_default()
@@ -81,6 +101,29 @@ mod tests {
         for host in odd.split('|') {
             assert!(!is_host(host), "{host}");
         }
+    }
+
+    #[test]
+    fn only_listed_hosts_are_answered() {
+        let hosts = ["Files.example".to_owned(), "10.0.0.5".to_owned(), "[2001:db8::1]".to_owned()];
+        for (target, host, is_listed) in [
+            ("/", "files.EXAMPLE.:8080", true),
+            ("/?u=http://evil/", "10.0.0.5", true),
+            ("/", "[2001:db8:0::1]:80", true),
+            ("http://files.example/f", "files.example", true),
+            ("http://evil.example/f", "files.example", false),
+            ("http://files.example/f", "evil.example", false),
+            ("/", "evil.example", false),
+            ("/", "a.files.example", false),
+            ("/", "files.example.evil", false),
+            ("/", "127.0.0.1:8080", false),
+        ] {
+            let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let request = RequestHead::parse(text.as_bytes()).unwrap().unwrap().0;
+            assert_eq!(is_for(&request, &hosts), is_listed, "{target} {host}");
+        }
+        let without = RequestHead::parse(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap().0;
+        assert!(!is_for(&without, &hosts));
     }
 
     #[test]

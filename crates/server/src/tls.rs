@@ -1,6 +1,6 @@
-//! The certificate and key for HTTPS: read at the start, and again when their files change.
+//! What HTTPS needs: certificate, key, and the authorities of client certificates with their lists of revoked ones; read at the start,
+//! and again when their files change.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -8,115 +8,170 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::input_file::read_again;
 use longhaul_engine::pem::{read_certificates, read_private_key};
 use rustls::crypto::ring;
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, X509Certificate};
 
 use crate::file_state::{CHECK_INTERVAL, FileState};
 use crate::{ServeError, TlsFiles};
 
-/// No chain of certificates is longer.
+/// No chain of certificates, and no list of revoked ones, is longer.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
 
-/// Makes a TLS acceptor of a certificate and its key, and what reads them again; checks that they match.
-pub(crate) fn acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<RenewedCertificate>), ServeError> {
-    let certificate = Arc::new(RenewedCertificate::read(files)?);
-    let pair = |source| ServeError::TlsPair { cert: files.cert.clone(), key: files.key.clone(), source };
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(pair)?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => builder.with_client_cert_verifier(client_verifier(path)?),
-    };
-    let mut config = builder.with_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesServerCert>);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((TlsAcceptor::from(Arc::new(config)), certificate))
-}
-
-/// Makes what accepts only clients with a certificate of one of the file's authorities.
-fn client_verifier(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
-    let bad = |reason: String| ServeError::TlsFile {
-        what: "certificate of a client authority",
-        path: path.to_owned(),
-        reason,
-    };
-    let authorities = read_pem(path).and_then(|text| read_certificates(&text));
-    let mut roots = RootCertStore::empty();
-    for authority in authorities.map_err(bad)? {
-        roots.add(authority).map_err(|error| bad(error.to_string()))?;
-    }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()))
-        .build()
-        .map_err(|error| bad(error.to_string()))
-}
-
-/// The certificate in use; connections keep the one that they began with.
-pub(crate) struct RenewedCertificate {
+/// The certificate and the verifier of clients in use; connections keep those that they began with.
+pub(crate) struct RenewedTls {
     files: TlsFiles,
-    current: RwLock<Arc<CertifiedKey>>,
+    current: RwLock<TlsInUse>,
     /// The state of the files when they were last read, whether they were usable or not.
-    seen: RwLock<[FileState; 2]>,
+    seen: RwLock<SeenFiles>,
 }
 
-impl RenewedCertificate {
-    fn read(files: &TlsFiles) -> Result<Self, ServeError> {
-        let seen = RwLock::new(state(files));
-        let current = read_pair(files)?;
-        if is_expired(&current) {
+struct TlsInUse {
+    pair: Arc<CertifiedKey>,
+    clients: Arc<dyn ClientCertVerifier>,
+    /// Made of both. A new one knows no sessions: one that is resumed would not show its certificate again.
+    config: Arc<ServerConfig>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct SeenFiles {
+    pair: [FileState; 2],
+    clients: Vec<FileState>,
+}
+
+impl SeenFiles {
+    fn of(files: &TlsFiles) -> Self {
+        let clients = files.client_ca.iter().chain(&files.client_crl);
+        Self {
+            pair: [&files.cert, &files.key].map(|path| FileState::of(path)),
+            clients: clients.map(|path| FileState::of(path)).collect(),
+        }
+    }
+}
+
+impl RenewedTls {
+    /// Reads the files; checks that certificate and key match.
+    pub(crate) fn read(files: &TlsFiles) -> Result<Self, ServeError> {
+        let seen = RwLock::new(SeenFiles::of(files));
+        let pair = read_pair(files)?;
+        if is_expired(&pair) {
             tracing::warn!(path = %files.cert.display(), "the certificate has expired or is not valid yet; clients will refuse it");
         }
-        Ok(Self { files: files.clone(), current: RwLock::new(Arc::new(current)), seen })
+        let current = RwLock::new(in_use(files, Arc::new(pair), client_verifier(files)?)?);
+        Ok(Self { files: files.clone(), current, seen })
+    }
+
+    /// Returns what accepts a new connection.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).config))
     }
 
     /// Reads the files again each time they have changed, until the task is aborted.
     pub(crate) async fn follow(self: Arc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            let certificate = Arc::clone(&self);
-            let _ = tokio::task::spawn_blocking(move || certificate.renew()).await;
+            let tls = Arc::clone(&self);
+            let _ = tokio::task::spawn_blocking(move || tls.renew()).await;
         }
     }
 
-    /// Reads the files where they have changed; what cannot be used leaves the certificate in force.
+    /// Reads the files that have changed; what cannot be used leaves the old ones in force.
     fn renew(&self) {
-        let now = state(&self.files);
-        if *self.seen.read().unwrap_or_else(PoisonError::into_inner) == now {
-            return;
+        let now = SeenFiles::of(&self.files);
+        let seen =
+            std::mem::replace(&mut *self.seen.write().unwrap_or_else(PoisonError::into_inner), now.clone());
+        if seen.pair != now.pair {
+            self.renew_pair();
         }
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = now;
+        if seen.clients != now.clients {
+            match client_verifier(&self.files).and_then(|clients| self.replace(None, Some(clients))) {
+                Ok(()) => tracing::info!(
+                    "the changed authorities and revocations of client certificates are in use"
+                ),
+                Err(error) => tracing::warn!(%error, "the old authorities and revocations stay in use"),
+            }
+        }
+    }
+
+    fn renew_pair(&self) {
         let path = self.files.cert.display();
         match read_pair(&self.files) {
             Ok(fresh) if is_expired(&fresh) => {
                 tracing::warn!(%path, "the new certificate has expired or is not valid yet; the old one stays in use");
             }
-            Ok(fresh) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
-                tracing::info!(%path, "the renewed certificate is in use");
+            fresh => match fresh.and_then(|fresh| self.replace(Some(Arc::new(fresh)), None)) {
+                Ok(()) => tracing::info!(%path, "the renewed certificate is in use"),
+                Err(error) => tracing::warn!(%error, "the old certificate stays in use"),
+            },
+        }
+    }
+
+    fn replace(
+        &self,
+        pair: Option<Arc<CertifiedKey>>,
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<(), ServeError> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let pair = pair.unwrap_or_else(|| Arc::clone(&current.pair));
+        let clients = clients.unwrap_or_else(|| Arc::clone(&current.clients));
+        *current = in_use(&self.files, pair, clients)?;
+        Ok(())
+    }
+}
+
+fn in_use(
+    files: &TlsFiles,
+    pair: Arc<CertifiedKey>,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<TlsInUse, ServeError> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|source| unusable_pair(files, source))?
+        .with_client_cert_verifier(Arc::clone(&clients))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair))));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsInUse { pair, clients, config: Arc::new(config) })
+}
+
+/// Makes what accepts only clients with a certificate of the given authorities that is not revoked; any client where there are none.
+fn client_verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+    let Some(path) = &files.client_ca else { return Ok(WebPkiClientVerifier::no_client_auth()) };
+    let bad = |reason: String| unusable("certificate of a client authority", path, reason);
+    let authorities = read_pem(path).and_then(|text| read_certificates(&text)).map_err(bad)?;
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| bad(error.to_string()))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    match &files.client_crl {
+        None => verifier.build().map_err(|error| bad(error.to_string())),
+        Some(path) => {
+            let bad = |reason: String| unusable("list of revoked client certificates", path, reason);
+            let lists = read_pem(path).and_then(|text| read_revocations(&text)).map_err(bad)?;
+            if lists.iter().any(|list| is_outdated(list)) {
+                tracing::warn!(path = %path.display(), "a list of revoked certificates is past its next update: clients are refused until a new one is there");
             }
-            Err(error) => tracing::warn!(%error, "the old certificate stays in use"),
+            let verifier = verifier.with_crls(lists).enforce_revocation_expiration();
+            verifier.build().map_err(|error| bad(error.to_string()))
         }
     }
 }
 
-impl ResolvesServerCert for RenewedCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
-    }
+fn read_revocations(text: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let lists = CertificateRevocationListDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+    let lists = lists.map_err(|error| format!("its PEM is damaged: {error}"))?;
+    if lists.is_empty() { Err("it holds no X509 CRL in PEM".to_owned()) } else { Ok(lists) }
 }
 
-impl fmt::Debug for RenewedCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RenewedCertificate").field("files", &self.files).finish_non_exhaustive()
-    }
-}
-
-fn state(files: &TlsFiles) -> [FileState; 2] {
-    [&files.cert, &files.key].map(|path| FileState::of(path))
+fn is_outdated(list: &CertificateRevocationListDer<'_>) -> bool {
+    let parsed = CertificateRevocationList::from_der(list).ok();
+    parsed.and_then(|(_, list)| list.next_update()).is_some_and(|next| next < ASN1Time::now())
 }
 
 /// Reads a file in PEM, which is read again when it changes, and so is no pipe.
@@ -124,18 +179,22 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     read_again(path, LONGEST_PEM).map_err(|error| error.to_string())
 }
 
+fn unusable(what: &'static str, path: &Path, reason: String) -> ServeError {
+    ServeError::TlsFile { what, path: path.to_owned(), reason }
+}
+
+fn unusable_pair(files: &TlsFiles, source: rustls::Error) -> ServeError {
+    ServeError::TlsPair { cert: files.cert.clone(), key: files.key.clone(), source }
+}
+
 /// Reads a certificate and its key; checks that they match.
 fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
-    let bad = |what, path: &Path, reason| ServeError::TlsFile { what, path: path.to_owned(), reason };
     let certs = read_pem(&files.cert).and_then(|text| read_certificates(&text));
-    let certs = certs.map_err(|reason| bad("certificate", &files.cert, reason))?;
+    let certs = certs.map_err(|reason| unusable("certificate", &files.cert, reason))?;
     let key = read_pem(&files.key).and_then(|text| read_private_key(&text));
-    let key = key.map_err(|reason| bad("private key", &files.key, reason))?;
-    CertifiedKey::from_der(certs, key, &ring::default_provider()).map_err(|source| ServeError::TlsPair {
-        cert: files.cert.clone(),
-        key: files.key.clone(),
-        source,
-    })
+    let key = key.map_err(|reason| unusable("private key", &files.key, reason))?;
+    CertifiedKey::from_der(certs, key, &ring::default_provider())
+        .map_err(|source| unusable_pair(files, source))
 }
 
 fn is_expired(key: &CertifiedKey) -> bool {
@@ -147,13 +206,21 @@ fn is_expired(key: &CertifiedKey) -> bool {
 mod tests {
     use std::fs;
 
-    use rcgen::{CertificateParams, KeyPair};
-    use rustls::pki_types::CertificateDer;
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod,
+        KeyPair, RevokedCertParams,
+    };
+    use rustls::pki_types::{CertificateDer, UnixTime};
 
     use super::*;
 
     fn files(dir: &tempfile::TempDir) -> TlsFiles {
-        TlsFiles { cert: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), client_ca: None }
+        TlsFiles {
+            cert: dir.path().join("cert.pem"),
+            key: dir.path().join("key.pem"),
+            client_ca: None,
+            client_crl: None,
+        }
     }
 
     fn write(files: &TlsFiles, until: i32) -> CertificateDer<'static> {
@@ -177,7 +244,7 @@ mod tests {
         ] {
             let label = head.split('\n').next().unwrap();
             fs::write(&files.key, format!("-----BEGIN {head}MIHs\n-----END {label}\n")).unwrap();
-            let error = RenewedCertificate::read(&files).err().unwrap().to_string();
+            let error = RenewedTls::read(&files).err().unwrap().to_string();
             assert!(error.contains("key.pem") && error.contains("encrypted; decrypt it"), "{error}");
         }
     }
@@ -187,10 +254,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = files(&dir);
         let first = write(&files, 4096);
-        let certificate = RenewedCertificate::read(&files).unwrap();
+        let certificate = RenewedTls::read(&files).unwrap();
         let used = || {
             certificate.renew();
-            certificate.current.read().unwrap().cert[0].clone()
+            certificate.current.read().unwrap().pair.cert[0].clone()
         };
         assert_eq!(used(), first);
         let second = write(&files, 4096);
@@ -206,5 +273,64 @@ mod tests {
         assert_eq!(used(), second, "of another key than {third:?}");
         let fourth = write(&files, 4096);
         assert_eq!(used(), fourth);
+    }
+
+    #[test]
+    fn revoked_client_is_refused_once_the_list_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = files(&dir);
+        write(&files, 4096);
+        let [ca, crl] = ["ca.pem", "crl.pem"].map(|name| dir.path().join(name));
+        (files.client_ca, files.client_crl) = (Some(ca.clone()), Some(crl.clone()));
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        let certificates = [1u64, 2].map(|serial| {
+            let mut params = CertificateParams::default();
+            params.serial_number = Some(serial.into());
+            params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap().der().clone()
+        });
+        let list = |revoked: &[u64], until: i32| {
+            let revoked_certs = revoked.iter().map(|&serial| RevokedCertParams {
+                serial_number: serial.into(),
+                revocation_time: rcgen::date_time_ymd(2019, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            });
+            let list = CertificateRevocationListParams {
+                this_update: rcgen::date_time_ymd(2019, 1, 1),
+                next_update: rcgen::date_time_ymd(until, 1, 1),
+                crl_number: 1u64.into(),
+                issuing_distribution_point: None,
+                revoked_certs: revoked_certs.collect(),
+                key_identifier_method: KeyIdMethod::Sha256,
+            };
+            list.signed_by(&issuer).unwrap().pem().unwrap()
+        };
+        fs::write(&crl, list(&[], 4096)).unwrap();
+        let tls = RenewedTls::read(&files).unwrap();
+        let before = Arc::clone(&tls.current.read().unwrap().config);
+        for (what, text, accepted) in [
+            ("one is revoked", list(&[2], 4096), [true, false]),
+            ("the old list is in force", "broken".to_owned(), [true, false]),
+            ("out of date", list(&[], 2020), [false, false]),
+            ("none is revoked", list(&[], 4096), [true, true]),
+        ] {
+            fs::write(&crl, text).unwrap();
+            tls.renew();
+            let current = tls.current.read().unwrap();
+            let verify = |shown| current.clients.verify_client_cert(shown, &[], UnixTime::now()).is_ok();
+            assert_eq!(certificates.each_ref().map(verify), accepted, "{what}");
+            assert!(!Arc::ptr_eq(&before, &current.config), "a session of before cannot be resumed");
+        }
+        fs::copy(&files.cert, &ca).unwrap();
+        tls.renew();
+        let clients = Arc::clone(&tls.current.read().unwrap().clients);
+        assert!(
+            clients.verify_client_cert(&certificates[0], &[], UnixTime::now()).is_err(),
+            "another authority"
+        );
     }
 }

@@ -39,6 +39,9 @@ const SMALL_REPLY: Bytes = Bytes::kib(512);
 /// Bytes read from the peer at once.
 const READ_SIZE: usize = 8 << 10;
 
+/// The most bytes of further requests that are read while one is answered.
+const READ_AHEAD: usize = 64 << 10;
+
 /// A connection, after its TLS handshake if it uses TLS.
 pub(crate) enum ServerTransport {
     /// HTTP: files are sent by sendfile(2).
@@ -98,6 +101,16 @@ impl ServerTransport {
                 stream.read_buf(inbox).await
             }
         }
+    }
+
+    /// Waits until the peer has closed its side of the connection; keeps the requests that it sends until then, up to [`READ_AHEAD`].
+    pub(crate) async fn closed(&mut self, inbox: &mut Vec<u8>) {
+        while inbox.len() < READ_AHEAD {
+            if !matches!(self.read(inbox).await, Ok(1..)) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Receives up to `most` bytes and discards them; returns their number, zero at the end of the connection.

@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::record::RecordArgs;
-use crate::values::{RESEARCH, app_buffer, listen, period, time_or_zero};
+use crate::values::{RESEARCH, app_buffer, host, listen, period, time_or_zero};
 use crate::{exit, interrupt, log_thread, say, secret_file};
 
 /// The default of --connections.
@@ -58,6 +58,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     listen: Vec<SocketAddr>,
 
+    /// Answer only requests for this host, a name or address without port, may be given more than once; others get 421. Keeps pages of other sites out whose name leads here (DNS rebinding)
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    host: Vec<String>,
+
     /// Speak HTTPS with this certificate chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     tls_cert: Option<PathBuf>,
@@ -69,6 +73,10 @@ pub(crate) struct ServeArgs {
     /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     client_ca: Option<PathBuf>,
+
+    /// Refuse clients whose certificate is in a list of revoked ones in this file (PEM): one list of each authority, read again when it changes
+    #[arg(long, value_name = "FILE", requires = "client_ca", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    client_crl: Option<PathBuf>,
 
     /// Use this congestion control, as cubic or bbr, instead of the kernel's default
     #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
@@ -124,6 +132,10 @@ pub(crate) struct ServeArgs {
     /// Serve and list names that start with a dot too
     #[arg(long)]
     hidden: bool,
+
+    /// Compute no digests of served files: clients cannot find which part of their copy is wrong
+    #[arg(long)]
+    no_digests: bool,
 
     /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and without a token
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464", value_parser = listen)]
@@ -341,16 +353,19 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
     let mut config = Config {
         root: args.directory.clone(),
         listen: args.listen.clone(),
+        hosts: args.host.clone(),
         // clap requires both or neither.
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
             cert,
             key,
             client_ca: args.client_ca.clone(),
+            client_crl: args.client_crl.clone(),
         }),
         congestion: args.congestion.clone(),
         pace: args.pace,
         initial_window: args.initial_window,
         hidden: args.hidden,
+        digests: !args.no_digests,
         writable: args.writable,
         tokens,
         require_token: args.require_token,

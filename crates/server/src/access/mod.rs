@@ -15,8 +15,9 @@ use longhaul_core::units::Bytes;
 use crate::ServeError;
 use crate::admission::ClientKey;
 use crate::reply::Reply;
+use crate::shares::Requester;
 use crate::static_files::StaticFiles;
-use crate::targets::{is_measurement, lists_uploads, names_upload};
+use crate::targets::{is_for, is_measurement, lists_uploads, names_upload};
 
 use failed_logins::{FailedLogins, Login};
 pub use token::{Token, TokenError};
@@ -67,9 +68,15 @@ pub(crate) struct Grant {
     pub(crate) may_replace: bool,
     /// The space that unfinished uploads of the token may take.
     pub(crate) quota: Option<Bytes>,
+    pub(crate) client: ClientKey,
 }
 
 impl Grant {
+    /// Returns what the request's share of costly things belongs to.
+    pub(crate) fn requester(&self) -> Requester {
+        self.holder.clone().map_or(Requester::Client(self.client), Requester::Token)
+    }
+
     /// Returns whether a paused upload of this token may be continued and started over.
     ///
     /// The only token of a server may do so with every upload, and every token with one of such a server.
@@ -92,6 +99,8 @@ pub(crate) struct Access {
     /// Reading needs a token too.
     guards_reading: bool,
     allows_cleartext: bool,
+    /// The names under which clients may ask; any where there are none.
+    hosts: Vec<String>,
     failed_logins: FailedLogins,
 }
 
@@ -116,19 +125,21 @@ pub(crate) struct AccessRules<'a> {
     pub(crate) measures: bool,
     pub(crate) guards_reading: bool,
     pub(crate) allows_cleartext: bool,
+    pub(crate) hosts: &'a [String],
 }
 
 impl Access {
     /// Reads the tokens, but not their directories.
     pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
-        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext } = rules;
+        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext, hosts } = rules;
         let tokens = match tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
             Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
         };
         let failed_logins = FailedLogins::default();
-        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext, failed_logins })
+        let hosts = hosts.to_vec();
+        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext, hosts, failed_logins })
     }
 
     /// Makes the rules of an address that is public and only read.
@@ -139,6 +150,7 @@ impl Access {
             measures: false,
             guards_reading: false,
             allows_cleartext: true,
+            hosts: Vec::new(),
             failed_logins: FailedLogins::default(),
         }
     }
@@ -167,7 +179,7 @@ impl Access {
     /// Decides on a request for `path`.
     ///
     /// # Errors
-    /// The reply: 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in
+    /// The reply: 421 for another host's name, 400 for two tokens, 401 without a valid one, 403 where the token does not permit the request, or credentials come in
     /// clear, 429 after too many wrong tokens of this client.
     pub(crate) fn authorise(
         &self,
@@ -178,6 +190,9 @@ impl Access {
     ) -> Result<Grant, Reply> {
         let RequestOrigin { client, is_exposed } = origin;
         let (now, instant) = now;
+        if !self.hosts.is_empty() && !is_for(request, &self.hosts) {
+            return Err(Reply::text(421, "the server has another name than this Host (its option --host)"));
+        }
         let need = self.need(request);
         let has_tokens = !matches!(self.tokens, TokenStore::None);
         let is_secret = need != Need::Nothing || request.header("authorization").is_some();
@@ -188,7 +203,7 @@ impl Access {
             ));
         }
         if need == Need::Nothing {
-            return Ok(Grant::default());
+            return Ok(Grant { client, ..Grant::default() });
         }
         if request.repeats("authorization") {
             return Err(Reply::text(400, "there may be one Authorization only"));
@@ -211,7 +226,7 @@ impl Access {
             return Err(Reply::text(403, "the token does not permit this here"));
         }
         let may_replace = path.as_ref().is_ok_and(|path| entry.permits(Right::Delete, path));
-        Ok(Grant { holder: entry.name.clone(), may_replace, quota: entry.quota })
+        Ok(Grant { holder: entry.name.clone(), may_replace, quota: entry.quota, client })
     }
 
     /// Returns what a request needs.
@@ -258,7 +273,9 @@ mod tests {
     fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
         let tokens = &Tokens::One(Token::new("s3cret").unwrap());
         let (writable, measures) = (true, true);
-        Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext }).unwrap()
+        let hosts = &[];
+        Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext, hosts })
+            .unwrap()
     }
 
     fn status(access: &Access, first: &str, line: &str, is_exposed: bool) -> u16 {

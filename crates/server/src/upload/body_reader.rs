@@ -68,6 +68,10 @@ impl BodyReader {
             BodyFraming::Length(left) => *left,
             BodyFraming::Chunked(decoder) => {
                 let framed = decoder.framing(&self.inbox)?;
+                // In doubt is what follows: another program on the way may find another request there.
+                if decoder.is_malformed() {
+                    return Err(ChunkedError::LineEnd(b'\n').into());
+                }
                 self.inbox.drain(..framed);
                 decoder.payload_left()
             }
@@ -175,5 +179,13 @@ mod tests {
         far.write_all(b"lo\r\n7;x\r\n, world\r\n0\r\nA: b\r\n\r\nGET /").unwrap();
         assert_eq!(all(&mut body).unwrap(), b"hello, world");
         assert_eq!(body.into_inbox(), b"GET /");
+        for text in [&b"5\nhello\r\n0\r\n\r\n"[..], b"5\r\nhello\n0\r\n\r\n", b"5\r\nhello\r\n0\r\n\n"] {
+            let (mut body, _far) = self::body(RequestBody::Chunked, text);
+            assert!(
+                all(&mut body).is_err(),
+                "{}: answers may be malformed, requests may not",
+                text.escape_ascii()
+            );
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Reads the body of an upload, or of one of its ranges, into segments.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -10,9 +9,10 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::delivery_meter::DeliveryMeter;
-use longhaul_engine::sink::pipeline::Inlet;
+use longhaul_engine::sink::pipeline::{Inlet, Pipeline};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_sys::tcp_info;
+use rustix::fs::fstatvfs;
 
 use super::active::{ActiveUploads, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
@@ -42,6 +42,8 @@ pub(super) enum ReceiveError {
     Memory(std::io::Error),
     /// The file is larger than a quota of uploads allows.
     OverQuota(OverQuota),
+    /// A file of unknown size leaves too little of the disk free.
+    NoSpace,
     /// Cancelled by a failed writer, a newer connection, or the end of the server.
     Cancelled,
 }
@@ -55,8 +57,43 @@ pub(super) struct BodyTarget<'a> {
     pub(super) range: ByteRange,
     pub(super) active: &'a ActiveUploads,
     pub(super) liveness: &'a UploadLiveness,
-    /// What counts a file of unknown size against the quota, by its partial file.
-    pub(super) counted_by: Option<(&'a PartialUploads, &'a Path)>,
+    pub(super) unknown_size: Option<UnknownSize<'a>>,
+}
+
+/// What bounds a file of unknown size, for which no space is reserved.
+#[derive(Clone, Copy)]
+pub(super) struct UnknownSize<'a> {
+    pub(super) partials: &'a PartialUploads,
+    pub(super) pipeline: &'a Pipeline,
+}
+
+impl UnknownSize<'_> {
+    /// Counts a file that has grown from `before` to `now` bytes.
+    fn grow(self, before: u64, now: u64) -> Result<(), ReceiveError> {
+        let Self { partials, pipeline } = self;
+        let part = pipeline.part();
+        partials.grow(part.path(), Bytes::new(now)).map_err(ReceiveError::OverQuota)?;
+        if before / SPACE_CHECK.get() == now / SPACE_CHECK.get() {
+            return Ok(());
+        }
+        let unwritten = Bytes::new(now).saturating_sub(pipeline.written());
+        // Where the kernel does not tell it, the file grows until the disk is full.
+        let keeps = fstatvfs(part.file())
+            .map_or(true, |fs| keeps_reserve((fs.f_bavail, fs.f_blocks), fs.f_frsize, unwritten));
+        if keeps { Ok(()) } else { Err(ReceiveError::NoSpace) }
+    }
+}
+
+/// Bytes after which the free space is looked at again.
+const SPACE_CHECK: Bytes = Bytes::mib(1);
+/// What a file of unknown size leaves free: a twentieth of the disk, at most this much.
+const MOST_RESERVED: Bytes = Bytes::gib(1);
+const RESERVED_DIVISOR: u64 = 20;
+
+/// Returns whether enough blocks of a file system are available when what is received is written.
+fn keeps_reserve((available, blocks): (u64, u64), block: u64, unwritten: Bytes) -> bool {
+    let reserved = (blocks.saturating_mul(block) / RESERVED_DIVISOR).min(MOST_RESERVED.get());
+    available.saturating_mul(block) >= reserved.saturating_add(unwritten.get())
 }
 
 /// Reads a body into segments.
@@ -123,9 +160,10 @@ impl<'a> BodyReceiver<'a> {
                 BodyRead::End => return Ok(()),
                 BodyRead::Idle => {}
                 BodyRead::Data(length) => {
+                    let before = self.at;
                     self.at += length as u64;
-                    if let Some((partials, part)) = self.target.counted_by {
-                        partials.grow(part, Bytes::new(self.at)).map_err(ReceiveError::OverQuota)?;
+                    if let Some(unknown) = self.target.unknown_size {
+                        unknown.grow(before, self.at)?;
                     }
                     let now = Instant::now();
                     self.target.active.add_received(length);
@@ -196,7 +234,29 @@ impl ReceiveError {
             }
             Self::Memory(error) => refusal::exhausted(error),
             Self::OverQuota(over) => refusal::over_quota(*over),
+            Self::NoSpace => refusal::reserve_reached(),
             Self::Cancelled => refusal::ended(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_unknown_size_leaves_a_part_of_the_disk_free() {
+        const GIB: u64 = 1 << 18;
+        for (available, blocks, unwritten, is_enough) in [
+            (50, 1_000, 0, true),
+            (49, 1_000, 0, false),
+            (52, 1_000, 8_192, true),
+            (51, 1_000, 8_192, false),
+            (GIB, GIB << 20, 0, true),
+            (GIB - 1, GIB << 20, 0, false),
+        ] {
+            let keeps = keeps_reserve((available, blocks), 4_096, Bytes::new(unwritten));
+            assert_eq!(keeps, is_enough, "{available} of {blocks}, {unwritten}");
         }
     }
 }

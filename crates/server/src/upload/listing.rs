@@ -18,6 +18,7 @@ use super::start::{holder_of, id_of};
 use super::{Uploads, refusal};
 use crate::reply::Reply;
 use crate::root::Found;
+use crate::static_files::too_many_listings;
 
 /// The most uploads listed.
 const MOST: usize = 1000;
@@ -52,8 +53,9 @@ impl Uploads {
     /// Lists the uploads of the command's directory, and the space of uploads in all: those of its token, and with the right to delete
     /// those of all.
     pub(super) fn list(&self, command: &UploadCommand) -> Result<Reply, Reply> {
-        let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
         let grant = &command.grant;
+        let share = self.static_files.listings.take(&grant.requester()).ok_or_else(too_many_listings)?;
+        let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
         let own = grant.holder.as_ref().filter(|_| !grant.may_replace);
         let (used, counts_all) = (self.partials.used(own).get(), self.partials.counts_all());
         let quota = if own.is_some() { grant.quota } else { self.partials.quota() };
@@ -66,7 +68,8 @@ impl Uploads {
         let head =
             ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
         // Strings and numbers can always be written.
-        Ok(Reply::new(head, vec![Piece::Text(serde_json::to_vec(&listing).unwrap_or_default())]))
+        Ok(Reply::new(head, vec![Piece::Text(serde_json::to_vec(&listing).unwrap_or_default())])
+            .holding(share))
     }
 
     fn uploads_in(&self, command: &UploadCommand) -> io::Result<Vec<WrittenUpload>> {

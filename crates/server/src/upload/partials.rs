@@ -30,6 +30,9 @@ use crate::disks::{Disk, DiskError, Disks};
 /// How long an upload waits for the scan at the start, which counts what others take of the quota.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The least that an unfinished upload counts: it takes two inodes, too, and its journal.
+const LEAST_SPACE: Bytes = Bytes::mib(1);
+
 /// Names of a directory from the root down.
 type DirectoryNames = Vec<Vec<u8>>;
 
@@ -80,8 +83,13 @@ impl KnownParts {
     /// Returns the space of the files but `part` that `counts` selects.
     fn space_besides(&self, part: &Path, counts: impl Fn(&KnownPart) -> bool) -> Bytes {
         let others = self.parts.iter().filter(|(path, known)| *path != part && counts(known));
-        others.fold(Bytes::ZERO, |sum, (_, known)| sum + known.space)
+        others.fold(Bytes::ZERO, |sum, (_, known)| sum + counted(known.space))
     }
+}
+
+/// Returns what a file of this space counts.
+fn counted(space: Bytes) -> Bytes {
+    space.max(LEAST_SPACE)
 }
 
 impl PartialUploads {
@@ -145,11 +153,11 @@ impl PartialUploads {
         size: Bytes,
         (holder, most): (Option<&Arc<str>>, Option<Bytes>),
     ) -> Result<(), OverQuota> {
-        if self.quota.is_some_and(|quota| known.space_besides(part, |_| true) + size > quota) {
+        if self.quota.is_some_and(|quota| known.space_besides(part, |_| true) + counted(size) > quota) {
             return Err(OverQuota::OfAll);
         }
         if most.is_some_and(|most| {
-            known.space_besides(part, |known| known.holder.as_ref() == holder) + size > most
+            known.space_besides(part, |known| known.holder.as_ref() == holder) + counted(size) > most
         }) {
             return Err(OverQuota::OfToken);
         }
@@ -159,9 +167,8 @@ impl PartialUploads {
     /// Returns the space of the partial files that a token began; of all with `None`.
     pub(super) fn used(&self, holder: Option<&Arc<str>>) -> Bytes {
         let known = self.lock();
-        let counted =
-            known.parts.values().filter(|known| holder.is_none() || known.holder.as_ref() == holder);
-        counted.fold(Bytes::ZERO, |sum, known| sum + known.space)
+        let own = known.parts.values().filter(|known| holder.is_none() || known.holder.as_ref() == holder);
+        own.fold(Bytes::ZERO, |sum, known| sum + counted(known.space))
     }
 
     /// Stops counting a partial file, whose lock the caller holds.

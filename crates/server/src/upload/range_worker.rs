@@ -49,7 +49,7 @@ impl InboundRange {
     fn write_body(&self, connection: &mut BodyConnection, received: &mut Bytes) -> Result<(), ReceiveError> {
         let RangeClaim { upload, range, liveness, .. } = &self.claim;
         let inlet = upload.pipeline().inlet_to(upload.queue().ok_or(ReceiveError::Cancelled)?);
-        let target = BodyTarget { range: *range, active: &self.active, liveness, counted_by: None };
+        let target = BodyTarget { range: *range, active: &self.active, liveness, unknown_size: None };
         BodyReceiver::new(target, connection, inlet, &liveness.cancel).run(received)
     }
 }

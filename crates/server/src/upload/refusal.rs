@@ -167,6 +167,14 @@ pub(super) fn exhausted(why: &dyn Display) -> Reply {
     Reply::explained(head, "the server lacks memory, threads or open files at present; try again")
 }
 
+/// 507: a file whose size was not announced has filled the disk but for a reserve.
+pub(super) fn reserve_reached() -> Reply {
+    Reply::text(
+        507,
+        "there is not enough space on the server's disk for a file of unknown size: send its Content-Length",
+    )
+}
+
 fn full(error: &dyn Display) -> Reply {
     tracing::warn!(%error, "no space");
     Reply::text(507, "there is not enough space on the server's disk")

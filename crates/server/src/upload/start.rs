@@ -241,7 +241,7 @@ impl Uploads {
     ) -> Result<StartedPart, NotStarted> {
         // Locals are dropped in reverse order: `lock` before `part`, as in `LockedPartFile`.
         let PartStart { part, lock, id, size, committed, is_new, hash } = start;
-        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
+        let slot = slot(disk, &target.grant).inspect_err(|_| self.abandon(&part))?;
         self.admit(&part, size, &target.grant)?;
         if is_new {
             self.completed.forget(id);
@@ -260,7 +260,7 @@ impl Uploads {
         let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock, .. } = target.open(&self.active)?;
-        let slot = slot(disk).inspect_err(|_| self.abandon(&part))?;
+        let slot = slot(disk, &target.grant).inspect_err(|_| self.abandon(&part))?;
         // A file of unknown size is counted while it comes.
         self.admit(&part, length.unwrap_or_default(), &target.grant)?;
         // BLAKE3 is read back unless Want-Repr-Digest asks otherwise, which a plain PUT does not.
@@ -319,8 +319,8 @@ struct StartedPart {
     slot: UploadSlot,
 }
 
-fn slot(disk: &Disk) -> Result<UploadSlot, Reply> {
-    disk.upload_slot().ok_or_else(refusal::too_many_uploads)
+fn slot(disk: &Disk, grant: &Grant) -> Result<UploadSlot, Reply> {
+    disk.upload_slot(&grant.requester()).ok_or_else(refusal::too_many_uploads)
 }
 
 impl AppendPart {

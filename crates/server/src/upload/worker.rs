@@ -23,7 +23,7 @@ use longhaul_engine::tree_digest::TreeDigest;
 
 use super::Uploads;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
-use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UnknownSize};
 use super::completed::{CompletedUpload, CompletedUploads, FileVersion};
 use super::digests::UploadDigests;
 use super::partials::PartialUploads;
@@ -126,9 +126,9 @@ impl InboundUpload {
             let (inlet, segments) = self.pipeline.inlet();
             let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
             let range = ByteRange::new(before.get(), self.pipeline.size().map_or(u64::MAX, Bytes::get));
-            let is_unknown = self.pipeline.size().is_none();
-            let counted_by = is_unknown.then(|| (&*self.partials, self.pipeline.part().path()));
-            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness, counted_by };
+            let (partials, pipeline) = (&*self.partials, &*self.pipeline);
+            let unknown_size = pipeline.size().is_none().then_some(UnknownSize { partials, pipeline });
+            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness, unknown_size };
             let body = BodyReceiver::new(target, &mut connection, inlet, &stop).run(&mut received);
             connection.body_received.store(body.is_ok(), Ordering::Relaxed);
             self.liveness.set_last_data(None);
@@ -211,7 +211,7 @@ fn set_modified(part: &PartFile, modified: SystemTime) -> io::Result<()> {
     let written = part.file().metadata()?.modified()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Some file systems have a resolution of a microsecond.
-    let fraction = Duration::from_micros(u64::from(now.subsec_micros().max(1)));
+    let fraction = Duration::from_nanos(u64::from(now.subsec_nanos().max(1_000)));
     part.set_modified(modified.checked_add(fraction).unwrap_or(modified))?;
     if part.file().metadata()?.mtime_nsec() != 0 {
         return Ok(());

@@ -225,9 +225,27 @@ fn at_the_limit_the_longest_idle_makes_room() {
     wait_for(|| value(&site, "longhaul_connections") == 2.0);
     first.fetch("/f");
     assert_eq!(site.get("/f", &[]).status, 200);
-    assert_eq!(second.0.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(second.answer_head().status, 503);
     // No more room was made than needed.
     first.fetch("/f");
+}
+
+#[test]
+fn every_request_at_the_limit_is_answered() {
+    let site = Site::with(|config| (config.limits.connections, config.limits.waiting) = (2, 1));
+    site.write("f", b"x");
+    let asked: Vec<_> = (0..50)
+        .map(|_| {
+            let mut stream = site.connect();
+            // Refused, the connection may be closed by now.
+            let _ = stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+            stream
+        })
+        .collect();
+    for stream in asked {
+        let status = Answer::read(&to_the_end(stream)).status;
+        assert!(matches!(status, 200 | 503), "{status}");
+    }
 }
 
 #[test]

@@ -209,18 +209,14 @@ fn ceiling_holds_for_streams_of_a_client_and_is_told() {
     let allowed = || offer(&site).allowed_bps.unwrap().as_bits_per_sec();
     assert_eq!(allowed(), 80_000_000);
     // A stream from another address takes a half, however many streams it has.
-    let connect = |number: u8| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        let from = std::net::SocketAddr::from(([127, 0, 0, number], 0));
-        socket.bind(&from.into()).unwrap();
-        socket.connect(&site.address.into()).unwrap();
-        let mut stream = TcpStream::from(socket);
+    let connect = || {
+        let mut stream = site.connect_from_another();
         let head = "GET /.longhaul/measure/stream?bytes=100000000 HTTP/1.1\r\nHost: h\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         stream.read_exact(&mut [0; 1000]).unwrap();
         stream
     };
-    let _others = [connect(2), connect(2)];
+    let _others = [connect(), connect()];
     assert_eq!(allowed(), 40_000_000);
 }
 

@@ -55,37 +55,6 @@ fn end(site: Site, heard: &Heard) -> Vec<(Duration, Event)> {
 }
 
 #[test]
-fn connections_and_replies_are_reported_in_order() {
-    let (site, heard) = observed(None);
-    site.write("f", b"content");
-    assert_eq!(site.get("/f?v=1", &[]).status, 200);
-    assert_eq!(site.ask("HEAD", "/none", &[]).status, 404);
-    site.raw("nonsense\r\n\r\n");
-    let all = end(site, &heard);
-    assert!(all.is_sorted_by_key(|(at, _)| *at));
-    let line = |(at, event): &(Duration, Event)| match event {
-        Event::Connected { stream, peer, rtt } => {
-            assert!(peer.ip().is_loopback() && rtt.is_some());
-            format!("{stream} connected")
-        }
-        Event::Replied { stream, method, target, status, sent, took } => {
-            assert!(took <= at);
-            format!("{stream} {method} {target} {status} {}", sent.get())
-        }
-        Event::Closed { stream } => format!("{stream} closed"),
-        other => panic!("{other:?}"),
-    };
-    let lines: Vec<String> = all.iter().map(line).collect();
-    // Connections end side by side with the next one's beginning.
-    let of =
-        |stream: &str| -> Vec<&str> { lines.iter().filter_map(|line| line.strip_prefix(stream)).collect() };
-    assert_eq!(of("0 "), ["connected", "GET /f?... 200 7", "closed"]);
-    assert_eq!(of("1 "), ["connected", "HEAD /none 404 0", "closed"]);
-    assert!(matches!(of("2 ")[..], ["connected", refused, "closed"] if refused.starts_with("- - 400 ")));
-    assert_eq!(lines.len(), 9);
-}
-
-#[test]
 fn samples_follow_a_transfer_to_its_last_acknowledged_byte_and_do_not_read_idle_connections() {
     let (site, heard) = observed(Some(Duration::from_millis(5)));
     site.write("f", &noise(CONTENT));

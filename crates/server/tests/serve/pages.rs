@@ -1,10 +1,11 @@
 //! The pages of directories, and the headers of pages that are files.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::site::Site;
-use crate::uploads::writable;
+use crate::uploads::{Talk, writable};
 
 #[test]
 fn names_are_escaped_in_text_and_in_links() {
@@ -132,8 +133,20 @@ fn only_so_many_pages_are_made_at_once() {
     let answer = none.get("/", &[]);
     assert_eq!((answer.status, answer.header("Retry-After")), (503, Some("1")));
     assert_eq!(none.get("/f", &[]).status, 200);
-    let one = Site::with(|config| config.limits.pages = 1);
-    for _ in 0..3 {
-        assert_eq!(one.get("/", &[]).status, 200);
+    let one = Site::with(|config| (config.limits.pages, config.limits.listings) = (1, 8));
+    for number in 0..1000 {
+        one.write(&format!("{number:0>200}"), b"");
     }
+    // Larger than what a client that does not read takes.
+    let unread: Vec<_> = (0..6).map(|_| one.connect()).collect();
+    let begun = unread.iter().filter(|stream| {
+        (&**stream).write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        while stream.peek(&mut status).unwrap() < status.len() {}
+        status == *b"HTTP/1.1 200"
+    });
+    assert_eq!(begun.count(), 4, "one client has half of the places");
+    let mut other = Talk(one.connect_from_another());
+    other.fetch("/");
+    assert_eq!(one.get("/", &[]).status, 503);
 }

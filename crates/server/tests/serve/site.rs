@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_server::{Config, Server, ServerOutcome, Stopper, Telemetry};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::tls;
@@ -86,6 +87,15 @@ impl Site {
         stream
     }
 
+    /// Connects as another client than [`Self::connect`] is.
+    pub(crate) fn connect_from_another(&self) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        socket.into()
+    }
+
     /// Requests a file and reads the first byte of the reply, which the server cannot complete yet if the file is large.
     pub(crate) fn begin(&self, target: &str) -> TcpStream {
         let mut stream = self.connect();
@@ -108,7 +118,10 @@ impl Site {
     pub(crate) fn ask(&self, method: &str, target: &str, lines: &[&str]) -> Answer {
         let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
         let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{lines}\r\n");
-        Answer::read(&self.raw(&head))
+        let (mut stream, mut reply) = (self.connect(), Vec::new());
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.read_to_end(&mut reply).unwrap();
+        Answer::read(&String::from_utf8_lossy(&reply))
     }
 
     pub(crate) fn get(&self, target: &str, lines: &[&str]) -> Answer {

@@ -13,7 +13,8 @@ use crate::site::Site;
 pub(crate) fn files(dir: &Path) -> TlsFiles {
     let CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem"), client_ca: None };
+    let files =
+        TlsFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem"), client_ca: None, client_crl: None };
     std::fs::write(&files.cert, cert.pem()).unwrap();
     std::fs::write(&files.key, signing_key.serialize_pem()).unwrap();
     files

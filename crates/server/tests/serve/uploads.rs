@@ -347,16 +347,6 @@ fn uploads_of_one_size_and_time_have_different_tags() {
 }
 
 #[test]
-fn client_that_waits_for_100_continue_gets_it_once_there_is_space() {
-    let site = writable();
-    let mut talk = Talk::to(&site);
-    assert_eq!(talk.ask(&expect(&head("PUT", "/f", &["Content-Length: 5"])), b"").status, 100);
-    assert_eq!(std::fs::metadata(site.dir.path().join("f.longhaul-part")).unwrap().len(), 5);
-    assert_eq!(talk.ask("", b"hello").status, 201);
-    assert_eq!(content(&site, "f"), b"hello");
-}
-
-#[test]
 fn long_verification_is_no_silence() {
     let file = noise(64 << 20);
     let site = writable_with(|config| config.limits.processing = Duration::from_millis(1));

@@ -20,20 +20,6 @@ fn begin(site: &Site, request: &str) -> Talk {
     talk
 }
 
-#[test]
-fn interrupted_upload_resumes_at_the_journalled_offset() {
-    let (site, file, url) = (writable(), noise(12_000_001), resource("f", ID));
-    let mut first = Talk::to(&site);
-    first.send(&patch(&url, 0, file.len(), file.len(), false), &file[..10_000_000]);
-    drop(first);
-    wait_for(|| offset(&site, &url) == "10000000");
-    assert_eq!(site.get("/f", &[]).status, 404);
-    let rest = &file[10_000_000..];
-    // The first may be unlocking the file just now.
-    wait_for(|| status(&site, &patch(&url, 10_000_000, rest.len(), file.len(), true), rest) == 201);
-    assert!(content(&site, "f") == file && names(&site) == ["f"]);
-}
-
 /// A connection without data for three seconds counts as lost once its client asks how far it has come.
 #[test]
 fn resuming_client_supersedes_its_silent_connection() {

@@ -7,7 +7,6 @@ use longhaul_core::proto::http::UploadId;
 use crate::site::{Answer, noise, wait_for};
 use crate::uploads::{
     ID, Talk, content, expect, head, names, offset, patch, put, range, resource, status, writable,
-    writable_with,
 };
 
 #[test]
@@ -104,18 +103,6 @@ fn two_uploads_to_one_name() {
     }
     assert_eq!(first.ask("", b"67890").status, 201);
     assert_eq!((content(&site, "f"), names(&site)), (b"1234567890".to_vec(), vec!["f".to_owned()]));
-}
-
-#[test]
-fn more_uploads_than_there_are_places_for() {
-    let site = writable_with(|config| config.limits.uploads = 1);
-    let mut first = Talk::to(&site);
-    first.send(&head("PUT", "/f", &["Content-Length: 10"]), b"12345");
-    wait_for(|| names(&site).len() == 1);
-    let second = Talk::to(&site).ask(&head("PUT", "/g", &["Content-Length: 5"]), b"");
-    assert!(second.status == 503 && second.header("retry-after").is_some());
-    assert_eq!(first.ask("", b"67890").status, 201);
-    assert_eq!(put(&site, "/g", b"12345"), 201);
 }
 
 /// The body is more than the sockets hold: the server reads all of it, so that no reset overtakes the answer.

@@ -147,20 +147,6 @@ fn prints_addresses_logs_requests_and_stops_on_sigterm() {
 }
 
 #[test]
-fn second_sigint_aborts_active_transfers() {
-    let dir = site(vec![1; 32 << 20]);
-    let mut server = Serve::start(serve(dir.path(), &[]));
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.write_all(b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
-    stream.read_exact(&mut [0; 1]).unwrap();
-    server.signal(Signal::INT);
-    server.wait_for_log("finishing");
-    server.signal(Signal::INT);
-    let (code, log) = server.end();
-    assert!(code == Some(0) && log.contains("1 connections were cut"), "{code:?} {log}");
-}
-
-#[test]
 fn listens_on_several_addresses_ipv6_too() {
     if TcpListener::bind("[::1]:0").is_err() {
         return skip("this host has no IPv6");
@@ -215,7 +201,14 @@ fn startup_errors_have_their_exit_codes() {
             78,
             "client authority",
         ),
+        (
+            dir.path(),
+            vec!["--tls-cert", &cert, "--tls-key", &key, "--client-ca", &cert, "--client-crl", file_text],
+            78,
+            "revoked",
+        ),
         (dir.path(), vec!["--tls-cert", file_text], 64, "--tls-key"),
+        (dir.path(), vec!["--host", "http://h/"], 64, "without scheme"),
         (dir.path(), vec!["--pace", "10M"], 64, "write 10Mbit or 10MiB"),
         (dir.path(), vec!["--measure=1G"], 64, "write 1Gbit or 1GiB"),
         (dir.path(), vec!["--listen", "localhost:9522"], 64, "127.0.0.1:9522"),

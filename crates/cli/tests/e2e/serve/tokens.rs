@@ -13,12 +13,15 @@ use crate::serve::{BIN, Serve, assert_refused, get, lines, serve, site, wait_unt
 use crate::support::{needs_root, skip};
 
 #[test]
-fn reading_needs_a_token_where_that_is_required() {
+fn reading_needs_a_token_and_the_hosts_name_where_that_is_required() {
     let place = Place::new();
     fs::write(place.dir.path().join("f"), "content").unwrap();
-    let server = Serve::start(place.command(&["--require-token"]));
-    assert!(get(server.address, "/f").starts_with("HTTP/1.1 401 "));
-    assert!(ask(server.address, "GET /f", "", b"").1.ends_with("content"));
+    let server = Serve::start(place.command(&["--require-token", "--host", "h", "--no-digests"]));
+    assert!(get(server.address, "/f").starts_with("HTTP/1.1 421 "), "it names no host");
+    let answer = ask(server.address, "GET /f", "", b"").1;
+    assert!(answer.ends_with("content") && !answer.contains("Link: "), "{answer}");
+    // Only where a token is needed are two too many.
+    assert_eq!(ask(server.address, "GET /f", "Authorization: Bearer s3cret\r\n", b"").0, 400);
 }
 
 #[test]

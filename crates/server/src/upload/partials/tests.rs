@@ -56,29 +56,29 @@ async fn partial_files_of_uploads_are_found_and_other_files_are_not() {
 async fn quota_counts_partial_files_once_the_scan_has_ended_until_they_are_complete_or_gone() {
     let dir = tempfile::tempdir().unwrap();
     let quota = |quota| PartialUploads::new(dir.path(), quota, None);
-    let partials = quota(Some(Bytes::new(100)));
+    let partials = quota(Some(Bytes::mib(100)));
     let waits = timeout(Duration::from_millis(50), partials.await_scan(&Grant::default())).await;
     assert!(waits.is_err(), "it waits");
     scan(&partials).await;
     assert!(partials.await_scan(&Grant::default()).await);
     assert!(quota(None).await_scan(&Grant::default()).await);
     let dir = tempfile::tempdir().unwrap();
-    let partials = Arc::new(PartialUploads::new(dir.path(), Some(Bytes::new(100)), None));
+    let partials = Arc::new(PartialUploads::new(dir.path(), Some(Bytes::mib(100)), None));
     let part = |name: &str| dir.path().join(name);
     for name in ["a.longhaul-part", "b.longhaul-part"] {
         std::fs::write(part(name), "").unwrap();
-        assert!(admit(&partials, &part(name), Bytes::new(50)).is_ok());
+        assert!(admit(&partials, &part(name), Bytes::mib(50)).is_ok());
     }
-    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(1)).is_err());
-    assert!(admit(&partials, &part("b.longhaul-part"), Bytes::new(50)).is_ok(), "it is counted once");
+    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(1)).is_err());
+    assert!(admit(&partials, &part("b.longhaul-part"), Bytes::mib(50)).is_ok(), "it is counted once");
     std::fs::remove_file(part("a.longhaul-part")).unwrap();
     partials.check(&Disks::new(dir.path(), DISK), &Arc::default(), SystemTime::now()).await;
-    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(51)).is_err());
-    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::new(50)).is_ok());
+    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(51)).is_err());
+    assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(50)).is_ok());
     let counted = partials.forget(&part("b.longhaul-part"));
-    assert_eq!(partials.used(None), Bytes::new(50));
+    assert_eq!(partials.used(None), Bytes::mib(50));
     partials.restore(&part("b.longhaul-part"), counted);
-    assert_eq!(partials.used(None), Bytes::new(100));
+    assert_eq!(partials.used(None), Bytes::mib(100));
 }
 
 #[tokio::test]
@@ -117,17 +117,20 @@ async fn expired_upload_is_deleted_unless_it_is_in_use() {
 
 #[test]
 fn token_takes_no_more_than_its_own_quota() {
-    let partials = PartialUploads::new(Path::new("/"), Some(Bytes::new(100)), None);
+    let partials = PartialUploads::new(Path::new("/"), Some(Bytes::mib(100)), None);
     let grant =
-        |name: &str| Grant { holder: Some(name.into()), quota: Some(Bytes::new(60)), ..Grant::default() };
+        |name: &str| Grant { holder: Some(name.into()), quota: Some(Bytes::mib(60)), ..Grant::default() };
     let admit =
-        |name: &str, size: u64, token: &str| partials.admit(Path::new(name), Bytes::new(size), &grant(token));
+        |name: &str, size: u64, token: &str| partials.admit(Path::new(name), Bytes::mib(size), &grant(token));
     assert_eq!(admit("/a", 40, "ann"), Ok(()));
     assert_eq!(admit("/b", 30, "ann"), Err(OverQuota::OfToken));
     assert_eq!(admit("/b", 50, "bob"), Ok(()));
     assert_eq!(admit("/c", 20, "ann"), Err(OverQuota::OfAll));
-    assert_eq!(partials.grow(Path::new("/b"), Bytes::new(61)), Err(OverQuota::OfAll));
+    assert_eq!(partials.grow(Path::new("/b"), Bytes::mib(61)), Err(OverQuota::OfAll));
     partials.forget(Path::new("/a"));
-    assert_eq!(partials.grow(Path::new("/b"), Bytes::new(61)), Err(OverQuota::OfToken));
-    assert_eq!(partials.grow(Path::new("/b"), Bytes::new(60)), Ok(()));
+    assert_eq!(partials.grow(Path::new("/b"), Bytes::mib(61)), Err(OverQuota::OfToken));
+    assert_eq!(partials.grow(Path::new("/b"), Bytes::mib(58)), Ok(()));
+    // Each takes two inodes.
+    let small = ["/d", "/e", "/f"].map(|name| partials.admit(Path::new(name), Bytes::new(2), &grant("bob")));
+    assert_eq!(small, [Ok(()), Ok(()), Err(OverQuota::OfToken)]);
 }
