@@ -1,8 +1,10 @@
 //! TLS of `serve` and `get` as processes, with openssl's certificates.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use tempfile::TempDir;
 
@@ -67,7 +69,10 @@ impl Site {
 
     /// Fetches the file; returns the exit code and the messages.
     fn get(&self, server: &Serve, args: &[&str]) -> (Option<i32>, String) {
-        let port = server.address.port();
+        self.get_from(server.address.port(), args)
+    }
+
+    fn get_from(&self, port: u16, args: &[&str]) -> (Option<i32>, String) {
         let run = get().args(["-q", "--retries", "0", "--no-memory", "-o", "out"]).args(args);
         let run = run.args(["--resolve", &format!("localhost:{port}:127.0.0.1")]);
         let run = run.args([format!("https://localhost:{port}/f")]);
@@ -95,6 +100,84 @@ fn certificate_is_trusted_where_it_or_its_key_is_given() {
     ] {
         let outcome = site.get(&server, &args);
         assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{args:?}: {outcome:?}");
+    }
+}
+
+/// A server of openssl; it accepts what `serve` refuses.
+struct Old {
+    process: Child,
+    name: &'static str,
+    port: u16,
+}
+
+impl Old {
+    fn start(site: &Site, name: &'static str) -> Self {
+        let mut command = Command::new("openssl");
+        command.args(["s_server", "-HTTP", "-accept", "127.0.0.1:0", "-cipher", "DEFAULT@SECLEVEL=0"]);
+        command.args(["-cert", &format!("{name}.pem"), "-key", &format!("{name}.key")]);
+        let mut process = command
+            .current_dir(site.keys.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let port = lines.find_map(|line| line.strip_prefix("ACCEPT ")?.rsplit_once(':')?.1.parse().ok());
+        thread::spawn(move || lines.for_each(drop));
+        Self { process, name, port: port.unwrap() }
+    }
+}
+
+impl Drop for Old {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+#[test]
+fn old_and_private_certificates_are_trusted_as_by_curl() {
+    let Some(site) = Site::new() else { return };
+    let script = format!(
+        r"printf 'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ncontent' >f
+        openssl req -x509 {NEW_KEY} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
+        openssl req -x509 -newkey rsa:1024 -nodes -keyout weak.key -out weak.pem -days 2 -subj /CN=localhost
+        echo basicConstraints=CA:FALSE >leaf.ext
+        (cat leaf.ext; echo subjectAltName=DNS:localhost) >forged.ext
+        issue() {{
+            openssl req {NEW_KEY} -keyout $1.key -out $1.csr -subj /CN=localhost
+            openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2.key -set_serial 7 -days 2 -out $1.pem $3 $4
+        }}
+        issue v1 ca; issue leaf ca -extfile leaf.ext; issue forged leaf -extfile forged.ext
+        for name in v1 weak; do
+            openssl x509 -in $name.pem -pubkey -noout | openssl pkey -pubin -outform der | sha256sum | cut -c -64
+        done"
+    );
+    let pins = openssl(site.keys.path(), &script).unwrap();
+    let (v1_pin, weak_pin) = pins.split_once('\n').unwrap();
+    let [ca, v1, weak, leaf, forged] =
+        ["ca", "v1", "weak", "leaf", "forged"].map(|name| site.key(&format!("{name}.pem")));
+    let mut server = Old::start(&site, "v1");
+    for (name, args, code, word) in [
+        ("v1", &["-k"][..], 0, ""),
+        ("v1", &["--pin", v1_pin], 0, ""),
+        ("v1", &["--cacert", &ca], 0, ""),
+        ("v1", &["--cacert", &v1], 0, ""),
+        ("v1", &[], 76, "version 1"),
+        ("weak", &["-k"], 0, ""),
+        ("weak", &["--pin", weak_pin], 0, ""),
+        ("weak", &["--cacert", &weak], 76, "1024 bits"),
+        ("leaf", &["--cacert", &ca], 0, ""),
+        ("leaf", &["--cacert", &leaf], 0, ""),
+        ("forged", &["--cacert", &forged], 0, ""),
+        // The certificate of a server is no authority.
+        ("forged", &["--cacert", &leaf], 76, "--cacert"),
+    ] {
+        if server.name != name {
+            server = Old::start(&site, name);
+        }
+        let outcome = site.get_from(server.port, args);
+        assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{name} {args:?}: {outcome:?}");
     }
 }
 

@@ -43,6 +43,7 @@ mod server_trust;
 mod short_exchange;
 mod source_error;
 mod tls;
+mod weak_rsa;
 mod worker;
 
 pub use body::Read;
