@@ -156,6 +156,7 @@ impl TransferRequest {
             },
             pace,
             limit: Some(limit),
+            max_size: None,
             resume: true,
             assume_unchanged: self.assume_unchanged,
             newer_than: None,

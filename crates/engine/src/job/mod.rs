@@ -111,7 +111,7 @@ pub(crate) fn run(
         scheduler.allow(chunk - description.first.len());
     }
     let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
-    let pipeline = pipeline.stopped_by(stop.clone());
+    let pipeline = pipeline.stopped_by(stop.clone()).of_at_most(options.max_size);
     let pipeline = match options.verify {
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,

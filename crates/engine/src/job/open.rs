@@ -266,6 +266,13 @@ impl Opener<'_> {
     }
 
     fn check_size(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
+        if let Some((size, limit)) = description.size.zip(self.job.options.max_size)
+            && size > limit
+        {
+            let message =
+                format!("{} has {} bytes, more than the {limit} of --max-size", source.shown(), size.get());
+            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+        }
         match self.job.expected.size {
             Some(expected) if description.size != Some(expected) => {
                 let sent = description

@@ -111,6 +111,8 @@ pub struct JobOptions {
     pub pace: Pace,
     /// The rate limit, shared with other jobs.
     pub limit: Option<RateLimit>,
+    /// The largest size of the file.
+    pub max_size: Option<Bytes>,
     /// Whether to resume an earlier run.
     pub resume: bool,
     /// Whether the user guarantees that the file does not change, so that ranges are combined
