@@ -122,7 +122,7 @@ impl TransferRequest {
         let expected = Expected {
             name: self.name.clone().or(known_name),
             size: metalink.and_then(|facts| facts.size).or(offered_size),
-            checksum: self.checksum()?,
+            checksums: self.checksum()?.into_iter().collect(),
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()
         };

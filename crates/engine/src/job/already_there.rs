@@ -23,15 +23,18 @@ pub(super) fn is_complete(
         return Some(false);
     }
     let expected = &job.expected;
-    if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
-        for checksum in std::iter::once(checksum).chain(&expected.alternative) {
-            let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-            match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
-                Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
-                Ok(None) => return None,
-                Ok(Some(_)) | Err(_) => {}
-            }
+    let stated = description.digest.iter().filter(|_| expected.checksums.is_empty());
+    let mut checksums = expected.checksums.iter().chain(stated).peekable();
+    let is_refuted = checksums.peek().is_some();
+    for checksum in checksums {
+        let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+        match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
+            Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
+            Ok(None) => return None,
+            Ok(Some(_)) | Err(_) => {}
         }
+    }
+    if is_refuted {
         return Some(false);
     }
     // The server's digest, if required, is not known here.

@@ -44,11 +44,10 @@ pub struct Expected {
     pub name: Option<String>,
     /// The file's size.
     pub size: Option<Bytes>,
-    /// The file's digest.
-    pub checksum: Option<Checksum>,
-    /// Another digest, if either that or `checksum` is the file's: a list of checksums may not state the algorithm.
-    pub alternative: Option<Checksum>,
-    /// Whether a digest from the server is required if `checksum` is absent.
+    /// One of these is the file's digest, the likeliest first: a list of checksums may not state the algorithm. None if it
+    /// is unknown.
+    pub checksums: Vec<Checksum>,
+    /// Whether a digest from the server is required if `checksums` is empty.
     pub by_server: bool,
     /// The algorithm of a digest to request from the server after the transfer.
     pub stated_by: Option<Algorithm>,
@@ -62,7 +61,7 @@ impl Expected {
     /// Returns the digests to compute.
     pub(super) fn digests(&self) -> WantedDigests {
         WantedDigests {
-            whole: self.checksum.as_ref().map(|checksum| checksum.algorithm).or(self.stated_by),
+            whole: self.checksums.first().map(|checksum| checksum.algorithm).or(self.stated_by),
             pieces: self.pieces.as_ref().map(|pieces| (pieces.algorithm, pieces.length)),
         }
     }

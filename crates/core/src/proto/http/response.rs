@@ -9,7 +9,7 @@ use super::content_range::number;
 use super::digest::parse_digest;
 use super::header::is_token;
 use super::{
-    ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Validator,
+    ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Syntax, Validator,
     challenge_schemes, parse_repr_digest, retry_after,
 };
 use crate::checksum::Checksum;
@@ -305,7 +305,7 @@ impl ResponseHead {
 
     /// Returns the part of the file in the body.
     pub fn content_range(&self) -> Option<ContentRange> {
-        self.single("content-range").and_then(ContentRange::parse_leniently)
+        self.single("content-range").and_then(|text| ContentRange::parse(text, Syntax::Lenient))
     }
 
     /// Returns the target of a redirect; bytes outside UTF-8, as of Latin-1, are percent-encoded as they are.
