@@ -207,7 +207,10 @@ fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String
     let body = String::from_utf8_lossy(body);
     Some(match kind {
         "close" => return None,
+        "no HTTP" => "garbage\r\n\r\n".to_owned(),
         "no range" => response("206 Part", &body),
+        // The length of the part is said to be that of the file.
+        "short" => response("206 Part\r\nContent-Range: bytes 0-16777215/16777216", &"x".repeat(16 << 20)),
         "parts" => response("206 Part\r\nContent-Type: multipart/byteranges; boundary=B", "--B--"),
         "unit" => head.replace("bytes ", "") + &body,
         "blanks" => head.replace("bytes ", "Bytes: ").replace("/300000", " / 300000") + &body,
@@ -218,7 +221,8 @@ fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String
 #[test]
 fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
     let kinds = [
-        "400 X", "403 X", "405 X", "416 X", "500 X", "501 X", "close", "no range", "parts", "unit", "blanks",
+        "400 X", "403 X", "405 X", "416 X", "429 X", "500 X", "501 X", "503 X", "close", "no HTTP",
+        "no range", "parts", "short", "unit", "blanks",
     ];
     at_once(kinds, |kind| {
         // ASCII, for `answer_range`.

@@ -130,11 +130,14 @@ impl HttpError {
     pub(super) fn range_failure(&self) -> Option<RangeFailure> {
         match self {
             Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
-            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425 | 429 | 451, .. } => None,
-            Self::Status { status: 500 | 502, .. }
+            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425, .. } => None,
+            // Some servers are too busy for ranges alone.
+            Self::Status { status: 429 | 500 | 502..=599, .. }
             | Self::Send { .. }
             | Self::Receive { .. }
-            | Self::ClosedBeforeHead { .. } => Some(RangeFailure::Broken),
+            | Self::ClosedBeforeHead { .. }
+            | Self::NotHttp { .. }
+            | Self::Head { .. } => Some(RangeFailure::Broken),
             Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
             _ => None,
         }
@@ -191,7 +194,7 @@ mod tests {
         };
         let status = |status| {
             let reason = Box::default();
-            HttpError::Status { at: at(), status, reason, explanation: None, retry_after: None }
+            HttpError::Status { at: at(), status, reason, explanation: None, remedy: "", retry_after: None }
         };
         let cases = [(&[400, 401, 403, 404, 410], true), (&[402, 416, 429, 500, 503], false)];
         for (statuses, is_expired) in cases {

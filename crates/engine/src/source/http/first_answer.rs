@@ -176,6 +176,18 @@ impl HttpSource<'_> {
             (first, _) => first?,
         };
         match answer.held {
+            // Some servers state the length of the part as that of the file: what was asked for ends where the file is said to.
+            RangeAnswer::Part { range, total: Some(total) }
+                if range == ByteRange::with_len(0, total)
+                    && ask.at_most.is_none()
+                    && answer.opened.requested.as_ref().is_some_and(|asked| asked.range() == range) =>
+            {
+                let again = self.open(client, &whole, ask, &|| false)?;
+                if again.head.content_length() != Some(total) {
+                    client.note_range_failure(&again.target, RangeFailure::Misread);
+                }
+                self.first_answer(client, again)
+            }
             RangeAnswer::Part { range, total } => {
                 let all = total.is_some_and(|total| range == ByteRange::with_len(0, total));
                 if all || (total.is_some() && answer.file.identity.is_some()) {
