@@ -22,9 +22,10 @@ fn statuses_have_their_exit_codes() {
     for (status, code, word) in [
         ("400 Bad", 76, "right port"),
         ("401 Who", 77, "login"),
+        ("401 Who\r\nWWW-Authenticate: NTLM\r\nWWW-Authenticate: Negotiate", 77, "does not speak"),
         ("403 No", 77, "may not"),
-        ("202 Being prepared", 76, "answered 202"),
-        ("204 Nothing", 76, "answered 204"),
+        ("202 Being prepared", 76, "no file yet"),
+        ("204 Nothing", 76, "no content"),
         ("404 None", 66, "no such file"),
         ("410 Gone", 66, "no such file"),
         ("429 Slowly", 69, "later"),
