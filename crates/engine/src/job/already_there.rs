@@ -19,7 +19,8 @@ pub(super) fn is_complete(
     cancel: &Cancel,
 ) -> Option<bool> {
     let size = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len());
-    if size.is_none() || size.map(Bytes::new) != description.size {
+    // A file of unknown size may be proved by its state alone.
+    if size.is_none() || description.size.is_some_and(|stated| size.map(Bytes::new) != Some(stated)) {
         return Some(false);
     }
     let expected = &job.expected;
@@ -39,8 +40,8 @@ pub(super) fn is_complete(
     }
     // The server's digest, if required, is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
-    Some(match (&description.identity, job.urls.first()) {
-        (Some(identity), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, identity),
+    Some(match (&description.state, job.urls.first()) {
+        (Some(state), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, state),
         _ => false,
     })
 }

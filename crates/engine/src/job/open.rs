@@ -267,7 +267,14 @@ impl Opener<'_> {
         }
     }
 
-    fn check_size(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
+    fn check_description(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
+        if self.job.expected.is_listed && description.is_directory {
+            let shown = source.shown();
+            let message = format!(
+                "{shown} is a directory, to which its listing links as to a file; fetch it by get -r {shown}/"
+            );
+            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+        }
         if let Some((size, limit)) = description.size.zip(self.job.options.max_size)
             && size > limit
         {

@@ -127,15 +127,6 @@ fn malformed_heads_are_refused() {
 }
 
 #[test]
-fn a_length_of_more_than_there_is_disk() {
-    for length in [1u64 << 50, u64::MAX - 1, u64::MAX] {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
-        let server = Server::answering(head);
-        run(&server).fails_without_files(74, &["cannot reserve", "f.longhaul-part", &length.to_string()]);
-    }
-}
-
-#[test]
 fn no_such_range() {
     // Of an empty file: the client then requests the whole file.
     let empty = Server::new(|peer| {

@@ -1,15 +1,13 @@
 //! TLS of `serve` and `get` as processes, with openssl's certificates.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
 use crate::serve::{Serve, serve};
-use crate::support::{get, put, skip};
+use crate::support::{ServerProcess, get, put, skip};
 
 /// Runs a shell script in `dir`; `None`, with the reason printed, if openssl is missing.
 fn openssl(dir: &Path, script: &str) -> Option<String> {
@@ -83,60 +81,18 @@ impl Site {
     }
 }
 
-#[test]
-fn certificate_is_trusted_where_it_or_its_key_is_given() {
-    let Some(site) = Site::new() else { return };
-    let server = site.serve(&[]);
-    let (given, own) = (site.key("server.pem"), format!("sha256//{}", site.pin));
-    let other = format!("sha256//{}=", "A".repeat(43));
-    for (args, code, word) in [
-        (vec!["--cacert", &given], 0, ""),
-        (vec![], 76, "--cacert"),
-        (vec!["--pin", &own], 0, ""),
-        (vec!["--pin", &other, "--pin", &own], 0, ""),
-        (vec!["--pin", &other], 76, &site.pin),
-        // The certificate is valid, but the key is not the pinned one.
-        (vec!["--cacert", &given, "--pin", &other], 76, &site.pin),
-    ] {
-        let outcome = site.get(&server, &args);
-        assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{args:?}: {outcome:?}");
-    }
-}
-
-/// A server of openssl; it accepts what `serve` refuses.
-struct Old {
-    process: Child,
-    name: &'static str,
-    port: u16,
-}
-
-impl Old {
-    fn start(site: &Site, name: &'static str) -> Self {
-        let mut command = Command::new("openssl");
-        command.args(["s_server", "-HTTP", "-accept", "127.0.0.1:0", "-cipher", "DEFAULT@SECLEVEL=0"]);
-        command.args(["-cert", &format!("{name}.pem"), "-key", &format!("{name}.key")]);
-        let mut process = command
-            .current_dir(site.keys.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let port = lines.find_map(|line| line.strip_prefix("ACCEPT ")?.rsplit_once(':')?.1.parse().ok());
-        thread::spawn(move || lines.for_each(drop));
-        Self { process, name, port: port.unwrap() }
-    }
-}
-
-impl Drop for Old {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
+/// Starts a server of openssl, which accepts keys that `serve` refuses; returns its port.
+fn s_server(site: &Site, name: &str) -> (ServerProcess, u16) {
+    let mut command = Command::new("openssl");
+    command.args(["s_server", "-HTTP", "-accept", "127.0.0.1:0", "-cipher", "DEFAULT@SECLEVEL=0"]);
+    command.args(["-cert", &format!("{name}.pem"), "-key", &format!("{name}.key")]);
+    command.current_dir(site.keys.path()).stderr(Stdio::null());
+    let (process, port) = ServerProcess::announced(command, "ACCEPT 127.0.0.1:");
+    (process, port.parse().unwrap())
 }
 
 #[test]
-fn old_and_private_certificates_are_trusted_as_by_curl() {
+fn certificates_and_keys_that_are_given_are_trusted_as_by_curl() {
     let Some(site) = Site::new() else { return };
     let script = format!(
         r"printf 'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ncontent' >f
@@ -155,11 +111,17 @@ fn old_and_private_certificates_are_trusted_as_by_curl() {
     );
     let pins = openssl(site.keys.path(), &script).unwrap();
     let (v1_pin, weak_pin) = pins.split_once('\n').unwrap();
-    let [ca, v1, weak, leaf, forged] =
-        ["ca", "v1", "weak", "leaf", "forged"].map(|name| site.key(&format!("{name}.pem")));
-    let mut server = Old::start(&site, "v1");
-    for (name, args, code, word) in [
-        ("v1", &["-k"][..], 0, ""),
+    let [own, ca, v1, weak, leaf, forged] =
+        ["server", "ca", "v1", "weak", "leaf", "forged"].map(|name| site.key(&format!("{name}.pem")));
+    let (own_pin, other) = (format!("sha256//{}", site.pin), format!("sha256//{}=", "A".repeat(43)));
+    let rows: [(&str, &[&str], i32, &str); 17] = [
+        ("server", &["--cacert", &own], 0, ""),
+        ("server", &[], 76, "--cacert"),
+        ("server", &["--pin", &other, "--pin", &own_pin], 0, ""),
+        ("server", &["--pin", &other], 76, &site.pin),
+        // The certificate is valid, but the key is not the pinned one.
+        ("server", &["--cacert", &own, "--pin", &other], 76, &site.pin),
+        ("v1", &["-k"], 0, ""),
         ("v1", &["--pin", v1_pin], 0, ""),
         ("v1", &["--cacert", &ca], 0, ""),
         ("v1", &["--cacert", &v1], 0, ""),
@@ -172,12 +134,13 @@ fn old_and_private_certificates_are_trusted_as_by_curl() {
         ("forged", &["--cacert", &forged], 0, ""),
         // The certificate of a server is no authority.
         ("forged", &["--cacert", &leaf], 76, "--cacert"),
-    ] {
-        if server.name != name {
-            server = Old::start(&site, name);
+    ];
+    for rows in rows.chunk_by(|one, next| one.0 == next.0) {
+        let (_server, port) = s_server(&site, rows[0].0);
+        for &(name, args, code, word) in rows {
+            let outcome = site.get_from(port, args);
+            assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{name} {args:?}: {outcome:?}");
         }
-        let outcome = site.get_from(server.port, args);
-        assert!(outcome.0 == Some(code) && outcome.1.contains(word), "{name} {args:?}: {outcome:?}");
     }
 }
 

@@ -74,7 +74,7 @@ impl Opener<'_> {
                 source.abandon();
                 return Err(TransferError::NotModified);
             }
-            self.check_size(source, &description)?;
+            self.check_description(source, &description)?;
             if !shared && description.whole && description.names_proved_duplicates() {
                 // The response is the whole file: ask again, so that duplicates can share the work.
                 source.abandon();

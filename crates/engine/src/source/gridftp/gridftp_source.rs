@@ -193,7 +193,7 @@ impl<'e> GridFtpSource<'e> {
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
         // Some servers state 0 for what they make while they send it.
-        let size = state.size.filter(|size| opened.extended || *size > Bytes::ZERO);
+        let size = state.size.filter(|size| *size > Bytes::ZERO);
         let assumed = self.options.assume_unchanged.then_some(Identity::AssumedUnchanged);
         let identity = state.identity().or(assumed).filter(|_| size.is_some());
         let by_ranges = identity.is_some() && opened.by_ranges;
@@ -205,8 +205,10 @@ impl<'e> GridFtpSource<'e> {
         Description {
             size,
             modified: state.modified,
+            state: state.identity().map(|identity| identity.to_string()),
             identity,
             name: FileName::from_url_path(self.url.path()).map(|name| name.as_str().to_owned()),
+            is_directory: false,
             divisible: by_ranges && self.is_shared(rtt),
             first,
             resumable: by_ranges,

@@ -297,8 +297,10 @@ impl HttpSource<'_> {
         Description {
             size: file.size,
             identity: file.identity.clone().filter(|_| file.size.is_some()),
+            state: file.state().map(str::to_owned),
             modified: opened.head.last_modified(),
             name: name.as_ref().map(|name| name.as_str().to_owned()),
+            is_directory: target.url().path().strip_suffix('/') == Some(self.url.path()),
             divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             first,
             resumable: file.identity.is_some()
