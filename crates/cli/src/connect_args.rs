@@ -1,11 +1,9 @@
 //! Options of connections, named like curl's.
 
-use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_engine::connect::{AddressFamily, AddressRules, FixedAddresses};
+use longhaul_engine::connect::{AddressFamily, AddressRules, FixedAddresses, parse_address};
 use longhaul_engine::source::http::{ClientConfig, ProxyPolicy, Timeouts};
 
 use crate::values::time;
@@ -86,8 +84,9 @@ fn fixed(text: &str) -> Result<FixedAddresses, String> {
     let end = text.rfind(']').filter(|_| text.starts_with('[')).unwrap_or(0);
     let (host, rest) = text.split_at(end + text[end..].find(':').ok_or_else(fail)?);
     let (port, addresses) = rest[1..].split_once(':').ok_or_else(fail)?;
-    let address = |text: &str| IpAddr::from_str(text.trim_matches(['[', ']'])).map_err(|_| fail());
-    let addresses = addresses.split(',').map(address).collect::<Result<Vec<_>, _>>()?;
+    let address = |text: &str| parse_address(text.trim_matches(['[', ']']));
+    let addresses = addresses.split(',').map(address).collect::<Result<Vec<_>, _>>();
+    let addresses = addresses.map_err(|why| format!("{why}; {}", fail()))?;
     if host.is_empty() {
         return Err(fail());
     }

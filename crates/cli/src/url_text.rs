@@ -1,5 +1,6 @@
 //! Parses a URL from the user.
 
+use longhaul_engine::connect::without_zone;
 use url::Url;
 
 /// Parses a URL; the error for a missing scheme suggests one.
@@ -7,6 +8,7 @@ use url::Url;
 /// # Errors
 /// The reason, in words.
 pub(crate) fn parse(text: &str) -> Result<Url, String> {
+    let text = &*without_zone(text)?;
     let meant = || format!("it has no scheme; did you mean https://{text} or http://{text}?");
     match Url::parse(text) {
         // "host:8080/f" and "host.example:f" parse as URLs with the scheme "host".

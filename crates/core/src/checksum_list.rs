@@ -14,18 +14,8 @@ pub struct ChecksumList {
 struct Entry {
     /// The path of the file, without a leading `./`.
     path: String,
-    checksum: Checksum,
-    /// The checksum that the digits of a line without an algorithm can be as well.
-    alternative: Option<Checksum>,
-}
-
-/// The checksum of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedChecksum {
-    /// The checksum.
-    pub checksum: Checksum,
-    /// Another algorithm's, of which one is the file's: the line states none.
-    pub alternative: Option<Checksum>,
+    /// One of these is the file's, the likeliest first: a line may state no algorithm.
+    checksums: Vec<Checksum>,
 }
 
 /// The reason why a list has no checksum for a file.
@@ -60,12 +50,12 @@ impl ChecksumList {
         if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
     }
 
-    /// Finds the checksum of the file at `path` by its last path component. Of several lines with that name, those with
-    /// the longest common end of the path count.
+    /// Finds the checksums, of which one is that of the file at `path`, by its last path component; the likeliest is the
+    /// first. Of several lines with that name, those with the longest common end of the path count.
     ///
     /// # Errors
     /// [`ChecksumListError::Missing`] and [`ChecksumListError::Ambiguous`].
-    pub fn find(&self, path: &str) -> Result<ListedChecksum, ChecksumListError> {
+    pub fn find(&self, path: &str) -> Result<Vec<Checksum>, ChecksumListError> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let in_common = |entry: &Entry| {
             let pairs = entry.path.rsplit('/').zip(path.rsplit('/'));
@@ -76,13 +66,13 @@ impl ChecksumList {
             return Err(ChecksumListError::Missing(name.to_owned()));
         }
         let found: Vec<_> = self.entries.iter().filter(|entry| in_common(entry) == most).collect();
-        let best = found.iter().map(|entry| entry.checksum.algorithm).max();
-        let mut best = found.iter().filter(|entry| Some(entry.checksum.algorithm) == best);
+        let algorithm = |entry: &Entry| entry.checksums.first().map(|checksum| checksum.algorithm);
+        let best = found.iter().map(|entry| algorithm(entry)).max().flatten();
+        let mut best = found.iter().filter(|entry| algorithm(entry) == best);
         match best.next() {
-            Some(first) if best.all(|other| other.checksum == first.checksum) => Ok(ListedChecksum {
-                checksum: first.checksum.clone(),
-                alternative: first.alternative.clone(),
-            }),
+            Some(first) if best.all(|other| other.checksums.first() == first.checksums.first()) => {
+                Ok(first.checksums.clone())
+            }
             _ => Err(ChecksumListError::Ambiguous(name.to_owned())),
         }
     }
@@ -91,11 +81,11 @@ impl ChecksumList {
 fn entry(line: &str, is_blake: bool) -> Option<Entry> {
     let line = line.trim_end_matches('\r');
     let (line, is_escaped) = line.strip_prefix('\\').map_or((line, false), |rest| (rest, true));
-    let tagged = tagged(line).map(|(path, checksum)| (path, checksum, None));
-    let (path, checksum, alternative) = tagged.or_else(|| untagged(line, is_blake))?;
+    let tagged = tagged(line).map(|(path, checksum)| (path, vec![checksum]));
+    let (path, checksums) = tagged.or_else(|| untagged(line, is_blake))?;
     let path = if is_escaped { unescape(path) } else { path.to_owned() };
     let path = path.trim_start_matches("./").to_owned();
-    (!path.is_empty()).then_some(Entry { path, checksum, alternative })
+    (!path.is_empty()).then_some(Entry { path, checksums })
 }
 
 /// Reads `SHA256 (NAME) = HEX`, and `SHA2-256(NAME)= HEX` as openssl writes it.
@@ -108,21 +98,21 @@ fn tagged(line: &str) -> Option<(&str, Checksum)> {
 }
 
 /// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; `is_blake` prefers the algorithms of b2sum and b3sum.
-fn untagged(line: &str, is_blake: bool) -> Option<(&str, Checksum, Option<Checksum>)> {
+fn untagged(line: &str, is_blake: bool) -> Option<(&str, Vec<Checksum>)> {
     let (hex, rest) = line.split_once([' ', '\t'])?;
-    let (mut algorithm, mut alternative) = match hex.len() {
-        32 => (Algorithm::Md5, None),
-        40 => (Algorithm::Sha1, None),
-        64 => (Algorithm::Sha256, Some(Algorithm::Blake3)),
-        128 => (Algorithm::Sha512, Some(Algorithm::Blake2b)),
+    let mut algorithms = match hex.len() {
+        32 => vec![Algorithm::Md5],
+        40 => vec![Algorithm::Sha1],
+        64 => vec![Algorithm::Sha256, Algorithm::Blake3],
+        128 => vec![Algorithm::Sha512, Algorithm::Blake2b],
         _ => return None,
     };
-    if let Some(alternative) = alternative.as_mut().filter(|_| is_blake) {
-        std::mem::swap(&mut algorithm, alternative);
+    if is_blake {
+        algorithms.reverse();
     }
     let path = rest.strip_prefix([' ', '*']).unwrap_or(rest);
-    let alternative = alternative.and_then(|algorithm| Checksum::from_hex(algorithm, hex));
-    Some((path, Checksum::from_hex(algorithm, hex)?, alternative))
+    let checksums = algorithms.into_iter().map(|algorithm| Checksum::from_hex(algorithm, hex));
+    Some((path, checksums.collect::<Option<_>>()?))
 }
 
 /// Replaces the escape sequences of coreutils.
@@ -156,7 +146,7 @@ mod tests {
     }
 
     fn find(list: &str, path: &str) -> Result<String, ChecksumListError> {
-        ChecksumList::parse(list.as_bytes(), "SHA256SUMS")?.find(path).map(|found| found.checksum.to_string())
+        ChecksumList::parse(list.as_bytes(), "SHA256SUMS")?.find(path).map(|found| found[0].to_string())
     }
 
     /// The lines of b2sum and b3sum state no algorithm, and have as many digits as others.
@@ -165,21 +155,16 @@ mod tests {
         let (three, two, tagged) = (hex(64, "a"), hex(128, "b"), hex(128, "c"));
         let list = format!("{three}  three\n{two}  two\nBLAKE2b (tagged) = {tagged}\n");
         for (file, three, two) in [
-            ("SUMS", ["sha256", "blake3"], ["sha512", "blake2b"]),
-            ("dir/B3SUMS.txt", ["blake3", "sha256"], ["blake2b", "sha512"]),
-            ("f.iso.b2", ["blake3", "sha256"], ["blake2b", "sha512"]),
+            ("SUMS", "sha256 blake3", "sha512 blake2b"),
+            ("dir/B3SUMS.txt", "blake3 sha256", "blake2b sha512"),
+            ("f.iso.b2", "blake3 sha256", "blake2b sha512"),
         ] {
             let list = ChecksumList::parse(list.as_bytes(), file).unwrap();
             let found = |path: &str| {
-                let ListedChecksum { checksum, alternative } = list.find(path).unwrap();
-                [Some(checksum), alternative]
-                    .map(|sum| sum.map_or(String::new(), |sum| sum.algorithm.to_string()))
+                let found = list.find(path).unwrap();
+                found.iter().map(|sum| sum.algorithm.to_string()).collect::<Vec<_>>().join(" ")
             };
-            assert_eq!(
-                [found("three"), found("two"), found("tagged")],
-                [three, two, ["blake2b", ""]],
-                "{file}"
-            );
+            assert_eq!([found("three"), found("two"), found("tagged")], [three, two, "blake2b"], "{file}");
         }
     }
 

@@ -127,7 +127,7 @@ impl TransferRequest {
         let expected = Expected {
             name,
             size: metalink.and_then(|facts| facts.size).or(offered_size),
-            checksum: self.checksum()?,
+            checksums: self.checksum()?.into_iter().collect(),
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()
         };
@@ -179,6 +179,7 @@ impl TransferRequest {
             },
             pace,
             limit: Some(limit),
+            max_size: None,
             resume: true,
             assume_unchanged: self.assume_unchanged,
             newer_than: None,

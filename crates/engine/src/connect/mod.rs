@@ -13,6 +13,7 @@ mod dial;
 mod error;
 mod resolved_hosts;
 mod transport;
+mod zones;
 
 pub(crate) use ahead::{AheadConnection, MAX_UNUSED_AGE};
 pub(crate) use deadline::Deadline;
@@ -21,3 +22,4 @@ pub use error::{Attempts, ConnectError};
 pub(crate) use resolved_hosts::ResolvedHosts;
 pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
 pub(crate) use transport::{Received, TlsStream, Transport};
+pub use zones::{parse_address, without_zone};

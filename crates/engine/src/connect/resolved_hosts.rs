@@ -11,6 +11,7 @@ use url::Host;
 
 use super::deadline::Deadline;
 use super::error::ConnectError;
+use super::zones::socket_address;
 use crate::threads::lock;
 
 /// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
@@ -55,7 +56,7 @@ impl AddressRules {
         let fits =
             |rule: &&FixedAddresses| rule.port == port && (rule.host == "*" || absolute(&rule.host) == name);
         let rule = self.fixed.iter().find(fits)?;
-        Some(rule.addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
+        Some(rule.addresses.iter().map(|address| socket_address(*address, port)).collect())
     }
 
     /// Removes addresses of the other family.
@@ -139,8 +140,8 @@ fn resolve(
     tick: Duration,
 ) -> Result<Vec<SocketAddr>, ConnectError> {
     let name = match host {
-        Host::Ipv4(address) => return Ok(vec![SocketAddr::new(IpAddr::V4(*address), port)]),
-        Host::Ipv6(address) => return Ok(vec![SocketAddr::new(IpAddr::V6(*address), port)]),
+        Host::Ipv4(address) => return Ok(vec![socket_address(IpAddr::V4(*address), port)]),
+        Host::Ipv6(address) => return Ok(vec![socket_address(IpAddr::V6(*address), port)]),
         Host::Domain(name) => name.clone(),
     };
     let fail = |source| ConnectError::Resolve { host: host.to_string(), source };

@@ -19,25 +19,29 @@ pub(super) fn is_complete(
     cancel: &Cancel,
 ) -> Option<bool> {
     let size = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len());
-    if size.is_none() || size.map(Bytes::new) != description.size {
+    // A file of unknown size may be proved by its state alone.
+    if size.is_none() || description.size.is_some_and(|stated| size.map(Bytes::new) != Some(stated)) {
         return Some(false);
     }
     let expected = &job.expected;
-    if let Some(checksum) = expected.checksum.as_ref().or(description.digest.as_ref()) {
-        for checksum in std::iter::once(checksum).chain(&expected.alternative) {
-            let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-            match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
-                Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
-                Ok(None) => return None,
-                Ok(Some(_)) | Err(_) => {}
-            }
+    let stated = description.digest.iter().filter(|_| expected.checksums.is_empty());
+    let mut checksums = expected.checksums.iter().chain(stated).peekable();
+    let is_refuted = checksums.peek().is_some();
+    for checksum in checksums {
+        let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+        match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
+            Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
+            Ok(None) => return None,
+            Ok(Some(_)) | Err(_) => {}
         }
+    }
+    if is_refuted {
         return Some(false);
     }
     // The server's digest, if required, is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
-    Some(match (&description.identity, job.urls.first()) {
-        (Some(identity), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, identity),
+    Some(match (&description.state, job.urls.first()) {
+        (Some(state), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, state),
         _ => false,
     })
 }

@@ -111,7 +111,7 @@ pub(crate) fn run(
         scheduler.allow(chunk - description.first.len());
     }
     let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
-    let pipeline = pipeline.stopped_by(stop.clone());
+    let pipeline = pipeline.stopped_by(stop.clone()).of_at_most(options.max_size);
     let pipeline = match options.verify {
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,
@@ -257,10 +257,10 @@ impl<'a> Fetch<'a> {
     /// Stores the complete file's origin with it, if a later run is to recognise the file.
     fn keep_origin(&self) {
         let part = self.transfer.pipeline.part();
-        if let (Some(identity), Some(url)) = (&self.description.identity, self.job.urls.first())
+        if let (Some(state), Some(url)) = (&self.description.state, self.job.urls.first())
             && self.job.options.accept_complete
             && !part.is_stream()
-            && let Err(error) = origin_tag::write_origin(part.file(), url, identity)
+            && let Err(error) = origin_tag::write_origin(part.file(), url, state)
         {
             tracing::info!("{} will not be recognised as complete: {error}", part.target().display());
         }

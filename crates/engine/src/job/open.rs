@@ -213,8 +213,10 @@ impl Opener<'_> {
             description.duplicates.clear();
         }
         // The user's checksum takes precedence over the server's.
-        expected.checksum = expected.checksum.or_else(|| description.digest.clone());
-        if expected.by_server && expected.checksum.is_none() {
+        if expected.checksums.is_empty() {
+            expected.checksums.extend(description.digest.clone());
+        }
+        if expected.by_server && expected.checksums.is_empty() {
             expected.stated_by = description.digest_on_request;
             if expected.stated_by.is_none() {
                 let at = sources[primary].shown();
@@ -228,12 +230,12 @@ impl Opener<'_> {
                 );
             }
         }
-        if expected.checksum.is_none() {
+        if expected.checksums.is_empty() {
             // Duplicates are used only with a digest that proves their bytes (RFC 6249, section 6).
             description.duplicates.clear();
         }
         if let Some(journal) = &mut journal {
-            self.drop_refuted(journal, &mut committed, expected.checksum.as_ref());
+            self.drop_refuted(journal, &mut committed, expected.checksums.first());
         }
         let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
         // An empty file has no ranges and needs none.
@@ -298,7 +300,21 @@ impl Opener<'_> {
         }
     }
 
-    fn check_size(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
+    fn check_description(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
+        if self.job.expected.is_listed && description.is_directory {
+            let shown = source.shown();
+            let message = format!(
+                "{shown} is a directory, to which its listing links as to a file; fetch it by get -r {shown}/"
+            );
+            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+        }
+        if let Some((size, limit)) = description.size.zip(self.job.options.max_size)
+            && size > limit
+        {
+            let message =
+                format!("{} has {} bytes, more than the {limit} of --max-size", source.shown(), size.get());
+            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+        }
         match self.job.expected.size {
             Some(expected) if description.size != Some(expected) => {
                 let sent = description

@@ -44,16 +44,17 @@ pub struct Expected {
     pub name: Option<String>,
     /// The file's size.
     pub size: Option<Bytes>,
-    /// The file's digest.
-    pub checksum: Option<Checksum>,
-    /// Another digest, if either that or `checksum` is the file's: a list of checksums may not state the algorithm.
-    pub alternative: Option<Checksum>,
-    /// Whether a digest from the server is required if `checksum` is absent.
+    /// One of these is the file's digest, the likeliest first: a list of checksums may not state the algorithm. None if it
+    /// is unknown.
+    pub checksums: Vec<Checksum>,
+    /// Whether a digest from the server is required if `checksums` is empty.
     pub by_server: bool,
     /// The algorithm of a digest to request from the server after the transfer.
     pub stated_by: Option<Algorithm>,
     /// The file's modification time, used if the server does not state it.
     pub modified: Option<SystemTime>,
+    /// Whether a listing links to the file, so that a directory in its place is an error.
+    pub is_listed: bool,
     /// The digests of the file's pieces, which identify the source of wrong bytes.
     pub pieces: Option<Pieces>,
 }
@@ -62,7 +63,7 @@ impl Expected {
     /// Returns the digests to compute.
     pub(super) fn digests(&self) -> WantedDigests {
         WantedDigests {
-            whole: self.checksum.as_ref().map(|checksum| checksum.algorithm).or(self.stated_by),
+            whole: self.checksums.first().map(|checksum| checksum.algorithm).or(self.stated_by),
             pieces: self.pieces.as_ref().map(|pieces| (pieces.algorithm, pieces.length)),
         }
     }
@@ -111,6 +112,8 @@ pub struct JobOptions {
     pub pace: Pace,
     /// The rate limit, shared with other jobs.
     pub limit: Option<RateLimit>,
+    /// The largest size of the file.
+    pub max_size: Option<Bytes>,
     /// Whether to resume an earlier run.
     pub resume: bool,
     /// Whether the user guarantees that the file does not change, so that ranges are combined

@@ -94,12 +94,12 @@ pub(super) fn verify(
     if let Some(digest) = alternative_digest(fetch, whole.as_ref(), cancel)? {
         return Ok(Verification::Correct(Some(digest)));
     }
-    match (fetch.expected.checksum.as_ref().or(stated.as_ref()), whole) {
+    match (fetch.expected.checksums.first().or(stated.as_ref()), whole) {
         (Some(wanted), Some(found)) if found != *wanted && pipeline.part().is_stream() => {
             Err(TransferError::Checksum {
                 path: pipeline.part().path().to_owned(),
                 wanted: wanted.clone(),
-                stated_by_server: fetch.job.expected.checksum.is_none(),
+                stated_by_server: fetch.job.expected.checksums.is_empty(),
                 found,
                 fate: RefutedFate::Sent,
             })
@@ -115,19 +115,22 @@ pub(super) fn verify(
     }
 }
 
-/// Returns the file's digest by the algorithm of the alternative checksum, if that is the right one and `whole` is not.
+/// Returns the file's digest if it is a less likely one of those that are expected, and not `whole`.
 fn alternative_digest(
     fetch: &Fetch<'_>,
     whole: Option<&Checksum>,
     cancel: &Cancel,
 ) -> Result<Option<Checksum>, TransferError> {
     let (pipeline, expected) = (&fetch.transfer.pipeline, &fetch.expected);
-    let is_refuted = whole.is_some() && whole != expected.checksum.as_ref();
-    let alternative = expected.alternative.as_ref().filter(|_| is_refuted && !pipeline.part().is_stream());
-    let Some(alternative) = alternative else { return Ok(None) };
-    let wanted = WantedDigests { whole: Some(alternative.algorithm), pieces: None };
-    let read = pipeline.read_back(wanted, cancel)?.ok_or_else(|| fetch.interrupted())?;
-    Ok(read.whole.filter(|found| found == alternative))
+    let is_refuted = whole.is_some() && whole != expected.checksums.first() && !pipeline.part().is_stream();
+    for checksum in expected.checksums.iter().skip(1).filter(|_| is_refuted) {
+        let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
+        let read = pipeline.read_back(wanted, cancel)?.ok_or_else(|| fetch.interrupted())?;
+        if read.whole.as_ref() == Some(checksum) {
+            return Ok(read.whole);
+        }
+    }
+    Ok(None)
 }
 
 /// Requests the digest from the source that described the file.
@@ -197,7 +200,7 @@ fn compare_with_sources(
     let mismatch = TransferError::Checksum {
         path: pipeline.part().path().to_owned(),
         wanted: wanted.clone(),
-        stated_by_server: fetch.job.expected.checksum.is_none(),
+        stated_by_server: fetch.job.expected.checksums.is_empty(),
         found: found.clone(),
         fate,
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use url::{Host, Url};
 
 use crate::cancel::Cancel;
+use crate::connect::without_zone;
 use crate::connect::{AddressRules, Deadline, ResolvedHosts, SocketSettings, dial};
 use crate::source::http::SafeUrl;
 
@@ -44,7 +45,7 @@ impl ProbeTarget {
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
         let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
         let full = match text {
-            _ if text.contains("://") => text.to_owned(),
+            _ if text.contains("://") => without_zone(text).map_err(bad)?.into_owned(),
             // A URL parser would take the first folder for a host.
             _ if text.starts_with('/') => return Err(bad("it names no host".into())),
             _ if text.parse::<Ipv6Addr>().is_ok() => format!("http://[{text}]/"),

@@ -8,7 +8,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::ETag;
 use rustix::fs::{XattrFlags, fsetxattr, getxattr};
 use url::Url;
@@ -41,25 +40,22 @@ pub(crate) fn write(file: &File, tag: &ETag) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`write`].
-pub(crate) fn write_origin(file: &File, url: &Url, identity: &Identity) -> io::Result<()> {
-    origin(&file.metadata()?, url, identity).map_or(Ok(()), |origin| keep(file, ORIGIN, &origin))
+pub(crate) fn write_origin(file: &File, url: &Url, state: &str) -> io::Result<()> {
+    keep(file, ORIGIN, &origin(&file.metadata()?, url, state))
 }
 
-/// Returns whether the file at `path` is unchanged since it was fetched from `url` with this identity.
-pub(crate) fn is_as_fetched(path: &Path, url: &Url, identity: &Identity) -> bool {
-    let found = path.symlink_metadata().ok().and_then(|there| origin(&there, url, identity));
-    found.is_some_and(|found| attribute(path, ORIGIN) == Some(found))
+/// Returns whether the file at `path` is unchanged since it was fetched from `url`, where it had this state.
+pub(crate) fn is_as_fetched(path: &Path, url: &Url, state: &str) -> bool {
+    let there = path.symlink_metadata();
+    there.is_ok_and(|there| attribute(path, ORIGIN) == Some(origin(&there, url, state)))
 }
 
 /// Returns the file's size and time, a digest of the URL, which may contain a secret, and the server's tag or time of
-/// the file; `None` without either.
-fn origin(there: &Metadata, url: &Url, identity: &Identity) -> Option<String> {
-    if matches!(identity, Identity::Digest(_) | Identity::AssumedUnchanged) {
-        return None;
-    }
+/// the file.
+fn origin(there: &Metadata, url: &Url, state: &str) -> String {
     let (seconds, nanoseconds) = (there.mtime(), there.mtime_nsec());
     let url = blake3::hash(url.as_str().as_bytes());
-    Some(format!("{} {seconds}.{nanoseconds:09} {url} {identity}", there.len()))
+    format!("{} {seconds}.{nanoseconds:09} {url} {state}", there.len())
 }
 
 fn keep(file: &File, name: &str, text: &str) -> io::Result<()> {
@@ -78,15 +74,14 @@ mod tests {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, "bytes").unwrap();
-        let tag = |text: &str| Identity::ETag(ETag::parse(text).unwrap());
-        let (url, tag, other) = (Url::parse("http://h/f").unwrap(), tag("\"1\""), tag("\"2\""));
-        assert!(!is_as_fetched(&path, &url, &tag));
+        let (url, tag, other) = (Url::parse("http://h/f").unwrap(), "\"1\"", "\"2\"");
+        assert!(!is_as_fetched(&path, &url, tag));
         let file = File::options().write(true).open(&path).unwrap();
-        write_origin(&file, &url, &tag).unwrap();
-        assert!(is_as_fetched(&path, &url, &tag));
-        assert!(!is_as_fetched(&path, &Url::parse("http://other/f").unwrap(), &tag));
-        assert!(!is_as_fetched(&path, &url, &other));
+        write_origin(&file, &url, tag).unwrap();
+        assert!(is_as_fetched(&path, &url, tag));
+        assert!(!is_as_fetched(&path, &Url::parse("http://other/f").unwrap(), tag));
+        assert!(!is_as_fetched(&path, &url, other));
         std::fs::write(&path, "other").unwrap();
-        assert!(!is_as_fetched(&path, &url, &tag), "a change that keeps the size");
+        assert!(!is_as_fetched(&path, &url, tag), "a change that keeps the size");
     }
 }

@@ -51,6 +51,14 @@ pub enum OutputError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The server sends more than the user permits.
+    #[error("cannot write {path}: it is larger than the {limit} of --max-size")]
+    TooLarge {
+        /// The temporary file.
+        path: PathBuf,
+        /// The largest size permitted.
+        limit: Bytes,
+    },
     /// The file system does not support the chosen writer.
     #[error("cannot write {path} with --writer {writer}: {source}")]
     Writer {

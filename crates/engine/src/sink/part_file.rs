@@ -246,10 +246,9 @@ impl PartFile {
                 Ok(()) => {}
                 // Some file systems cannot reserve; then at least the free space must suffice now.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    let fs = fstatvfs(&self.file).map_err(|e| failed(e.into()))?;
                     // The partial file already occupies some blocks, counted in units of 512 bytes.
                     let held = before.blocks() * 512;
-                    if fs.f_bavail.saturating_mul(fs.f_frsize).saturating_add(held) < size.get() {
+                    if self.free_space().map_err(failed)?.get().saturating_add(held) < size.get() {
                         return Err(failed(io::ErrorKind::StorageFull.into()));
                     }
                 }
@@ -261,6 +260,15 @@ impl PartFile {
             }
         }
         self.file.set_len(size.get()).map_err(failed)
+    }
+
+    /// Returns the space that this user may still fill on the file's file system.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn free_space(&self) -> io::Result<Bytes> {
+        let fs = fstatvfs(&self.file)?;
+        Ok(Bytes::new(fs.f_bavail.saturating_mul(fs.f_frsize)))
     }
 
     /// Sets the file's modification time; a later write changes it.

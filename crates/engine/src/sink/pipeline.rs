@@ -20,7 +20,7 @@ mod threads;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -66,7 +66,16 @@ pub struct Pipeline {
     stop: Cancel,
     /// Whether another program changed the partial file, which is then discarded.
     part_changed: AtomicBool,
+    /// The largest size permitted, for a file of unknown size.
+    max_size: Option<Bytes>,
+    /// The space that a file of unknown size leaves free.
+    left_free: OnceLock<Bytes>,
 }
+
+/// The most space that a file of unknown size leaves free.
+const MAX_LEFT_FREE: Bytes = Bytes::mib(64);
+/// The part of the free space that it leaves of a small file system.
+const LEFT_FREE: u64 = 16;
 
 impl Pipeline {
     /// Creates the pipeline of a file of which `committed` is on disk. A stream has no journal.
@@ -94,7 +103,15 @@ impl Pipeline {
             follower: HashFollower::new(WantedDigests::default(), None),
             stop: Cancel::new(),
             part_changed: AtomicBool::new(false),
+            max_size: None,
+            left_free: OnceLock::new(),
         }
+    }
+
+    /// Sets the largest size permitted. It is checked as bytes arrive, and only if the file's size is unknown.
+    #[must_use]
+    pub fn of_at_most(self, max_size: Option<Bytes>) -> Self {
+        Self { max_size, ..self }
     }
 
     /// Sets the flag that ends a blocked write to a stream.
@@ -173,6 +190,12 @@ impl Pipeline {
         }
         if self.size.is_none() && nothing_there {
             self.part.empty()?;
+        }
+        if self.size.is_none()
+            && !self.part.is_stream()
+            && let Ok(free) = self.part.free_space()
+        {
+            let _ = self.left_free.set(MAX_LEFT_FREE.min(Bytes::new(free.get() / LEFT_FREE)));
         }
         if self.part.is_stream() {
             let stream = StreamWriter::new(self.part.file(), self.stop.clone());

@@ -158,10 +158,15 @@ pub(crate) struct Description {
     /// The identity shared by all answers with bytes of this file; `None` if ranges of several answers must not be
     /// combined.
     pub(crate) identity: Option<Identity>,
+    /// The server's tag or date of the file, which shows a later run that the file is the same; also a weak one, and of a
+    /// file of unknown size.
+    pub(crate) state: Option<String>,
     /// The modification time.
     pub(crate) modified: Option<SystemTime>,
     /// The file's name from the source, safe for use in a directory.
     pub(crate) name: Option<String>,
+    /// Whether the URL redirects to that of a directory: itself with a slash.
+    pub(crate) is_directory: bool,
     /// Whether several streams may share the file.
     pub(crate) divisible: bool,
     /// The range requested on the first connection.

@@ -278,11 +278,12 @@ impl TransferError {
                 | OutputError::PartChanged { .. }
                 | OutputError::Sent { .. },
             ) => FailureKind::Disk,
-            Self::Output(_) => FailureKind::CannotCreate,
-            Self::OtherFile { .. }
+            Self::Output(OutputError::TooLarge { .. })
+            | Self::OtherFile { .. }
             | Self::Checksum { .. }
             | Self::OtherPieces { .. }
             | Self::WrongPieces { .. } => FailureKind::Data,
+            Self::Output(_) => FailureKind::CannotCreate,
             // The command requested only a newer or absent file.
             Self::NotModified | Self::AlreadyThere { .. } => FailureKind::NotFound,
             Self::NoSource(_) => FailureKind::Unavailable,

@@ -98,7 +98,7 @@ impl RemoteTree {
         Job {
             urls: vec![file.url.clone()],
             output: Output::Beneath { root: Arc::clone(&self.target), path: file.path.clone() },
-            expected: Expected { modified: file.modified, ..Expected::default() },
+            expected: Expected { modified: file.modified, is_listed: true, ..Expected::default() },
             options,
         }
     }

@@ -76,6 +76,9 @@ use session::{UploadSession, UploadStep};
 /// s).
 const IDLE: Duration = Duration::from_secs(4);
 
+/// The timeout of questions that an upload can do without: some servers answer OPTIONS or HEAD to nobody, and accept PUT.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Sends a file; returns once the server has all of it under its name.
 ///
 /// # Errors
@@ -322,6 +325,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             UploadStep { name: "to report its capabilities", query: None, ask: Ask::Options, body: None };
         let resource =
             UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
+        session.patience = Some(PATIENCE);
         let alone = |session: &mut UploadSession<'_>| session.exchange(step).map(|answer| (answer, None));
         let answers = if request.resume {
             let status = resource.status_step();
@@ -330,14 +334,17 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             alone(session)
         };
         // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT.
-        let answers =
-            answers.or_else(|error| if is_unanswered(&error) { alone(session) } else { Err(error) });
+        let answers = answers.or_else(|error| {
+            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout { .. }));
+            if is_unanswered(&error) && !is_slow { alone(session) } else { Err(error) }
+        });
+        session.patience = None;
         let head = match answers {
             Ok((answer, ahead)) => {
                 self.early_status = ahead;
                 answer.head
             }
-            Err(error) if is_unanswered(&error) => {
+            Err(error) if is_unanswered(&error) && session.has_connected => {
                 tracing::debug!("plain PUT is assumed: {error}");
                 self.is_protocol_assumed = true;
                 progress.set_resumable(false);
@@ -363,7 +370,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     }
 }
 
-/// Returns whether the server was reached, and has not answered in HTTP.
+/// Returns whether the server was reached, and has not said how it accepts files.
 fn is_unanswered(error: &UploadError) -> bool {
     use HttpError as E;
     match error {
@@ -374,6 +381,8 @@ fn is_unanswered(error: &UploadError) -> bool {
                 | E::ClosedBeforeHead { .. }
                 | E::NotHttp { .. }
                 | E::Head { .. }
+                | E::Timeout { .. }
+                | E::RedirectRefused { .. }
         ),
         _ => false,
     }

@@ -6,10 +6,10 @@ use longhaul_core::proto::http::Ask;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
-use super::dav;
 use super::error::UploadError;
 use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
+use super::{PATIENCE, dav};
 use crate::source::http::{ErrorKind, HttpError};
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
@@ -46,6 +46,7 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
+    session.patience = Some(PATIENCE);
     let answer = session.exchange(step).or_else(|error| match error {
         // The server may have closed the connection after the upload.
         UploadError::Http(error) if error.kind() == ErrorKind::Io => session.exchange(step),

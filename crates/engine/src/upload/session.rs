@@ -18,7 +18,9 @@ use super::progress::UploadProgress;
 use super::request::PutRequest;
 use crate::pacing::{PacingHandle, PacingThread};
 use crate::send::{Reader, SourceFile, Supply};
-use crate::source::http::{Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, UrlAndPeer};
+use crate::source::http::{
+    Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, Timeouts, UrlAndPeer,
+};
 
 /// The wait for 100 Continue before the body is sent without it.
 const CONTINUE: Duration = Duration::from_secs(2);
@@ -56,6 +58,8 @@ pub(super) struct UploadSession<'a> {
     pub(super) asks_first: bool,
     /// Whether a connection was established.
     pub(super) has_connected: bool,
+    /// The timeout of an answer to a request without a body, if shorter than that of the client.
+    pub(super) patience: Option<Duration>,
 }
 
 /// One request of an upload.
@@ -96,6 +100,7 @@ impl<'a> UploadSession<'a> {
             path,
             asks_first: false,
             has_connected: false,
+            patience: None,
         })
     }
 
@@ -298,7 +303,19 @@ impl<'a> UploadSession<'a> {
     }
 
     fn ensure_connected(&mut self) -> Result<(), UploadError> {
-        if self.connection.as_ref().is_some_and(Connection::reusable) { Ok(()) } else { self.connect() }
+        // Bytes that no request has asked for would be taken for the next answer: some servers send a body to HEAD.
+        let is_usable = |connection: &mut Connection| {
+            connection.reusable() && (connection.unanswered() > 0 || connection.is_silent())
+        };
+        if !self.connection.as_mut().is_some_and(is_usable) {
+            self.connect()?;
+        }
+        let timeouts = self.client.config().timeouts;
+        let head = self.patience.map_or(timeouts.head, |patience| patience.min(timeouts.head));
+        if let Some(connection) = &mut self.connection {
+            connection.set_timeouts(Timeouts { head, ..timeouts });
+        }
+        Ok(())
     }
 
     fn connect(&mut self) -> Result<(), UploadError> {

@@ -97,16 +97,6 @@ fn truncated_answer_on_a_kept_connection_is_an_error() {
 }
 
 #[test]
-fn connection_is_kept_only_after_its_answer_was_read_completely() {
-    let server = Script::replying(|_| OK);
-    let client = client();
-    let opened = open(&client, &server.url("/")).unwrap();
-    client.keep(opened.connection);
-    fetch(&client, &server.url("/")).unwrap();
-    assert_eq!(server.connections(), 2);
-}
-
-#[test]
 fn keep_alive_timeout_of_the_server_is_honoured() {
     for (timeout, expected) in [("1", 2), ("5, max=9", 1), ("nonsense", 1)] {
         let server = Script::replying(move |_| {

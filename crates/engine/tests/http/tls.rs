@@ -14,28 +14,19 @@ use tempfile::TempDir;
 
 use crate::support::{Script, client, open, open_error, quick, read_all};
 
-/// Creates a certificate as `openssl req -x509` does, which is a CA certificate, valid until the end of `year`.
-fn self_signed_until(year: i32) -> (Arc<ServerConfig>, String) {
+/// Creates a server's TLS settings, and the file of its certificate, made as `openssl req -x509` does: a CA certificate.
+pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
     let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.not_after = rcgen::date_time_ymd(year, 12, 31);
     let key = KeyPair::generate().unwrap();
     let made = params.self_signed(&key).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth();
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
-    (Arc::new(config.with_single_cert(vec![made.der().clone()], key).unwrap()), made.pem())
-}
-
-/// Creates a server's TLS settings, and the file of its certificate.
-pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
-    let (config, pem) = self_signed_until(4096);
+    let config = config.with_no_client_auth().with_single_cert(vec![made.der().clone()], key).unwrap();
     let ca = dir.path().join("ca.pem");
-    fs::write(&ca, pem).unwrap();
-    (config, ca)
+    fs::write(&ca, made.pem()).unwrap();
+    (Arc::new(config), ca)
 }
 
 /// Creates a client that trusts the certificate in the file `ca`.
@@ -94,34 +85,6 @@ fn server_that_ends_the_handshake_without_tls_is_explained() {
         let error = open_error(&client(), &server.tls_url("localhost"));
         assert_eq!((error.kind(), error.retry()), class, "{error}");
         assert!(error.to_string().contains(part), "{error}");
-    }
-}
-
-#[test]
-fn given_self_signed_certificate_is_trusted_until_it_expires() {
-    const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let dir = TempDir::new().unwrap();
-    let (config, own) = server_config(&dir);
-    let valid = server(&config, EMPTY, false);
-    for host in ["localhost", "127.0.0.1"] {
-        assert!(open(&trusting(&own), &valid.tls_url(host)).unwrap().connection.is_tls());
-    }
-    let file = |name: &str, pem: &str| {
-        let path = dir.path().join(name);
-        fs::write(&path, pem).unwrap();
-        path
-    };
-    let (_, other) = self_signed_until(4096);
-    let (config, old) = self_signed_until(2020);
-    let expired = server(&config, EMPTY, false);
-    for (server, trusted, part) in [
-        (&valid, file("other.pem", &other), "signed by itself"),
-        (&expired, file("old.pem", &old), "expired"),
-    ] {
-        let error = open_error(&trusting(&trusted), &server.tls_url("localhost"));
-        let text = error.to_string();
-        assert_eq!((error.kind(), error.retry()), (ErrorKind::Tls, Retry::Never), "{text}");
-        assert!(text.contains(part) && text.contains("--cacert") && !text.contains("Other"), "{text}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::{
-    ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, TargetPath, UPLOAD_COMPLETE,
+    ContentRange, PARTIAL_UPLOAD, REPR_DIGEST, RequestBody, RequestHead, Syntax, TargetPath, UPLOAD_COMPLETE,
     UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool,
     parse_upload_bytes,
 };
@@ -235,7 +235,9 @@ impl AddRange {
     /// Parses a PATCH whose Content-Range is `range`.
     fn of(request: &RequestHead, id: UploadId, range: &str, replace: bool) -> Result<Self, Reply> {
         let bad = |why: &str| Err(Reply::text(400, why));
-        let Some(ContentRange::Part { range, total: Some(whole) }) = ContentRange::parse(range) else {
+        let Some(ContentRange::Part { range, total: Some(whole) }) =
+            ContentRange::parse(range, Syntax::Strict)
+        else {
             return bad("Content-Range must be as bytes 0-99/1000, with the size of the whole file");
         };
         if request.header(UPLOAD_OFFSET).is_some() {

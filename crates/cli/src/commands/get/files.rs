@@ -96,7 +96,11 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
         match source {
             Operand::Url(url) => {
                 let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
-                let expected = Expected { checksum: given.cloned(), by_server, ..Expected::default() };
+                let expected = Expected {
+                    checksums: given.cloned().into_iter().collect(),
+                    by_server,
+                    ..Expected::default()
+                };
                 files.push(RemoteFile { urls, expected, ..RemoteFile::default() });
             }
             Operand::Metalink(path) => files.extend(of_metalink(path, args, cancel)?),
@@ -116,7 +120,11 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
         }
         files.extend(listed.into_iter().map(|file| RemoteFile {
             urls: file.urls.into_iter().take(MOST_SOURCES).collect(),
-            expected: Expected { checksum: file.checksum, by_server, ..Expected::default() },
+            expected: Expected {
+                checksums: file.checksum.into_iter().collect(),
+                by_server,
+                ..Expected::default()
+            },
             name: file.name,
             dir: file.dir,
             headers: file.headers,
@@ -214,13 +222,12 @@ fn look_up_checksums(
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
     let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
     let output = output.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-    for file in files.iter_mut().filter(|file| file.expected.checksum.is_none()) {
+    for file in files.iter_mut().filter(|file| file.expected.checksums.is_empty()) {
         let remote = file.remote_path().unwrap_or_default();
         let here = file.expected.name.as_ref().or(file.name.as_ref()).or(output.as_ref());
         let found = list.find(&remote).or_else(|error| here.map_or(Err(error), |name| list.find(name)));
-        let found =
+        file.expected.checksums =
             found.with_context(|| format!("{} has no checksum of {}", path.display(), file.shown()))?;
-        (file.expected.checksum, file.expected.alternative) = (Some(found.checksum), found.alternative);
     }
     Ok(())
 }
@@ -245,7 +252,7 @@ fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<V
         let expected = Expected {
             name,
             size: file.size,
-            checksum,
+            checksums: checksum.into_iter().collect(),
             by_server,
             pieces: file.pieces,
             ..Expected::default()

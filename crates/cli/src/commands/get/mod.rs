@@ -70,6 +70,12 @@ pub(crate) struct GetArgs {
     #[arg(short, long, value_name = "PATH|-", value_hint = ValueHint::AnyPath, help_heading = "Files")]
     output: Option<PathBuf>,
 
+    /// Refuse files larger than this, and end one of unknown size there
+    ///
+    /// Whatever the limit, a file of unknown size ends before the file system is full.
+    #[arg(long, value_name = "SIZE", value_parser = Bytes::with_unit, help_heading = "Files")]
+    max_size: Option<Bytes>,
+
     #[command(flatten)]
     streams: StreamsArgs,
 
@@ -327,6 +333,7 @@ fn options(
             Pace::Auto | Pace::Off => common.limit,
         }
         .map(RateLimit::new),
+        max_size: args.max_size,
         resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
         newer_than: None,

@@ -61,23 +61,6 @@ fn unknown_host_is_reported() {
 }
 
 #[test]
-fn only_a_known_authority_is_trusted() {
-    let site = Serve::start();
-    let (bytes, url, ca) = (content(100_000, 1), site.tls_url("/f"), site.ca());
-    let ca = ca.to_str().unwrap();
-    site.file("f", &bytes);
-    let run = get().args([&url]);
-    run.run().fails(76, &["cannot set up TLS with", &url, "--cacert"]);
-    assert_eq!(std::fs::read_dir(run.dir()).unwrap().count(), 0);
-    run.args(["--cacert", ca]).fetches(&bytes);
-    get().args(["--cacert", "no-such.pem", &url]).run().fails(66, &["no-such.pem"]);
-    // The right authority, but the wrong host.
-    let other = url.replace("localhost", "127.0.0.2");
-    let ended = get().args(["--cacert", ca, "--connect-timeout", "2s", &other]).run();
-    assert!(matches!(ended.status.code(), Some(69 | 76)), "{ended:?}");
-}
-
-#[test]
 fn ipv6_literals() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else { return skip("this host has no IPv6") };
     let file = File::new(content(50_000, 2));

@@ -23,8 +23,9 @@ fn endless(bytes: &[u8]) -> Server {
 fn a_full_disk_is_an_error() {
     let file = File::new(content(5 << 20, 1));
     let (known, unknown) = (Server::of(file.clone()), endless(&file.bytes));
-    let reserved = ["cannot reserve 5 MiB (5242880 bytes) for mnt/f.longhaul-part", "No space left"];
-    let written = ["cannot write mnt/f.longhaul-part: No space left", "free some space"];
+    let reserved = ["cannot reserve 5 MiB (5242880 bytes) for mnt/f.longhaul-part", "No space left", ""];
+    // A part of the disk stays free.
+    let written = ["cannot write mnt/f.longhaul-part: ", "are left on its file system", "free some space"];
     for (server, args, words) in [
         (&known, ["--streams", "1"], reserved),
         (&known, ["--streams", "4"], reserved),
@@ -34,6 +35,16 @@ fn a_full_disk_is_an_error() {
         let run = get().args(args).args(["--app-buffer", "1MiB", "-o", "mnt/f", &server.url("/f")]);
         let Some(ended) = mounted(run, "mount -t tmpfs -o size=1m none mnt") else { return };
         assert_eq!(ended.fails(74, &words).stdout, "");
+    }
+}
+
+#[test]
+fn file_larger_than_permitted_is_not_kept() {
+    let bytes = content(2 << 20, 2);
+    for server in [Server::of(File::new(bytes.clone())), endless(&bytes)] {
+        let run = get().args(["--max-size", "1MiB", "-o", "f", &server.url("/f")]);
+        run.fails_without_files(65, &["1 MiB of --max-size"]);
+        get().args(["--max-size", "2MiB", "-o", "f", &server.url("/f")]).fetches(&bytes);
     }
 }
 

@@ -114,6 +114,13 @@ fn same_command_again_fetches_only_what_is_not_there() {
         let ended = run.args(options).run();
         assert!(ended.status.code() == Some(code) && ended.stderr.contains(word), "{options:?}: {ended:?}");
     }
+    // A weak tag shows it, too, and a tag of a file of unknown size.
+    for head in ["ETag: W/\"1\"\r\nContent-Length: 2", "ETag: \"1\""] {
+        let server = Server::answering(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\nok"));
+        let run = get().args([&server.url("/f")]);
+        run.run().ok();
+        assert!(run.run().ok().stderr.contains("f: already there"), "{head}");
+    }
 }
 
 #[test]

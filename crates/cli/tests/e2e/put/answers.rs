@@ -172,9 +172,20 @@ fn success_without_the_whole_file_is_an_error() {
     }
 }
 
+/// An answer that never comes.
+const SILENT: &str = "silent";
+
+fn answer(peer: &mut Peer, text: &str) -> String {
+    if text == SILENT {
+        peer.stay_silent();
+        return String::new();
+    }
+    text.to_owned()
+}
+
 #[test]
 fn whole_body_and_a_success_are_enough() {
-    let closes = "";
+    let (closes, moved) = ("", "301 Moved\r\nLocation: /g\r\nContent-Length: 0");
     for (options, is_expected, head, word) in [
         // Upload links and doors permit PUT only.
         (UNKNOWN, true, "403 No\r\nContent-Length: 0", "403"),
@@ -183,10 +194,14 @@ fn whole_body_and_a_success_are_enough() {
         (UNKNOWN, true, "200 OK", "no size"),
         (UNKNOWN, true, "200 OK\r\nContent-Length: 3\r\nContent-Encoding: gzip", "coding"),
         (closes, true, "200 OK\r\nContent-Length: 6", ""),
+        (moved, true, "200 OK\r\nContent-Length: 6", ""),
+        (SILENT, true, "200 OK\r\nContent-Length: 6", ""),
+        (UNKNOWN, true, SILENT, "did not finish"),
+        (UNKNOWN, true, "200 OK\r\nContent-Length: 6\r\n\r\nabcdef", ""),
         (UNKNOWN, false, "200 OK\r\nContent-Length: 6", ""),
     ] {
         let server = answering(move |peer, request| match method(request) {
-            "OPTIONS" => options.to_owned(),
+            "OPTIONS" => answer(peer, options),
             "PUT" if !is_expected && request.field("expect").is_some() => {
                 "417 No\r\nContent-Length: 0".to_owned()
             }
@@ -194,9 +209,10 @@ fn whole_body_and_a_success_are_enough() {
                 assert_eq!(body(peer, request), b"abcdef");
                 MADE.to_owned()
             }
-            _ => head.to_owned(),
+            _ => answer(peer, head),
         });
-        let ended = put_of(b"abcdef", &["--json", "--retries", "0", "f", &server.url("/f")]).run().ok();
+        let run = put_of(b"abcdef", &["--json", "--retries", "0", "--stall-timeout", "2s"]);
+        let ended = run.args(["f", &server.url("/f")]).run().ok();
         assert_eq!(ended.stdout.contains("sent, not verified"), !word.is_empty(), "{ended:?}");
         assert!(ended.stdout.contains(word), "{ended:?}");
         assert_eq!(requests_of(&server, "PUT").len(), 2 - usize::from(is_expected), "{head}");

@@ -206,9 +206,10 @@ fn redirect_after_the_body_is_followed_with_the_body() {
 fn redirects_that_may_change_the_method_are_refused() {
     let elsewhere = Server::answering(format!("HTTP/1.1 {MADE}\r\n\r\n"));
     for status in [301, 302, 303] {
-        for redirected in ["OPTIONS", "PUT"] {
+        // Whatever OPTIONS is answered.
+        for redirected in [&["OPTIONS", "PUT"][..], &["PUT"]] {
             let to = elsewhere.url("/f");
-            let server = answering(move |_, request| match method(request) == redirected {
+            let server = answering(move |_, request| match redirected.contains(&method(request)) {
                 true => format!("{status} Go\r\nLocation: {to}\r\nContent-Length: 0"),
                 false => UNKNOWN.to_owned(),
             });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{Ended, Get, ListedTarget, Scripted, Server, get, listing, names, same};
+use crate::support::{Ended, Get, ListedTarget, Scripted, Server, get, listing, names, response, same};
 
 fn file(text: &str) -> ListedTarget {
     ListedTarget::File(text.into())
@@ -165,6 +165,26 @@ fn directory_whose_links_lead_elsewhere_is_reported() {
         let (_, ended) = fetch(&server.url(&format!("/{names}/")));
         refuses(&ended, code, &[word]);
     }
+}
+
+#[test]
+fn page_is_read_where_the_json_is_of_another_form_and_a_directory_is_no_file() {
+    let page = "<title>Index of</title><a href='/d/a'>a</a><a href='/d/sub'>sub</a>";
+    let server = Server::new(move |peer| {
+        while let Some(request) = peer.read_request() {
+            let in_json = request.field("accept").is_some_and(|types| types.contains("json"));
+            peer.send(match &*request.target {
+                "/d/sub" => response("301 Moved\r\nLocation: /d/sub/", ""),
+                "/d/" if in_json => response("200 OK\r\nContent-Type: application/json", "[\"a\"]"),
+                "/d/" | "/d/sub/" => response("200 OK\r\nContent-Type: text/html", page),
+                _ => response("200 OK", "good"),
+            });
+        }
+    });
+    let (run, ended) = fetch_from(&server);
+    refuses(&ended, 65, &["/d/sub is a directory"]);
+    same(run.path("in/t/a"), b"good");
+    only_holds(&run, &["a"]);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::fmt;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
+/// The blanks of HTTP.
+const BLANKS: [char; 2] = [' ', '\t'];
+
 /// The part of a file in a response, or the file's length if the requested part does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentRange {
@@ -22,19 +25,33 @@ pub enum ContentRange {
     },
 }
 
+/// How closely a value has to follow its grammar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Syntax {
+    /// As the RFC has it.
+    Strict,
+    /// As servers send it and curl reads it: without the unit, with `bytes:` or `bytes=`, and with blanks around the numbers.
+    Lenient,
+}
+
 impl ContentRange {
     /// Parses the field's value; `None` for other units and for contradictory ranges.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (unit, rest) = text.trim().split_once(' ')?;
-        if !unit.eq_ignore_ascii_case("bytes") {
-            return None;
-        }
-        let (range, total) = rest.trim().split_once('/')?;
+    pub fn parse(text: &str, syntax: Syntax) -> Option<Self> {
+        let text = text.trim_matches(BLANKS);
+        let unit = text.get(..5).filter(|unit| unit.eq_ignore_ascii_case("bytes"));
+        let rest = &text[unit.map_or(0, str::len)..];
+        let (rest, trimmed) = match syntax {
+            Syntax::Strict => (rest.strip_prefix(' ').filter(|_| unit.is_some())?, &[][..]),
+            Syntax::Lenient => (rest.trim_start_matches([':', '=', ' ', '\t']), &BLANKS[..]),
+        };
+        let part = |text: &'_ str| number(text.trim_matches(trimmed));
+        let (range, total) = rest.trim_matches(BLANKS).split_once('/')?;
+        let (range, total) = (range.trim_matches(trimmed), total.trim_matches(trimmed));
         if range == "*" {
             return Some(Self::Unsatisfied { total: Bytes::new(number(total)?) });
         }
         let (first, last) = range.split_once('-')?;
-        let (first, last) = (number(first)?, number(last)?);
+        let (first, last) = (part(first)?, part(last)?);
         let total = if total == "*" { None } else { Some(number(total)?) };
         let end = last.checked_add(1)?;
         if last < first || total.is_some_and(|total| end > total) {
@@ -44,25 +61,8 @@ impl ContentRange {
     }
 }
 
-impl ContentRange {
-    /// Parses the field of an answer in the forms that servers send, as curl does: without the unit, with `bytes:` or
-    /// `bytes=`, and with spaces around the numbers.
-    pub fn parse_leniently(text: &str) -> Option<Self> {
-        let text = text.trim_matches([' ', '\t']);
-        let unit = text.get(..5).filter(|unit| unit.eq_ignore_ascii_case("bytes")).unwrap_or_default();
-        let (range, total) = text[unit.len()..].trim_start_matches([' ', ':', '=']).split_once('/')?;
-        let (range, total) = (range.trim_matches(' '), total.trim_matches(' '));
-        match range.split_once('-') {
-            Some((first, last)) => {
-                Self::parse(&format!("bytes {}-{}/{total}", first.trim_matches(' '), last.trim_matches(' ')))
-            }
-            None => Self::parse(&format!("bytes {range}/{total}")),
-        }
-    }
-}
-
 impl fmt::Display for ContentRange {
-    /// Formats the field's value, which [`ContentRange::parse`] accepts.
+    /// Formats the field's value, which follows the grammar.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Part { range, total } => {
@@ -92,21 +92,26 @@ mod tests {
             range: ByteRange::new(start, end),
             total: total.map(Bytes::new),
         };
-        assert_eq!(ContentRange::parse("bytes 0-99/1000"), Some(part(0, 100, Some(1000))));
-        assert_eq!(ContentRange::parse("Bytes 5-5/*"), Some(part(5, 6, None)));
-        let unsatisfied = ContentRange::Unsatisfied { total: Bytes::new(7) };
-        assert_eq!(ContentRange::parse("bytes */7"), Some(unsatisfied));
-        for text in ["bytes: 0-99/1000", "0-99/1000", "bytes=0-99/1000", "Bytes  0 - 99 / 1000"] {
-            assert_eq!(ContentRange::parse_leniently(text), Some(part(0, 100, Some(1000))), "{text}");
-            assert_eq!(ContentRange::parse(text), None, "{text}");
+        let whole = Some(part(0, 100, Some(1000)));
+        let unsatisfied = Some(ContentRange::Unsatisfied { total: Bytes::new(7) });
+        for (text, strict, lenient) in [
+            ("bytes 0-99/1000", whole, whole),
+            ("Bytes 5-5/*", Some(part(5, 6, None)), Some(part(5, 6, None))),
+            ("bytes */7", unsatisfied, unsatisfied),
+            ("bytes: 0-99/1000", None, whole),
+            ("0-99/1000", None, whole),
+            ("bytes=0-99/1000", None, whole),
+            ("Bytes  0 - 99 / 1000", None, whole),
+        ] {
+            assert_eq!(ContentRange::parse(text, Syntax::Strict), strict, "{text}");
+            assert_eq!(ContentRange::parse(text, Syntax::Lenient), lenient, "{text}");
         }
-        assert_eq!(ContentRange::parse_leniently("bytes */7"), Some(unsatisfied));
         for text in "|bytes|bytes 1-0/5|bytes 0-5/5|bytes */*|items 0-1/2|bytes +0-1/2|\
             bytes 0-18446744073709551615/*|bytes 0-1|bytes -1/5"
             .split('|')
         {
-            assert_eq!(ContentRange::parse(text), None, "{text}");
-            assert_eq!(ContentRange::parse_leniently(text), None, "{text}");
+            assert_eq!(ContentRange::parse(text, Syntax::Strict), None, "{text}");
+            assert_eq!(ContentRange::parse(text, Syntax::Lenient), None, "{text}");
         }
     }
 }

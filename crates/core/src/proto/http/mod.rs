@@ -28,7 +28,7 @@ pub use byte_ranges::{MAX_RANGES, RangeHeader};
 pub use challenge::challenge_schemes;
 pub use chunked::{ChunkedDecoder, ChunkedError};
 pub use conditional::{Condition, Validators};
-pub use content_range::ContentRange;
+pub use content_range::{ContentRange, Syntax};
 pub use digest::parse_repr_digest;
 pub use disposition::FileName;
 pub use etag::ETag;

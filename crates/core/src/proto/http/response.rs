@@ -9,7 +9,7 @@ use super::content_range::number;
 use super::digest::parse_digest;
 use super::header::is_token;
 use super::{
-    ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Validator,
+    ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Syntax, Validator,
     challenge_schemes, parse_repr_digest, retry_after,
 };
 use crate::checksum::Checksum;
@@ -195,8 +195,11 @@ impl ResponseHead {
         let codings = self.members("transfer-encoding");
         let first = codings.iter().position(|coding| coding != "identity").unwrap_or(codings.len());
         match &codings[first..] {
-            // The coding overrides a length, which a proxy may have left there.
-            [coding] if coding == "chunked" => Ok(Framing::Chunked),
+            // The coding overrides a length, which a proxy may have left there. A proxy may also repeat the field; nothing
+            // is chunked twice (RFC 9112, section 6.1).
+            [first, rest @ ..] if first == "chunked" && rest.iter().all(|coding| coding == first) => {
+                Ok(Framing::Chunked)
+            }
             [] if !codings.is_empty() => Ok(length.map_or(Framing::UntilClose, Framing::Length)),
             _ => Err(HeadError::TransferCoding(codings.join(", "))),
         }
@@ -240,7 +243,9 @@ impl ResponseHead {
     /// Returns whether the head contradicts HTTP, so that no further answer on its connection can be trusted.
     pub fn ends_connection(&self) -> bool {
         let coded = self.first("transfer-encoding").is_some();
-        self.is_malformed || (coded && (self.minor_version == 0 || self.first("content-length").is_some()))
+        let repeated = self.members("transfer-encoding").len() > 1;
+        let doubtful = self.minor_version == 0 || repeated || self.first("content-length").is_some();
+        self.is_malformed || (coded && doubtful)
     }
 
     /// Returns whether the connection accepts a further request (RFC 9112, section 9.3).
@@ -305,7 +310,7 @@ impl ResponseHead {
 
     /// Returns the part of the file in the body.
     pub fn content_range(&self) -> Option<ContentRange> {
-        self.single("content-range").and_then(ContentRange::parse_leniently)
+        self.single("content-range").and_then(|text| ContentRange::parse(text, Syntax::Lenient))
     }
 
     /// Returns the target of a redirect; bytes outside UTF-8, as of Latin-1, are percent-encoded as they are.
@@ -367,7 +372,11 @@ fn syntax(why: &str) -> HeadError {
 /// Parses a status line with any blanks between its parts: minor version, status and reason.
 fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = String::from_utf8_lossy(line);
-    let (version, rest) = line.strip_prefix("HTTP/1.")?.split_once([' ', '\t'])?;
+    let (protocol, rest) = line.split_at_checked("HTTP/1.".len())?;
+    if !protocol.eq_ignore_ascii_case("HTTP/1.") {
+        return None;
+    }
+    let (version, rest) = rest.split_once([' ', '\t'])?;
     let minor = u8::try_from(number(version).filter(|_| version.len() == 1)?).ok()?;
     let rest = trim_text(rest);
     let (status, reason) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));

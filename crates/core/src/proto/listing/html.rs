@@ -8,7 +8,7 @@ use html5gum::{IoReader, Token, Tokenizer};
 use super::ListingError;
 
 /// The start of the titles of index pages: of Apache, nginx and lighttpd; of Python's http.server, Tomcat and rclone; of
-/// Jetty; and of serve.
+/// Jetty; and of serve. Express is left out ("listing directory"): its pages link to directories as to files.
 const TITLES: [&str; 4] = ["index of", "directory listing", "directory:", "files within"];
 /// The longest stored title, for the longest path of Linux.
 const MAX_TITLE: usize = 4096;
@@ -16,7 +16,8 @@ const MAX_TITLE: usize = 4096;
 /// Returns the values of `href` in the order of the page.
 ///
 /// A page that does not begin as an index page is refused at its first link, because its links are not a listing. An
-/// index page has one of the known titles, or ends its title in its path (IIS, darkhttpd), or begins with `<pre>` (Go).
+/// index page has one of the known titles, or a title that is its path (darkhttpd), behind a host (IIS, webfs) or not, or
+/// begins with `<pre>` (Go).
 pub struct HtmlLinks<R: Read> {
     tokens: Tokenizer<IoReader<R>>,
     /// The decoded path of the directory.
@@ -60,7 +61,7 @@ impl<R: Read> HtmlLinks<R> {
                         let begins = |begin: &&str| {
                             title.get(..begin.len()).is_some_and(|start| start.eq_ignore_ascii_case(begin))
                         };
-                        let is_path = title == self.path || title.ends_with(&format!(" - {}", self.path));
+                        let is_path = title.strip_suffix(&self.path).is_some_and(is_host);
                         if !is_path && !TITLES.iter().any(begins) {
                             return Err(no_index());
                         }
@@ -85,6 +86,14 @@ impl<R: Read> HtmlLinks<R> {
             _ => Err(no_index()),
         }
     }
+}
+
+/// Returns whether the title of an index page is a host and its path, or a path alone.
+fn is_host(before_path: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '[' | ']' | ':');
+    before_path.is_empty()
+        || before_path.ends_with(" - ")
+        || (before_path.contains(['.', ':']) && before_path.chars().all(is_name))
 }
 
 fn no_index() -> ListingError {
@@ -126,16 +135,17 @@ mod tests {
             // Go, with and without a viewport.
             "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n",
             "<pre>\n",
-            // Jetty, IIS, darkhttpd, serve.
+            // Jetty, IIS, darkhttpd, webfs, serve.
             "<HTML><HEAD><TITLE>Directory: /a d/</TITLE></HEAD>",
             "<html><head><title>host - /a d/</title></head>",
             "<title>/a d/</title>",
+            "<head><title>127.0.0.1:80/a d/</title></head>",
             "<head><title>Files within a d/</title>",
         ] {
             assert_eq!(links(&format!("{begin}<A HREF=\"x\">x</A>")).unwrap(), ["x"], "{begin}");
         }
         for page in "|text|<a href=x>|<title>Welcome</title><a href=x>|<title>Welcome</title>|\
-            <title>Index of|<title>/a d/x</title><a href=x>|<title>About</title><pre><a href=x>|<a href=x><pre>"
+            <title>Index of|<title>/a d/x</title><a href=x>|<title>Welcome/a d/</title><a href=x>|<title>About</title><pre><a href=x>|<a href=x><pre>"
             .split('|')
         {
             assert!(matches!(links(page), Err(ListingError::Malformed(_))), "{page}");

@@ -74,7 +74,7 @@ impl Opener<'_> {
                 source.abandon();
                 return Err(TransferError::NotModified);
             }
-            self.check_size(source, &description)?;
+            self.check_description(source, &description)?;
             if !shared && description.whole && description.names_proved_duplicates() {
                 // The response is the whole file: ask again, so that duplicates can share the work.
                 source.abandon();
@@ -87,7 +87,7 @@ impl Opener<'_> {
             }
             let Some(journal) = prior.take() else { return Ok(self.fresh(url, description)) };
             let size = description.size.unwrap_or_default();
-            let checksum = self.job.expected.checksum.as_ref();
+            let checksum = self.job.expected.checksums.first();
             let matched = journal.match_source(url.as_str(), size, description.identity.as_ref(), checksum);
             let of_gap =
                 resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
@@ -132,7 +132,11 @@ impl Opener<'_> {
     fn fresh(&self, url: &Url, description: Description) -> DescribedFile {
         let known = description.size.zip(description.identity.clone());
         let journal = known.map(|(size, identity)| {
-            Journal::new(size, vec![journal_source(url, identity)], self.job.expected.checksum.clone())
+            Journal::new(
+                size,
+                vec![journal_source(url, identity)],
+                self.job.expected.checksums.first().cloned(),
+            )
         });
         DescribedFile { description, journal, committed: RangeSet::new() }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use longhaul_core::ranges::RangeSet;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::Pipeline;
@@ -35,6 +35,26 @@ impl Pipeline {
     /// Returns the minimum length of the partial file; its space is reserved if the size is known.
     pub(super) fn least_length(&self) -> u64 {
         self.size.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
+    }
+
+    /// Checks that bytes of a file of unknown size may be written: an endless one would fill the disk for all its users.
+    pub(super) fn check_room(&self, range: ByteRange) -> Result<(), OutputError> {
+        let path = || self.part.path().to_owned();
+        if self.size.is_some() {
+            return Ok(());
+        }
+        if let Some(limit) = self.max_size.filter(|limit| range.end() > limit.get()) {
+            return Err(OutputError::TooLarge { path: path(), limit });
+        }
+        let Some((least, free)) = self.left_free.get().zip(self.part.free_space().ok()) else {
+            return Ok(());
+        };
+        if free >= *least + range.len() {
+            return Ok(());
+        }
+        let why = format!("{free} are left on its file system, and the server does not state its size");
+        let source = io::Error::new(io::ErrorKind::StorageFull, why);
+        Err(OutputError::Write { operation: "write", path: path(), source })
     }
 
     /// Discards a partial file that another program has changed, because it is unknown which bytes are right.

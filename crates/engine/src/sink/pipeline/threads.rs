@@ -120,7 +120,8 @@ impl Pipeline {
     fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
         let range = segment.range();
         // Checked before each write, which would extend a truncated file again.
-        if let Err(error) = self.check_length(self.least_length()) {
+        let checked = self.check_length(self.least_length()).and_then(|()| self.check_room(range));
+        if let Err(error) = checked {
             self.checkpoint.write_failed();
             self.fail(error.into(), fail);
             return false;

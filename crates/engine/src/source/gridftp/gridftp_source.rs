@@ -192,19 +192,23 @@ impl<'e> GridFtpSource<'e> {
         let socket = session.control.transport().socket();
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
+        // Some servers state 0 for what they make while they send it.
+        let size = state.size.filter(|size| *size > Bytes::ZERO);
         let assumed = self.options.assume_unchanged.then_some(Identity::AssumedUnchanged);
-        let identity = state.identity().or(assumed).filter(|_| state.size.is_some());
+        let identity = state.identity().or(assumed).filter(|_| size.is_some());
         let by_ranges = identity.is_some() && opened.by_ranges;
-        let first = match (&ask.resume, state.size) {
+        let first = match (&ask.resume, size) {
             (Some(resume), _) if by_ranges => ByteRange::new(resume.gap.start(), resume.gap.start()),
             _ if by_ranges => ByteRange::new(0, 0),
             (_, size) => ByteRange::new(0, size.map_or(u64::MAX, Bytes::get)),
         };
         Description {
-            size: state.size,
+            size,
             modified: state.modified,
+            state: state.identity().map(|identity| identity.to_string()),
             identity,
             name: FileName::from_url_path(self.url.path()).map(|name| name.as_str().to_owned()),
+            is_directory: false,
             divisible: by_ranges && self.is_shared(rtt),
             first,
             resumable: by_ranges,

@@ -189,7 +189,11 @@ fn ask_address(
         Command::Epsv => parse_epsv(&reply, server),
         _ => parse_pasv(&reply, server),
     };
-    address.map_err(|source| FtpError::Passive { at: at.to_owned(), source })
+    let address = address.map_err(|source| FtpError::Passive { at: at.to_owned(), source })?;
+    // The address of the control connection may have a zone.
+    let mut there = control.peer;
+    there.set_port(address.port());
+    Ok(if address.ip() == server { there } else { address })
 }
 
 /// Opens a data connection to the host of the control connection: to the port of EPSV, or else to that of PASV, which

@@ -188,7 +188,6 @@ fn fetch_whole(
     stream: &mut Stream<'_>,
 ) -> Result<(), SourceError> {
     let access = context.access;
-    let size = context.described.state.size;
     if context.worker.is_begun {
         if stream.lease_chunk(Bytes::new(u64::MAX)).is_none() {
             return Ok(());
@@ -198,14 +197,12 @@ fn fetch_whole(
         stream.restart();
     }
     context.worker.is_begun = true;
-    if size != Some(Bytes::ZERO) {
-        let cancel = stream.renew_cancel();
-        let mut transport = passive::retrieve(access, session, 0, &cancel)?;
-        connected(&transport, stream, session);
-        receive_all(context, &mut transport, stream)?;
-        stream.end_connection();
-        prove(context, session, false, true, stream.stop())?;
-    }
+    let cancel = stream.renew_cancel();
+    let mut transport = passive::retrieve(access, session, 0, &cancel)?;
+    connected(&transport, stream, session);
+    receive_all(context, &mut transport, stream)?;
+    stream.end_connection();
+    prove(context, session, false, true, stream.stop())?;
     context.worker.unproved.prove_all();
     stream.flush();
     stream.complete();
@@ -219,6 +216,7 @@ fn receive_all(
     stream: &mut Stream<'_>,
 ) -> Result<(), SourceError> {
     let at = || context.access.at().to_owned();
+    let size = context.described.state.size;
     loop {
         let left = stream.front().ok_or_else(|| SourceError::stolen(context.worker.source.shown()))?;
         let received = if left.is_empty() {
@@ -228,7 +226,7 @@ fn receive_all(
         };
         match received {
             Ok(Received::Data(_)) if left.is_empty() => {
-                let expected = context.described.state.size.unwrap_or_default();
+                let expected = size.unwrap_or_default();
                 return Err(FtpError::TooMuch { at: at(), expected }.into());
             }
             Ok(Received::Data(n)) => {
@@ -239,9 +237,14 @@ fn receive_all(
             Ok(Received::End { .. }) if left.is_empty() => return Ok(()),
             // Without a size, the end of the connection marks the end of the file; within TLS a closing message is
             // required, because a FIN can be forged.
-            Ok(Received::End { clean }) if context.described.state.size.is_none() => {
+            Ok(Received::End { clean }) if size.unwrap_or_default() == Bytes::ZERO => {
                 let got = stream.delivered_so_far();
-                return if clean { Ok(()) } else { Err(FtpError::Unclosed { at: at(), got }.into()) };
+                let is_empty = size.is_some() && got == Bytes::ZERO;
+                return if clean || is_empty {
+                    Ok(())
+                } else {
+                    Err(FtpError::Unclosed { at: at(), got }.into())
+                };
             }
             Ok(Received::End { .. }) => {
                 return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());

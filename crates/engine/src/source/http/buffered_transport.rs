@@ -219,7 +219,7 @@ impl ReadBuffer {
 fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
     const START: &[u8] = b"HTTP/1.";
     let n = data.len().min(START.len());
-    if data[..n] == START[..n] {
+    if data[..n].eq_ignore_ascii_case(&START[..n]) {
         return Ok(());
     }
     let first = data[..data.len().min(SHOWN)].escape_ascii().to_string();

@@ -116,11 +116,16 @@ impl Client {
     }
 
     fn with_caches(config: ClientConfig, caches: Arc<Caches>) -> Result<Self, HttpError> {
-        if let Some(own) = config.headers.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
+        // Browsers copy a request for all bytes of a video.
+        let is_whole = |h: &HeaderField| h.is("range") && h.value() == "bytes=0-";
+        let (left_out, given): (Vec<_>, Vec<_>) = config
+            .headers
+            .iter()
+            .cloned()
+            .partition(|h| is_whole(h) || LEFT_OUT.iter().any(|name| h.is(name)));
+        if let Some(own) = given.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
             return Err(HttpError::OwnHeader(own.name().to_owned()));
         }
-        let (left_out, given): (Vec<_>, Vec<_>) =
-            config.headers.iter().cloned().partition(|h| LEFT_OUT.iter().any(|name| h.is(name)));
         let names: Vec<_> = left_out.iter().map(HeaderField::name).collect();
         if !names.is_empty() && !caches.has_warned_of_headers.swap(true, Ordering::Relaxed) {
             tracing::warn!("left out, because the transfer sets it: the header {}", names.join(", "));

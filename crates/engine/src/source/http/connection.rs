@@ -126,7 +126,7 @@ impl Connection {
         self.cancel = cancel;
     }
 
-    pub(super) fn set_timeouts(&mut self, timeouts: Timeouts) {
+    pub(crate) fn set_timeouts(&mut self, timeouts: Timeouts) {
         self.timeouts = timeouts;
     }
 
@@ -172,7 +172,7 @@ impl Connection {
     }
 
     /// Returns whether the server has neither closed the idle connection nor sent anything on it.
-    pub(super) fn is_silent(&mut self) -> bool {
+    pub(crate) fn is_silent(&mut self) -> bool {
         !self.transport.is_readable(Duration::ZERO)
     }
 

@@ -209,7 +209,7 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status other than success.
-    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status),
+    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status, .remedy),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// The URL and the peer.
@@ -220,6 +220,8 @@ pub enum HttpError {
         reason: Box<str>,
         /// The server's explanation, as one line.
         explanation: Option<Box<str>>,
+        /// What to do, or nothing.
+        remedy: &'static str,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
@@ -285,6 +287,7 @@ impl HttpError {
                 status,
                 reason: head.reason().escape_debug().to_string().into(),
                 explanation: None,
+                remedy: unspoken_login(head).unwrap_or(remedy(status)),
                 retry_after: head.retry_after(SystemTime::now()),
             }),
         }
@@ -323,8 +326,8 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
 }
 
 /// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
-fn explained(explanation: Option<&str>, status: u16) -> String {
-    let parts = [explanation.unwrap_or(meaning(status)), remedy(status)];
+fn explained(explanation: Option<&str>, status: u16, remedy: &str) -> String {
+    let parts = [explanation.unwrap_or(meaning(status)), remedy];
     let parts: Vec<_> = parts.into_iter().filter(|text| !text.is_empty()).collect();
     if parts.is_empty() { String::new() } else { format!(": {}", parts.join("; ")) }
 }
@@ -335,8 +338,20 @@ fn meaning(status: u16) -> &'static str {
         400 => "the server did not understand; is this the right port and scheme?",
         403 | 451 => "this client may not have the file, or may not log in over plain http",
         404 | 410 => "there is no such file; check the URL",
+        202 => "it has no file yet; try again later",
+        204 | 205 => "it has no content",
         _ => "",
     }
+}
+
+/// Returns the advice for a server that asks for a login in no way that this program speaks.
+pub(crate) fn unspoken_login(head: &ResponseHead) -> Option<&'static str> {
+    let field = "www-authenticate";
+    let speaks = ["basic", "digest", "bearer"].iter().any(|scheme| head.offers_scheme(field, scheme));
+    let asks = ["ntlm", "negotiate"].iter().any(|scheme| head.offers_scheme(field, scheme));
+    (head.status() == 401 && asks && !speaks).then_some(
+        "it asks for a login by NTLM or Negotiate (Kerberos), which longhaul does not speak: ask its owner for Basic, Digest or a token",
+    )
 }
 
 /// Returns a remedy for a status.

@@ -130,11 +130,14 @@ impl HttpError {
     pub(super) fn range_failure(&self) -> Option<RangeFailure> {
         match self {
             Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
-            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425 | 429 | 451, .. } => None,
-            Self::Status { status: 500 | 502, .. }
+            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425, .. } => None,
+            // Some servers are too busy for ranges alone.
+            Self::Status { status: 429 | 500 | 502..=599, .. }
             | Self::Send { .. }
             | Self::Receive { .. }
-            | Self::ClosedBeforeHead { .. } => Some(RangeFailure::Broken),
+            | Self::ClosedBeforeHead { .. }
+            | Self::NotHttp { .. }
+            | Self::Head { .. } => Some(RangeFailure::Broken),
             Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
             _ => None,
         }
@@ -175,8 +178,6 @@ impl From<&ConnectError> for ErrorKind {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use longhaul_core::units::Bytes;
 
     use super::*;
@@ -189,23 +190,22 @@ mod tests {
             url: SafeUrl::of(&"http://h/".parse().unwrap()),
             peer: ([127, 0, 0, 1], 80).into(),
         };
-        let status = |status| {
-            let reason = Box::default();
-            HttpError::Status { at: at(), status, reason, explanation: None, retry_after: None }
-        };
-        let cases = [(&[400, 401, 403, 404, 410], true), (&[402, 416, 429, 500, 503], false)];
-        for (statuses, is_expired) in cases {
-            for code in statuses {
-                assert_eq!(status(*code).may_be_expired(), is_expired, "{code}");
-            }
+        for status in [400, 401, 402, 403, 404, 410, 416, 429, 500, 503] {
+            let (reason, remedy) = (Box::default(), "");
+            let error =
+                HttpError::Status { at: at(), status, reason, explanation: None, remedy, retry_after: None };
+            assert_eq!(error.may_be_expired(), ![402, 416, 429, 500, 503].contains(&status), "{status}");
         }
         let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };
-        let unknown = ConnectError::Resolve { host: "h".into(), source: io::Error::other("no such host") };
         let untrusted = HttpError::Tls { at: at(), why: "expired".into() };
-        for error in [HttpError::Connect(refused), HttpError::Connect(unknown), untrusted] {
-            assert!(error.may_be_expired(), "{error}");
-        }
         let broken = HttpError::ClosedEarly { at: at(), got: Bytes::ZERO, expected: None };
-        assert!(!broken.may_be_expired() && !HttpError::Cancelled.may_be_expired());
+        for (error, is_expired) in [
+            (HttpError::Connect(refused), true),
+            (untrusted, true),
+            (broken, false),
+            (HttpError::Cancelled, false),
+        ] {
+            assert_eq!(error.may_be_expired(), is_expired, "{error}");
+        }
     }
 }

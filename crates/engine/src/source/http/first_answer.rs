@@ -177,6 +177,18 @@ impl HttpSource<'_> {
             (first, _) => first?,
         };
         match answer.held {
+            // Some servers state the length of the part as that of the file: what was asked for ends where the file is said to.
+            RangeAnswer::Part { range, total: Some(total) }
+                if range == ByteRange::with_len(0, total)
+                    && ask.at_most.is_none()
+                    && answer.opened.requested.as_ref().is_some_and(|asked| asked.range() == range) =>
+            {
+                let again = self.open(client, &whole, ask, &|| false)?;
+                if again.head.content_length() != Some(total) {
+                    client.note_range_failure(&again.target, RangeFailure::Misread);
+                }
+                self.first_answer(client, again)
+            }
             RangeAnswer::Part { range, total } => {
                 let all = total.is_some_and(|total| range == ByteRange::with_len(0, total));
                 if all || (total.is_some() && answer.file.identity.is_some()) {
@@ -286,8 +298,10 @@ impl HttpSource<'_> {
         Description {
             size: file.size,
             identity: file.identity.clone().filter(|_| file.size.is_some()),
+            state: file.state().map(str::to_owned),
             modified: opened.head.last_modified(),
             name: name.as_ref().map(|name| name.as_str().to_owned()),
+            is_directory: target.url().path().strip_suffix('/') == Some(self.url.path()),
             divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             first,
             resumable: file.identity.is_some()

@@ -27,6 +27,8 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// The requested types: `longhaul serve` answers with JSON; other servers send their configured type.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
+/// The type requested from a server whose JSON is of another form, as that of serve.
+const ACCEPT_HTML: &str = "text/html";
 /// The number of concurrent listings: on a long path each takes a round trip.
 const LISTINGS_AT_ONCE: usize = 16;
 /// The maximum size of a listing, about 8 million entries.
@@ -48,10 +50,22 @@ impl HttpLister {
     /// Creates a lister for the server of `url`.
     pub(crate) fn new(clients: &Clients, url: &Url, mut options: ListerOptions) -> Result<Self, HttpError> {
         options.config.headers.retain(|header| !header.is("accept"));
-        options.config.headers.push(accept()?);
+        options.config.headers.push(HeaderField::new("Accept", ACCEPT)?);
         let client = clients.get(&options.config)?;
         client.target(url)?;
         Ok(Self { client, options, unmatched: Arc::default() })
+    }
+
+    /// Returns a lister that requests index pages only; `None` if this one does.
+    fn in_html(&self) -> Result<Option<Self>, HttpError> {
+        let mut config = self.client.config().clone();
+        let is_accept = |header: &HeaderField| header.is("accept");
+        if config.headers.iter().any(|header| is_accept(header) && header.value() == ACCEPT_HTML) {
+            return Ok(None);
+        }
+        config.headers.retain(|header| !is_accept(header));
+        config.headers.push(HeaderField::new("Accept", ACCEPT_HTML)?);
+        Ok(Some(Self { client: Arc::new(self.client.with_config(config)?), ..self.clone() }))
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
@@ -105,10 +119,6 @@ impl HttpLister {
             }
         }
     }
-}
-
-fn accept() -> Result<HeaderField, HttpError> {
-    Ok(HeaderField::new("Accept", ACCEPT)?)
 }
 
 fn failed(class: FailureKind, message: String) -> SourceError {
@@ -192,7 +202,14 @@ impl ListingPage {
         let reader = spool.into_reader().map_err(|error| unusable(error.into()))?;
         let base = directory.clone();
         let entries: Entries = match media_type(&head).as_str() {
-            "application/json" => Box::new(JsonEntries::new(reader).map(in_directory(base, unusable))),
+            "application/json" => {
+                let mut entries = JsonEntries::new(reader).peekable();
+                let is_other = matches!(entries.peek(), Some(Err(ListingError::Malformed(_))));
+                if is_other && let Some(lister) = lister.in_html()? {
+                    return Self::request(&lister, url, cancel);
+                }
+                Box::new(entries.map(in_directory(base, unusable)))
+            }
             "text/xml" | "application/xml" => {
                 Box::new(XmlEntries::new(reader).map(in_directory(base, unusable)))
             }

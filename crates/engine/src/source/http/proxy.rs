@@ -14,7 +14,7 @@ use super::buffered_transport::BufferedTransport;
 use super::credentials::Credentials;
 use super::error::{HttpError, check};
 use super::safe_url::{SafeUrl, UrlAndPeer};
-use crate::connect::{Deadline, Received, Transport};
+use crate::connect::{Deadline, Received, Transport, without_zone};
 
 /// The proxies of the user or the environment; by default none. `Debug` shows variables only.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -216,7 +216,8 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
     let fail = |why| HttpError::ProxySetting { variable: setting.variable, why };
     let text = setting.url.trim();
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-    let url = Url::parse(&text).map_err(|_| fail("it is not a URL; write http://host:port"))?;
+    let url = without_zone(&text).ok().and_then(|text| Url::parse(&text).ok());
+    let url = url.ok_or_else(|| fail("it is not a URL; write http://host:port"))?;
     let (kind, usual_port) = match url.scheme() {
         "http" => (ProxyKind::Http, 80),
         "socks5" => (ProxyKind::Socks5, 1080),

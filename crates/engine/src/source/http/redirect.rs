@@ -24,7 +24,7 @@ impl Redirects {
 
     /// Returns whether an answer of this status to a GET or HEAD is a redirect.
     pub(crate) fn is_redirect(status: u16) -> bool {
-        matches!(status, 301 | 302 | 303 | 307 | 308)
+        matches!(status, 300..=303 | 307 | 308)
     }
 
     /// Returns whether an answer of this status is a redirect that keeps the method and body of any request (RFC 9110,

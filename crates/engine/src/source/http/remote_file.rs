@@ -89,6 +89,11 @@ impl RemoteFile {
         self.pace.is_some_and(|pace| pace != Pace::Off)
     }
 
+    /// Returns the server's tag or date of the file, as sent; a later run compares it.
+    pub(super) fn state(&self) -> Option<&str> {
+        self.validators.iter().flatten().next().map(String::as_str)
+    }
+
     /// Returns the request for a range; `None` for a file that is sent in one answer only.
     pub(super) fn request(&self, part: ByteRange) -> Option<RangeRequest> {
         let size = self.size.filter(|_| !self.refuses_ranges())?;

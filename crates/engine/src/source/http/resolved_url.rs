@@ -12,7 +12,7 @@ use url::{Host, Position, Url};
 
 use super::config::is_secret;
 use super::connection::RequestLine;
-use super::credentials::Credentials;
+use super::credentials::{Credentials, is_loopback};
 use super::digest_login::DigestLogin;
 use super::error::HttpError;
 use super::safe_url::SafeUrl;
@@ -259,7 +259,9 @@ impl ResolvedUrl {
     /// Returns the properties that select this URL's cookies.
     pub(super) fn cookie_scope(&self) -> Option<CookieScope<'_>> {
         let host = self.url.host_str()?;
-        Some(CookieScope { host, path: self.url.path(), is_encrypted: self.is_https() })
+        // As curl and browsers have it, no other host reads what stays on this one.
+        let is_safe = self.is_https() || self.url.host().is_some_and(|host| is_loopback(&host));
+        Some(CookieScope { host, path: self.url.path(), is_encrypted: is_safe })
     }
 
     /// Returns the Cookie header, including the user's own cookies.

@@ -6,10 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection};
 use url::Host;
 
 use super::config::{ClientCertificate, TlsConfig};
@@ -35,20 +34,14 @@ pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// # Errors
 /// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for unusable files, [`HttpError::NoRoots`].
 pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpError> {
-    let mut trusted = config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
+    let given = config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
         tracing::debug!(%error, "some of the system's root certificates cannot be read");
     }
-    trusted.extend(native.certs);
-    let mut roots = RootCertStore::empty();
-    // Systems ship old certificates that are no longer well-formed; only the others are used.
-    roots.add_parsable_certificates(trusted.iter().cloned());
     let provider = Arc::new(ring::default_provider());
-    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-    // Fails without roots.
-    let chains = chains.build().map_err(|_| HttpError::NoRoots)?;
-    let verifier = ServerTrust::new(chains, trusted, config.pins.clone(), config.insecure);
+    let verifier = ServerTrust::new(given, native.certs, config.pins.clone(), config.insecure, &provider);
+    let verifier = verifier.ok_or(HttpError::NoRoots)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // The provider supports the default versions.
     let builder = builder.map_err(|_| HttpError::NoRoots)?;
@@ -153,8 +146,8 @@ pub(crate) fn explained(error: &rustls::Error, plain: &str) -> String {
             "the server does not accept the certificate of --cert: give one of an authority that it trusts".to_owned()
         }
         rustls::Error::AlertReceived(Alert::HandshakeFailure | Alert::ProtocolVersion) => {
-            "the server refused: it has no version or cipher of TLS in common with this program, or requires a client's certificate \
-             (--cert, --key)"
+            "the server refused: it has no version or cipher of TLS in common with this program (TLS 1.2 and 1.3, keys by ECDHE, \
+             AES-GCM or ChaCha20; neither CBC nor keys by RSA), or requires a client's certificate (--cert, --key)"
                 .to_owned()
         }
         other => other.to_string(),

@@ -88,6 +88,8 @@ fn faulty_or_missing_information_is_done_without() {
     is_right("garbage within a reply", &garbage);
     let unknown = ["SIZE", "MDTM", "MLST"].map(|verb| (verb, "502 not implemented"));
     is_right("neither size nor date", &Scripted::answering(content(SIZE, 83), unknown));
+    let nothing = [("SIZE", "213 0"), ("MLST", "500 unknown")];
+    is_right("a size of 0", &Scripted::answering(content(SIZE, 80), nothing));
     for size in ["213 -1", "213 99999999999999999999999", "213 12 34", "213"] {
         let replies = [("SIZE", size), ("MLST", "500 unknown"), ("MDTM", "500 unknown")];
         succeeds_or_fails(&Scripted::answering(content(SIZE, 82), replies), &[76]);
