@@ -6,33 +6,18 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::support::{File, Home, Server, content, same};
 
 const CHROMIUM: &str = "chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/";
-
-fn longhaul(home: &TempDir) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.env("HOME", home.path()).env("XDG_RUNTIME_DIR", home.path());
-    for name in ["XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
-        command.env_remove(name);
-    }
-    command
-}
-
-fn stop_agent(home: &TempDir) {
-    let stopped = longhaul(home).args(["agent", "stop"]).output().unwrap();
-    assert!(stopped.status.success(), "{}", String::from_utf8_lossy(&stopped.stderr));
-}
 
 fn frame(body: &[u8]) -> Vec<u8> {
     [&u32::try_from(body.len()).unwrap().to_ne_bytes(), body].concat()
 }
 
 /// Runs the host with this input to its end.
-fn host(home: &TempDir, arguments: &[&str], input: &[u8]) -> Output {
-    let mut command = longhaul(home);
+fn host(home: &Home, arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = home.command();
     command.args(["browser", "host"]).args(arguments).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The host may already have closed its input.
@@ -85,8 +70,8 @@ impl Host {
 }
 
 /// Sends requests and returns as many replies; then closes the host's input.
-fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
-    let mut host = Host::start(longhaul(home));
+fn ask(home: &Home, requests: &[&[u8]]) -> Vec<Value> {
+    let mut host = Host::start(home.command());
     requests.iter().for_each(|request| host.send(request));
     let replies = requests.iter().map(|_| host.read()).collect();
     host.end();
@@ -95,7 +80,7 @@ fn ask(home: &TempDir, requests: &[&[u8]]) -> Vec<Value> {
 
 #[test]
 fn malformed_requests_are_answered_and_the_next_one_is_served() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::without_agent();
     let bad: [&[u8]; 5] = [b"", b"{", b"[1,2]", br#"{"id":7,"type":"format-disk"}"#, b"\xff\xfe"];
     let mut requests = bad.to_vec();
     requests.push(br#"{"id":9,"type":"hello"}"#);
@@ -105,12 +90,11 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
     }
     assert_eq!(replies[3]["id"], 7);
     assert_eq!(replies[5]["result"]["version"], env!("CARGO_PKG_VERSION"));
-    stop_agent(&home);
 }
 
 #[test]
 fn message_over_one_mebibyte_or_cut_short_ends_the_host_with_an_error() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::without_agent();
     let too_long = frame(&vec![b' '; (1 << 20) + 1]);
     let cut = &frame(br#"{"id":1,"type":"hello"}"#)[..10];
     for (input, why) in [(&too_long[..], "at most 1048576"), (cut, "cut short"), (&cut[..2], "cut short")] {
@@ -122,7 +106,7 @@ fn message_over_one_mebibyte_or_cut_short_ends_the_host_with_an_error() {
 
 #[test]
 fn another_extension_is_not_answered() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::without_agent();
     for arguments in [&["chrome-extension://aaaabbbbccccddddeeeeffffgggghhhh/"][..], &["/m.json", "x@y"], &[]]
     {
         let output = host(&home, arguments, &frame(br#"{"id":1,"type":"hello"}"#));
@@ -132,7 +116,7 @@ fn another_extension_is_not_answered() {
 
 #[test]
 fn only_downloads_into_the_directory_are_accepted() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::without_agent();
     let link = "http://127.0.0.1:9/f";
     for request in [
         json!({"urls": [link], "name": "../../.bashrc"}),
@@ -145,12 +129,11 @@ fn only_downloads_into_the_directory_are_accepted() {
         let replies = ask(&home, &[add.as_bytes(), offer.as_bytes()]);
         assert!(replies.iter().all(|reply| reply["ok"] == false), "{request}: {replies:?}");
     }
-    stop_agent(&home);
 }
 
 #[test]
 fn connection_for_an_expected_offer_is_made_without_a_request() {
-    let home = tempfile::tempdir().unwrap();
+    let home = Home::without_agent();
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", server.local_addr().unwrap());
     let accepted = std::thread::spawn(move || server.accept().unwrap().0);
@@ -162,7 +145,6 @@ fn connection_for_an_expected_offer_is_made_without_a_request() {
     let mut received = Vec::new();
     connection.read_to_end(&mut received).unwrap();
     assert!(received.is_empty(), "it is closed unused, and nothing was sent on it");
-    stop_agent(&home);
 }
 
 #[test]
@@ -206,11 +188,11 @@ fn agent_killed_during_an_offer_is_started_again_and_takes_the_download_once() {
 
 #[test]
 fn install_can_be_undone() {
-    let home = tempfile::tempdir().unwrap();
-    let profile = home.path().join("profile");
-    fs::create_dir_all(home.path().join(".mozilla")).unwrap();
+    let home = Home::without_agent();
+    let profile = home.path("profile");
+    fs::create_dir_all(home.path(".mozilla")).unwrap();
     let run_in = |verb: &str, place: &[&str]| {
-        let output = longhaul(&home).args(["browser", verb]).args(place).output().unwrap();
+        let output = home.command().args(["browser", verb]).args(place).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     let run = |verb: &str| run_in(verb, &["--user-data-dir", profile.to_str().unwrap()]);
@@ -221,12 +203,11 @@ fn install_can_be_undone() {
     let (code, shown) = run("check");
     assert_eq!(code, Some(0), "{shown}");
     let manifests = [
-        home.path().join(".mozilla/native-messaging-hosts/longhaul.json"),
+        home.path(".mozilla/native-messaging-hosts/longhaul.json"),
         profile.join("NativeMessagingHosts/longhaul.json"),
     ];
     assert!(manifests.iter().all(|path| path.is_file()), "{shown}");
     assert_eq!(run_in("uninstall", &[]).0, Some(0), "the list has the directory");
     assert!(!manifests.iter().any(|path| path.exists()));
-    assert_eq!(fs::read_dir(home.path().join(".local/share/longhaul")).unwrap().count(), 0);
-    stop_agent(&home);
+    assert_eq!(fs::read_dir(home.path(".local/share/longhaul")).unwrap().count(), 0);
 }
