@@ -61,26 +61,23 @@ impl Pace {
     }
 }
 
-/// A client's [`PACE_HEADER`]: the requested pace, and what the path carried before.
+/// A client's [`PACE_HEADER`]: the requested pace, and the rate that the path carried before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceRequest {
     /// The requested pace.
     pub pace: Pace,
     /// The rate that the path carried when last used.
     pub known: Option<HeldRate>,
-    /// Whether nothing was lost at that rate.
-    pub lossless: bool,
 }
 
 impl PaceRequest {
-    /// Returns the field's value, such as `auto;held=930000000;rtt=0.2;lossless`: bits per second, and seconds.
+    /// Returns the field's value, such as `auto;held=930000000;rtt=0.2`: bits per second, and seconds.
     pub fn header(&self) -> String {
         let pace = self.pace.header();
         match self.known {
             None => pace,
             Some(HeldRate { rate, rtt }) => {
-                let lossless = if self.lossless { ";lossless" } else { "" };
-                format!("{pace};held={};rtt={}{lossless}", rate.as_bits_per_sec(), rtt.get().as_secs_f64())
+                format!("{pace};held={};rtt={}", rate.as_bits_per_sec(), rtt.get().as_secs_f64())
             }
         }
     }
@@ -99,8 +96,7 @@ impl PaceRequest {
         let rtt = rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok());
         let known =
             rate.zip(rtt).map(|(rate, rtt)| HeldRate { rate: Rate::bits_per_sec(rate), rtt: Rtt::new(rtt) });
-        let lossless = known.is_some() && memory.split(';').any(|part| part.trim() == "lossless");
-        Ok(Self { pace: pace.parse()?, known, lossless })
+        Ok(Self { pace: pace.parse()?, known })
     }
 }
 
@@ -167,24 +163,19 @@ mod tests {
     #[test]
     fn request_carries_the_known_rate_and_rtt() {
         let known = HeldRate { rate: Rate::mbit(930), rtt: Rtt::new(Duration::from_millis(200)) };
-        let request = PaceRequest { pace: Pace::Auto, known: Some(known), lossless: false };
+        let request = PaceRequest { pace: Pace::Auto, known: Some(known) };
         assert_eq!(request.header(), "auto;held=930000000;rtt=0.2");
-        let lossless = PaceRequest { lossless: true, ..request };
-        assert_eq!(lossless.header(), "auto;held=930000000;rtt=0.2;lossless");
-        assert_eq!(
-            [request, lossless].map(|asked| PaceRequest::parse(&asked.header())),
-            [Ok(request), Ok(lossless)]
-        );
+        assert_eq!(PaceRequest::parse(&request.header()), Ok(request));
         assert_eq!(PaceRequest::parse(" auto ; rtt=0.2 ; held=930000000;more"), Ok(request));
-        let plain = PaceRequest { pace: Pace::Off, known: None, lossless: false };
+        let plain = PaceRequest { pace: Pace::Off, known: None };
         assert_eq!(PaceRequest::parse(&plain.header()), Ok(plain));
         // What is invalid is ignored.
-        for memory in "|held=1|rtt=1|lossless|held=;rtt=|held=-1;rtt=1|held=1;rtt=-1|held=1;rtt=NaN|\
+        for memory in "|held=1|rtt=1|held=;rtt=|held=-1;rtt=1|held=1;rtt=-1|held=1;rtt=NaN|\
             held=1;rtt=1e300|held=99999999999999999999;rtt=1|=;==;;;|held=1e9;rtt=0.1"
             .split('|')
         {
             let request = PaceRequest::parse(&format!("auto;{memory}"));
-            assert_eq!(request, Ok(PaceRequest { pace: Pace::Auto, ..plain }), "{memory}");
+            assert_eq!(request, Ok(PaceRequest { pace: Pace::Auto, known: None }), "{memory}");
         }
         assert!(PaceRequest::parse("held=1;rtt=1").is_err());
     }

@@ -97,9 +97,6 @@ pub struct KnownPath {
     /// Whether the server paces its sending.
     #[serde(default)]
     paced: bool,
-    /// Whether the path holds its rate without pacing, from a server that may pace; `None` until that was tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    lossless: Option<bool>,
     /// Time of the measurement, in seconds since 1970.
     at: u64,
 }
@@ -123,9 +120,6 @@ const MOST: usize = 256;
 const LARGEST: Bytes = Bytes::mib(1);
 /// Older measurements are not used.
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A larger share of packets out of order means that several unpaced streams overflow a short queue: two for each lost one, of which
-/// BBRv3 takes 2 % as congestion (`BBRLossThresh`).
-const MUCH_OUT_OF_ORDER: f64 = 0.04;
 /// A larger change of the RTT means another path.
 const SAME_RTT: f64 = 1.5;
 /// RTTs below this value are dominated by the hosts' own variation.
@@ -148,7 +142,6 @@ impl KnownPath {
             app_buffer: app_buffer.get(),
             window: window.get(),
             paced: false,
-            lossless: None,
             at: now(),
         }
     }
@@ -156,23 +149,6 @@ impl KnownPath {
     /// Marks the server as pacing its sending.
     pub fn paced(self) -> Self {
         Self { paced: true, ..self }
-    }
-
-    /// Records the share of packets that arrived out of order, and whether the server paced.
-    ///
-    /// Once nothing was lost by pacing, the path is tried without. Where that loses much, or the server paces all the same, pacing stays.
-    pub fn after(self, before: Option<&Self>, out_of_order: f64, paced: bool) -> Self {
-        let lossless = match (before.and_then(|before| before.lossless), paced) {
-            (None, true) => (out_of_order == 0.0).then_some(true),
-            (None | Some(true), false) => Some(out_of_order <= MUCH_OUT_OF_ORDER),
-            (Some(_), _) => Some(false),
-        };
-        Self { lossless, ..self }
-    }
-
-    /// Returns whether the path holds its rate without pacing.
-    pub fn is_lossless(&self) -> bool {
-        self.lossless == Some(true)
     }
 
     /// Marks the server as not pacing its sending, or not on this path.
@@ -328,25 +304,6 @@ mod tests {
 
     fn recall(file: &Path, endpoint: &Endpoint) -> Result<Option<KnownPath>, MemoryError> {
         Paths::read(file).map(|paths| paths.to(endpoint).cloned())
-    }
-
-    #[test]
-    fn path_is_unpaced_once_nothing_was_lost_until_much_is_or_the_server_paces_it() {
-        let new = || path("h", 0);
-        // The share out of order of each transfer, and whether the server paced.
-        for (transfers, lossless) in [
-            (&[(0.0, true)][..], true),
-            (&[(0.001, true)], false),
-            (&[(0.001, true), (0.0, true)], true),
-            (&[(0.0, true), (0.03, false), (0.0, false)], true),
-            (&[(0.0, true), (0.05, false), (0.0, true)], false),
-            (&[(0.0, true), (0.0, true)], false),
-        ] {
-            let after = transfers.iter().fold(None, |before: Option<KnownPath>, (share, paced)| {
-                Some(new().after(before.as_ref(), *share, *paced))
-            });
-            assert_eq!(after.unwrap().is_lossless(), lossless, "{transfers:?}");
-        }
     }
 
     #[test]

@@ -65,8 +65,8 @@ impl PacePolicy {
     /// Returns the pace of a reply of this length on `socket` to a client's request for one; `None` for a short reply.
     ///
     /// A client leaves all to one connection that is paced. Where the send buffer holds less than the path may, or the path is known to
-    /// be too fast for pacing or to lose nothing, that connection would be slower than several: [`Pace::Auto`] then paces none, unless
-    /// initial windows are asked for, which follow from paced connections.
+    /// be too fast for pacing, that connection would be slower than several: [`Pace::Auto`] then paces none, unless initial windows are
+    /// asked for, which follow from paced connections.
     pub(crate) fn of_reply(
         &self,
         length: Bytes,
@@ -82,9 +82,7 @@ impl PacePolicy {
             let rtt = tcp_info::read(socket).ok().and_then(|tcp| tcp.min_rtt());
             let claimed = request.and_then(|request| request.known);
             let known = rtt.and_then(|rtt| self.paths.known(client, claimed, rtt)).map(|known| known.rate);
-            let is_lossless = request.is_some_and(|request| request.lossless) && known.is_some();
-            self.paths.routes.is_some()
-                || one_connection_suffices(host::tcp_wmem_max(), rtt, known, is_lossless)
+            self.paths.routes.is_some() || one_connection_suffices(host::tcp_wmem_max(), rtt, known)
         };
         match asked.within(self.pace) {
             Pace::Auto if !suffices() => Some(Pace::Off),
@@ -223,17 +221,11 @@ impl Drop for SendingGuard {
     }
 }
 
-/// Returns whether one paced connection is as fast as several, or spares losses: the path is not known to be too fast for pacing or to
-/// lose nothing, and the send buffer holds its BDP at its `known` rate, or else at [`Pacer::PACED_BELOW`].
-fn one_connection_suffices(
-    send_buffer: Option<Bytes>,
-    rtt: Option<Rtt>,
-    known: Option<Rate>,
-    is_lossless: bool,
-) -> bool {
+/// Returns whether one paced connection is as fast as several: the path is not known to be too fast for pacing, and the send buffer holds its
+/// BDP at its `known` rate, or else at [`Pacer::PACED_BELOW`].
+fn one_connection_suffices(send_buffer: Option<Bytes>, rtt: Option<Rtt>, known: Option<Rate>) -> bool {
     let rate = known.unwrap_or(Pacer::PACED_BELOW);
-    let may_be_paced = rate <= Pacer::PACED_BELOW && !is_lossless;
-    may_be_paced && send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= rate.bdp(rtt))
+    rate <= Pacer::PACED_BELOW && send_buffer.zip(rtt).is_none_or(|(buffer, rtt)| buffer >= rate.bdp(rtt))
 }
 
 /// Returns the local address of a connection.
@@ -259,7 +251,7 @@ mod tests {
     fn one_connection_suffices_where_its_send_buffer_holds_the_path() {
         let rtt = |ms| Rtt::new(Duration::from_millis(ms));
         let suffices = |buffer, rtt_ms, known| {
-            one_connection_suffices(Some(Bytes::mib(buffer)), Some(rtt(rtt_ms)), known, false)
+            one_connection_suffices(Some(Bytes::mib(buffer)), Some(rtt(rtt_ms)), known)
         };
         // Debian's tcp_wmem, and one for long paths.
         assert!(suffices(4, 10, None) && !suffices(4, 20, None) && !suffices(4, 300, None));
@@ -267,9 +259,6 @@ mod tests {
         let known = |mbit: u64| Some(Rate::bits_per_sec(mbit * 1_000_000));
         assert!(suffices(4, 200, known(100)) && !suffices(4, 200, known(1000)));
         assert!(suffices(1024, 200, known(2900)) && !suffices(1024, 200, known(3100)), "too fast for pacing");
-        assert_eq!(
-            [false, true].map(|lossless| one_connection_suffices(None, None, None, lossless)),
-            [true, false]
-        );
+        assert!(one_connection_suffices(None, None, None));
     }
 }

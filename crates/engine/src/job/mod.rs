@@ -92,7 +92,7 @@ pub(crate) fn run(
     let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
     let size = description.size;
-    let paced = description.is_paced() && options.pace != Pace::Off;
+    let paced = description.paced && options.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
     let control =
         chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
@@ -284,7 +284,6 @@ impl<'a> Fetch<'a> {
                     self.transfer.resume();
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
-                    shown.facts.data_segments += again.facts.data_segments;
                     self.check_end(cancel)?;
                     // No remaining source can deliver the ranges.
                     if !self.transfer.schedule.is_done() {
@@ -406,12 +405,7 @@ impl<'a> Fetch<'a> {
                 pipeline.pool().usage().capacity(),
                 window,
             );
-            if self.description.pace.is_none() {
-                return path;
-            }
-            let before =
-                self.description.known.as_ref().filter(|known| known.still_holds(found.rtt).is_some());
-            path.paced().after(before, facts.share_out_of_order(), self.description.is_paced())
+            if self.description.paced { path.paced() } else { path }
         });
         // Both hosts of a redirect count.
         let corrected = self.description.corrected.clone();
@@ -428,7 +422,7 @@ impl<'a> Fetch<'a> {
         // During slow start the best second is far above the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);
         let alone = options.pace == Pace::Auto
-            && self.description.is_paced()
+            && self.description.paced
             && facts.streams == 1
             && options.limit.as_ref().and_then(RateLimit::rate).is_none();
         let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };

@@ -32,16 +32,8 @@ pub(super) struct PathFacts {
     pub(super) rwin: Option<Bytes>,
     /// Packets that arrived out of order.
     pub(super) out_of_order: u64,
-    /// Packets that arrived with data, in order or not.
-    pub(super) data_segments: u64,
     /// Streams used.
     pub(super) streams: usize,
-}
-
-impl PathFacts {
-    pub(super) fn share_out_of_order(&self) -> f64 {
-        self.out_of_order as f64 / self.data_segments.max(1) as f64
-    }
 }
 
 /// Runs until the last stream has ended; counts cached pages if no sampler does.
@@ -73,7 +65,6 @@ pub(super) fn watch(
         facts.rtt = now.sockets.rtt.or(facts.rtt);
         facts.rwin = facts.rwin.max(now.sockets.rwin);
         facts.out_of_order = now.sockets.counters.out_of_order;
-        facts.data_segments = now.sockets.counters.data_segments;
         rate.observe(now.received, began.elapsed(), ended);
         for (source, best) in transfer.sources.iter().zip(&mut by_source) {
             best.observe(source.received(), began.elapsed(), ended);

@@ -16,7 +16,6 @@ use std::time::SystemTime;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
@@ -181,8 +180,8 @@ pub(crate) struct Description {
     pub(crate) rtt: Rtt,
     /// The bytes that a stream can have in flight before any byte has arrived.
     pub(crate) first_window: Bytes,
-    /// The pace that the server states.
-    pub(crate) pace: Option<Pace>,
+    /// Whether the server paces its sending, so that one stream should fetch all.
+    pub(crate) paced: bool,
     /// The server's key in the path memory.
     pub(crate) endpoint: Option<Endpoint>,
     /// The stored measurements of an earlier transfer.
@@ -198,11 +197,6 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Returns whether the server paces its sending, so that one stream should fetch all.
-    pub(crate) fn is_paced(&self) -> bool {
-        self.pace.is_some_and(|pace| pace != Pace::Off)
-    }
-
     /// Returns whether ranges from several answers, of one or several sources, may be combined.
     pub(crate) fn combines_answers(&self) -> bool {
         !self.whole && self.size.is_some() && self.identity.is_some()

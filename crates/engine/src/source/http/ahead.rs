@@ -63,7 +63,7 @@ impl HttpSource<'_> {
         if rtt < LONG_RTT {
             return 1;
         }
-        let known = self.recall(target.url()).filter(|path| path.pace().is_none() || path.is_lossless());
+        let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
         match self.options.streams {
             Streams::Fixed(streams) => streams.min(MOST_INITIAL_STREAMS),

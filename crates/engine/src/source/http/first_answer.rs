@@ -90,7 +90,7 @@ impl HttpSource<'_> {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
                 let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
                 // A server that starts at half of the stored rate has not sent this much before the next request.
-                let at_once = known_pace.and_then(KnownPace::expected).map(|rate| rate.bdp(rtt));
+                let at_once = known_pace.map(|path| path.rate().bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
                 let known = self.recall(target.url());
                 (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
@@ -131,8 +131,7 @@ impl HttpSource<'_> {
             } else {
                 self.first_range(ask, known_pace, connection, target)
             };
-            if range.is_some() && ask.at_most.is_none() && known_pace.and_then(KnownPace::expected).is_none()
-            {
+            if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
                 self.begin_ahead(connection, target, ask.left);
             }
             *ranged.borrow_mut() = range.is_some().then(|| target.clone());
@@ -314,7 +313,7 @@ impl HttpSource<'_> {
             },
             rtt: handshake_rtt(connection).unwrap_or_default(),
             first_window: self.first_window(connection),
-            pace: file.pace,
+            paced: file.paced,
             endpoint: Endpoint::of(target.url()),
             known: self.recall(target.url()).cloned(),
             corrected: None,

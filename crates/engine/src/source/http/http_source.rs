@@ -48,7 +48,7 @@ impl SourceOptions {
     ///
     /// The server's rate is that of one stream; a second stream would arrive in a burst.
     pub(super) fn leaves_pace_to(&self, file: &RemoteFile) -> bool {
-        file.is_paced() && self.pace != Pace::Off
+        file.paced && self.pace != Pace::Off
     }
 }
 

@@ -15,8 +15,7 @@ use crate::transfer::{Streams, recv_buffer};
 /// The stored rate of a path whose server paces, before the path is known to be unchanged.
 pub(super) struct KnownPace {
     known: HeldRate,
-    /// Whether nothing was lost at that rate: then the server need not pace, and several streams start sooner than one.
-    lossless: bool,
+    pace: Pace,
 }
 
 impl KnownPace {
@@ -29,37 +28,32 @@ impl KnownPace {
         if options.pace != Pace::Auto || !alone || is_said {
             return None;
         }
-        let path = path?;
-        Some(Self { known: path.pace()?, lossless: path.is_lossless() })
+        Some(Self { known: path?.pace()?, pace: options.pace })
     }
 
-    /// Returns the rate at which the server is expected to send; `None` where it need not pace.
-    pub(super) fn expected(&self) -> Option<Rate> {
-        (!self.lossless).then_some(self.known.rate)
+    /// Returns the requested rate.
+    pub(super) fn rate(&self) -> Rate {
+        self.known.rate
     }
 
-    /// Returns client settings that request the rate, with a window that is open for a paced stream from the first round trip on.
+    /// Returns client settings that request the rate, with a window that is open from the first round trip on.
     ///
     /// The server compares the RTT with the stored one.
     pub(super) fn config(&self, client: &ClientConfig) -> Result<ClientConfig, HttpError> {
-        let Self { known, lossless } = *self;
-        let header = PaceRequest { pace: Pace::Auto, known: Some(known), lossless }.header();
+        let header = PaceRequest { pace: self.pace, known: Some(self.known) }.header();
         let mut config = client.clone();
         config.headers.push(HeaderField::new(PACE_HEADER, &header)?);
-        if !lossless {
-            config.recv_buffer = config.recv_buffer.or_else(|| recv_buffer::open_at_once(known));
-        }
+        config.recv_buffer = config.recv_buffer.or_else(|| recv_buffer::open_at_once(self.known));
         Ok(config)
     }
 
-    /// Returns whether the server still paces where that is expected, and the path may be unchanged.
+    /// Returns whether the server still paces, and the path may be unchanged.
     pub(super) fn is_confirmed_by(&self, answer: &FirstAnswer) -> bool {
-        self.holds(answer.file.pace, handshake_rtt(&answer.opened.connection))
+        self.holds(answer.file.paced, handshake_rtt(&answer.opened.connection))
     }
 
-    fn holds(&self, stated: Option<Pace>, rtt: Option<Rtt>) -> bool {
-        let paces = stated.is_some_and(|pace| self.lossless || pace != Pace::Off);
-        paces && rtt.is_none_or(|rtt| self.known.may_hold_at(rtt))
+    fn holds(&self, paced: bool, rtt: Option<Rtt>) -> bool {
+        paced && rtt.is_none_or(|rtt| self.known.may_hold_at(rtt))
     }
 }
 
@@ -80,21 +74,8 @@ mod tests {
         let endpoint = Endpoint::of(&"http://h/".parse().unwrap()).unwrap();
         let found = Remembered { rtt: MS(100), rate: Rate::bits_per_sec(1_000_000_000), streams: 1 };
         let path = KnownPath::new(endpoint, found, Bytes::mib(64), Bytes::mib(20)).paced();
-        let known = |lossless| KnownPace { known: path.pace().unwrap(), lossless };
-        let (auto, off) = (Some(Pace::Auto), Some(Pace::Off));
-        for (stated, rtt, holds, lossless_holds) in [
-            (auto, Some(MS(130)), true, true),
-            (auto, None, true, true),
-            (auto, Some(MS(300)), false, false),
-            (off, Some(MS(100)), false, true),
-            (None, Some(MS(100)), false, false),
-        ] {
-            let expected = (holds, lossless_holds);
-            assert_eq!(
-                (known(false).holds(stated, rtt), known(true).holds(stated, rtt)),
-                expected,
-                "{stated:?}"
-            );
-        }
+        let known = KnownPace { known: path.pace().unwrap(), pace: Pace::Auto };
+        let cases = [(true, Some(MS(130))), (true, None), (true, Some(MS(300))), (false, Some(MS(100)))];
+        assert_eq!(cases.map(|(paces, rtt)| known.holds(paces, rtt)), [true, true, false, false]);
     }
 }

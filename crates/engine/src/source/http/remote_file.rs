@@ -21,8 +21,8 @@ pub(super) struct RemoteFile {
     /// Whether the first answer contained the whole file although a range was requested: the server may not support
     /// ranges.
     pub(super) whole: bool,
-    /// The pace that the server states.
-    pub(super) pace: Option<Pace>,
+    /// Whether the server states that it paces its sending.
+    pub(super) paced: bool,
     /// Whether the server refuses requests with a range, so that none is sent.
     refuses_ranges: AtomicBool,
     /// The content coding, in which the file is saved.
@@ -76,17 +76,12 @@ impl RemoteFile {
             size,
             identity: validator.map(Identity::from).or(assumed),
             whole,
-            pace: head.text(PACE_HEADER).and_then(|pace| pace.parse().ok()),
+            paced: head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header()),
             refuses_ranges: AtomicBool::new(refuses_ranges),
             coding,
             if_range_refused: AtomicBool::new(false),
             validators: validators(head),
         }
-    }
-
-    /// Returns whether the server paces its sending.
-    pub(super) fn is_paced(&self) -> bool {
-        self.pace.is_some_and(|pace| pace != Pace::Off)
     }
 
     /// Returns the server's tag or date of the file, as sent; a later run compares it.

@@ -214,7 +214,7 @@ impl Exchange<'_, '_, '_> {
             if requests != self.worker.requested.len() {
                 return Ok(());
             }
-            let enough = self.stream.outstanding_target(file.is_paced());
+            let enough = self.stream.outstanding_target(file.paced);
             if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
                 return self.request_trailing(connection, ahead);
             }
