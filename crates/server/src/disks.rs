@@ -81,7 +81,8 @@ struct FileSystem {
     operations: Arc<Semaphore>,
     /// Uploads in progress.
     uploads: Shares<Requester>,
-    listings: Arc<Semaphore>,
+    /// Listings being made.
+    listings: Shares<Requester>,
     shared: SharedLimits,
     is_local: bool,
 }
@@ -180,7 +181,7 @@ impl SharedLimits {
 impl Disk {
     fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        let listings = Arc::new(Semaphore::new(shared.limits.listings));
+        let listings = Shares::new(shared.limits.listings, 0);
         let uploads = Shares::new(shared.limits.uploads, 0);
         let (number, shared) = (shared.next.fetch_add(1, Ordering::Relaxed), shared.clone());
         Self(Arc::new(FileSystem { number, operations, uploads, listings, shared, is_local }))
@@ -217,9 +218,9 @@ impl Disk {
         Some(UploadSlot { _of_requester: uploads.take(requester)?, _of_disk: shared.uploads.take(number)? })
     }
 
-    /// Allows one more listing to be made; `None` where as many as may be are.
-    pub(crate) fn listing_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.listings).try_acquire_owned().ok()
+    /// Allows one more listing to be made; `None` where the requester has its share.
+    pub(crate) fn listing_permit(&self, requester: &Requester) -> Option<Share<Requester>> {
+        self.0.listings.take(requester)
     }
 
     /// Drops what holds files open, on a blocking thread where that may wait for a server or a daemon.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetPath};
 use longhaul_engine::sink::part_names::is_partial;
 use rustix::io::Errno;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 use crate::directory_json;
@@ -173,7 +172,7 @@ impl StaticFiles {
             // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
-        let Some((share, _permit)) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
+        let Some([share, _permit]) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
         let order = SortOrder::from_query(path.query());
         let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
         let source = ListedDirectory { root: &self.root, directory: &directory, names: path.names(), follow };
@@ -191,7 +190,7 @@ impl StaticFiles {
         disk: &Disk,
         follow: bool,
     ) -> io::Result<Reply> {
-        let Some((share, _permit)) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
+        let Some([share, _permit]) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
         let path = &asked.path;
         let most = self.max_entries.saturating_mul(directory_json::ENTRIES_PER_HTML_ENTRY);
         let after = directory_json::after(path.query());
@@ -201,12 +200,8 @@ impl StaticFiles {
     }
 
     /// Allows one more listing: to be held in memory until it is sent, and to be made now.
-    fn listing_permit(
-        &self,
-        asked: &AskedFile,
-        disk: &Disk,
-    ) -> Option<(Share<Requester>, OwnedSemaphorePermit)> {
-        Some((self.listings.take(&asked.requester)?, disk.listing_permit()?))
+    fn listing_permit(&self, asked: &AskedFile, disk: &Disk) -> Option<[Share<Requester>; 2]> {
+        Some([self.listings.take(&asked.requester)?, disk.listing_permit(&asked.requester)?])
     }
 }
 

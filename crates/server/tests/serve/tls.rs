@@ -7,7 +7,8 @@ use std::time::Duration;
 use longhaul_server::TlsFiles;
 use rcgen::CertifiedKey;
 
-use crate::site::Site;
+use crate::site::{Site, curl, wait_for};
+use crate::uploads::Talk;
 
 /// Writes a self-signed certificate for 127.0.0.1 and its key.
 pub(crate) fn files(dir: &Path) -> TlsFiles {
@@ -31,4 +32,18 @@ fn plain_http_and_slow_handshakes_are_dropped() {
     let ended = stream.read(&mut [0; 10]);
     let is_reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
     assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
+}
+
+#[test]
+fn handshakes_of_one_client_leave_places_to_others() {
+    let (site, cert) = Site::encrypted(|config| config.limits.head = Duration::from_secs(60));
+    site.write("f", b"x");
+    let silent: Vec<_> = (0..140).map(|_| Talk::to(&site)).collect();
+    // Half of all places are one client's; its other connections are closed.
+    wait_for(|| silent.iter().filter(|talk| talk.is_answered()).count() == 12);
+    let url = format!("https://{}/f", site.address);
+    for (from, body) in [("127.0.0.1", ""), ("127.0.0.2", "x")] {
+        let Some((_, found)) = curl(&["--interface", from, "--cacert", &cert, &url]) else { return };
+        assert_eq!(found, body.as_bytes(), "{from}");
+    }
 }
