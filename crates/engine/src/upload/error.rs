@@ -12,7 +12,9 @@ use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
-use crate::source::http::{ErrorKind, HttpError, Retry, UrlAndPeer, of_tls, send_error, unspoken_login};
+use crate::source::http::{
+    ErrorKind, HttpError, Retry, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
+};
 use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
 
 /// An error of an upload; a server that can resume keeps what it has received.
@@ -63,7 +65,7 @@ pub enum UploadError {
         source: io::Error,
     },
     /// The server refused a request.
-    #[error("{at} refused {step}: {status} {reason}{}", hint(*.status, *.explained, .remedy))]
+    #[error("{at} refused {step}: {status} {reason}{}", hint(*.status, *.explained, *.unspoken_login))]
     Refused {
         /// The URL and the peer.
         at: UrlAndPeer,
@@ -75,8 +77,8 @@ pub enum UploadError {
         reason: String,
         /// Whether the server gave an explanation.
         explained: bool,
-        /// What to do, or nothing.
-        remedy: &'static str,
+        /// Whether the server asks for a login in no way that this program speaks.
+        unspoken_login: bool,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
@@ -158,7 +160,7 @@ impl UploadError {
                 .as_ref()
                 .map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
             explained: answer.reason.is_some(),
-            remedy: unspoken_login(head).unwrap_or(remedy(head.status())),
+            unspoken_login: asks_unspoken_login(head),
             retry_after: head.retry_after(SystemTime::now()),
         }
     }
@@ -304,7 +306,8 @@ fn kind_of_status(status: u16) -> FailureKind {
 }
 
 /// Returns the likely meaning of a status, unless the server has `explained` it, and a remedy.
-fn hint(status: u16, explained: bool, remedy: &str) -> String {
+fn hint(status: u16, explained: bool, unspoken_login: bool) -> String {
+    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
     let meaning = if explained { "" } else { meaning(status) };
     let parts: Vec<_> = [meaning, remedy].into_iter().filter(|text| !text.is_empty()).collect();
     match parts.as_slice() {
@@ -365,7 +368,7 @@ mod tests {
             status,
             reason: "No".into(),
             explained,
-            remedy: remedy(status),
+            unspoken_login: false,
             retry_after: None,
         };
         for status in [400, 401, 403, 404, 405, 407, 409, 413, 414, 422, 423, 500, 501, 503, 507] {

@@ -209,7 +209,7 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status other than success.
-    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status, .remedy),
+    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status, *.unspoken_login),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// The URL and the peer.
@@ -220,8 +220,8 @@ pub enum HttpError {
         reason: Box<str>,
         /// The server's explanation, as one line.
         explanation: Option<Box<str>>,
-        /// What to do, or nothing.
-        remedy: &'static str,
+        /// Whether the server asks for a login in no way that this program speaks.
+        unspoken_login: bool,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
     },
@@ -287,7 +287,7 @@ impl HttpError {
                 status,
                 reason: head.reason().escape_debug().to_string().into(),
                 explanation: None,
-                remedy: unspoken_login(head).unwrap_or(remedy(status)),
+                unspoken_login: asks_unspoken_login(head),
                 retry_after: head.retry_after(SystemTime::now()),
             }),
         }
@@ -326,7 +326,8 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
 }
 
 /// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
-fn explained(explanation: Option<&str>, status: u16, remedy: &str) -> String {
+fn explained(explanation: Option<&str>, status: u16, unspoken_login: bool) -> String {
+    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
     let parts = [explanation.unwrap_or(meaning(status)), remedy];
     let parts: Vec<_> = parts.into_iter().filter(|text| !text.is_empty()).collect();
     if parts.is_empty() { String::new() } else { format!(": {}", parts.join("; ")) }
@@ -344,14 +345,15 @@ fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// Returns the advice for a server that asks for a login in no way that this program speaks.
-pub(crate) fn unspoken_login(head: &ResponseHead) -> Option<&'static str> {
-    let field = "www-authenticate";
-    let speaks = ["basic", "digest", "bearer"].iter().any(|scheme| head.offers_scheme(field, scheme));
-    let asks = ["ntlm", "negotiate"].iter().any(|scheme| head.offers_scheme(field, scheme));
-    (head.status() == 401 && asks && !speaks).then_some(
-        "it asks for a login by NTLM or Negotiate (Kerberos), which longhaul does not speak: ask its owner for Basic, Digest or a token",
-    )
+/// The advice for a server that asks for a login in no way that this program speaks.
+pub(crate) const UNSPOKEN_LOGIN: &str = "it asks for a login by NTLM or Negotiate (Kerberos), which longhaul does not speak: ask its owner for Basic, \
+                                         Digest or a token";
+
+/// Returns whether a server asks for a login in no way that this program speaks.
+pub(crate) fn asks_unspoken_login(head: &ResponseHead) -> bool {
+    let offers = |scheme: &&str| head.offers_scheme("www-authenticate", scheme);
+    let speaks = ["basic", "digest", "bearer"].iter().any(offers);
+    head.status() == 401 && !speaks && ["ntlm", "negotiate"].iter().any(offers)
 }
 
 /// Returns a remedy for a status.

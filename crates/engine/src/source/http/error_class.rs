@@ -191,9 +191,15 @@ mod tests {
             peer: ([127, 0, 0, 1], 80).into(),
         };
         for status in [400, 401, 402, 403, 404, 410, 416, 429, 500, 503] {
-            let (reason, remedy) = (Box::default(), "");
-            let error =
-                HttpError::Status { at: at(), status, reason, explanation: None, remedy, retry_after: None };
+            let (reason, unspoken_login) = (Box::default(), false);
+            let error = HttpError::Status {
+                at: at(),
+                status,
+                reason,
+                explanation: None,
+                unspoken_login,
+                retry_after: None,
+            };
             assert_eq!(error.may_be_expired(), ![402, 416, 429, 500, 503].contains(&status), "{status}");
         }
         let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };

@@ -55,7 +55,7 @@ pub use connection::{Connection, EarlyAnswer};
 pub(crate) use credentials::is_loopback;
 pub use credentials::{Credentials, is_cleartext};
 pub use error::HttpError;
-pub(crate) use error::unspoken_login;
+pub(crate) use error::{UNSPOKEN_LOGIN, asks_unspoken_login};
 pub use error_class::{ErrorKind, Retry};
 pub(crate) use explanation::read_explanation;
 pub(crate) use http_source::{HttpSource, SourceOptions};

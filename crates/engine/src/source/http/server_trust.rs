@@ -150,11 +150,10 @@ impl ServerCertVerifier for ServerTrust {
         }
         let parsed = parse(end_entity)?;
         let is_own = || self.given.iter().chain(&self.system).any(|der| der.as_ref() == end_entity.as_ref());
+        let is_issued = || !has_names(&parsed) && is_for_servers(&parsed) && self.is_issued_by_given(&parsed);
         if !self.pins.is_empty() {
             self.check_pins(&parsed)?;
-        } else if is_own() {
-            check_trusted(end_entity, server_name, now)?;
-        } else if !has_names(&parsed) && is_for_servers(&parsed) && self.is_issued_by_given(&parsed) {
+        } else if is_own() || is_issued() {
             check_trusted(end_entity, server_name, now)?;
         } else if parsed.version() != X509Version::V3 {
             return Err(Error::General(OLD_VERSION.to_owned()));
