@@ -163,8 +163,8 @@ impl Confinement {
     }
 }
 
-/// System calls that no thread of the server makes, and that would serve one who has taken it over: they start programs, look into other
-/// processes, and change namespaces, mounts, users, keys, clocks and the kernel.
+/// System calls that no thread of the server makes, and that an attacker's code in its process could use: they start programs, look into
+/// other processes, and change namespaces, mounts, users, keys, clocks and the kernel.
 ///
 /// Those that are allowed are not listed: the C library and the runtime use others from version to version.
 const FORBIDDEN: [libc::c_long; 49] = [

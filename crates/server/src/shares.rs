@@ -17,9 +17,9 @@ pub(crate) enum Requester {
 
 /// Places that holders share; clones share them.
 ///
-/// A holder may have about as many as are left to the others, so that those who take all that they get leave places to another. (The
-/// rule of switches that share a buffer: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998,
-/// with alpha = 1.) Besides, there may be places for the first share of a holder only, for where there are many holders.
+/// A holder's places are bounded by the number of free ones, so that the present holders at their bound still leave places to a new one.
+/// (The rule of switches that share a buffer: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
+/// 1998, with alpha = 1.) Some places beyond that are for the first share of a holder only, for the case of many holders.
 #[derive(Clone)]
 pub(crate) struct Shares<K> {
     places: usize,

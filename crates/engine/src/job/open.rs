@@ -260,7 +260,7 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// Leaves the partial file of another file to whom it belongs, if the job may take another name.
+    /// Opens a partial file of another name, if the job permits one: the present one is of another file, and stays. Returns whether it did.
     fn start_apart(&mut self) -> Result<bool, OutputError> {
         let may = self.job.options.if_exists == Some(IfExists::Number { resumes: false });
         if may {

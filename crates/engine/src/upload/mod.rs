@@ -76,7 +76,7 @@ use session::{UploadSession, UploadStep};
 /// s).
 const IDLE: Duration = Duration::from_secs(4);
 
-/// The timeout of questions that an upload can do without: some servers answer OPTIONS or HEAD to nobody, and accept PUT.
+/// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS or HEAD, but accept PUT.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends a file; returns once the server has all of it under its name.
