@@ -61,8 +61,7 @@ impl History {
     /// Returns whether the congestion window has grown in the last RTT.
     pub(super) fn window_grows(&self) -> bool {
         let Some((now, seen)) = self.entries.back() else { return false };
-        let old = self.before(now.saturating_sub(seen.min_rtt.get()));
-        old.is_some_and(|(_, old)| old.window < seen.window)
+        self.before(now.saturating_sub(seen.min_rtt.get())).is_some_and(|(_, old)| old.window < seen.window)
     }
 
     /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.

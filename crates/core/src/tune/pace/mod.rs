@@ -173,8 +173,7 @@ impl Pacer {
         let is_wanted = self.is_held_back || (self.set_by == CapOrigin::Losses && is_small);
         let is_due = is_wanted && now >= self.restart_from.max(self.ignore_losses_until);
         if is_due {
-            self.is_held_back = false;
-            self.restart_from = now + seen.rtt.get() * Params::MEMORY_RTTS;
+            (self.is_held_back, self.restart_from) = (false, now + seen.rtt.get() * Params::MEMORY_RTTS);
         }
         is_due
     }
@@ -299,9 +298,8 @@ impl Pacer {
                 };
                 let set_by = match self.set_by {
                     // The first raise is within the trains' error.
-                    CapOrigin::Trains if self.gain <= Params::ROOM - 1.0 => CapOrigin::Trains,
-                    CapOrigin::Trains | CapOrigin::Raise => CapOrigin::Raise,
-                    CapOrigin::Losses => CapOrigin::Losses,
+                    CapOrigin::Trains if self.gain > Params::ROOM - 1.0 => CapOrigin::Raise,
+                    set_by => set_by,
                 };
                 let growth = if set_by == CapOrigin::Losses { 2.0 } else { 4.0 };
                 self.gain = (self.gain * growth).min(1.0);
@@ -318,9 +316,7 @@ impl Pacer {
         let rest = now + rtt * (Params::MEMORY_RTTS << self.loss_episodes.min(3));
         let before = std::mem::replace(&mut self.lost, lost);
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
-        if before == 0.0 {
-            self.loss_episodes += 1;
-        }
+        self.loss_episodes += u32::from(before == 0.0);
         // In slow start the bottleneck forwards a burst, and then nothing.
         let delivered = self.history.delivery().max(self.history.rate_over(rtt / 16, |seen| seen.goodput));
         if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {

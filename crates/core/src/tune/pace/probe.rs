@@ -43,8 +43,7 @@ impl Probe {
         let queue = Params::TEST_QUEUE.min(seen.min_rtt.get() / 20);
         let to = now + queue.div_f64(gain);
         // A longer queue is not the burst's.
-        let rtt = seen.rtt.get().min(seen.min_rtt.get().mul_f64(Params::ROOM));
-        let rtt = (rtt, seen.min_rtt.get());
+        let rtt = (seen.rtt.get().min(seen.min_rtt.get().mul_f64(Params::ROOM)), seen.min_rtt.get());
         let (pace, sent_before) = (cap.scaled(1.0 + gain), seen.sent);
         Self { pace, gain, queue, rtt, from: now, to, sent_before, sent: None }
     }
