@@ -37,12 +37,6 @@ fn limited(directory: &Path, limit: &str, args: &[&str]) -> Ended {
     ran(shell)
 }
 
-/// Asserts success; returns what is printed, and the warnings.
-fn succeeds(ended: Ended) -> (String, String) {
-    let ended = ended.ok();
-    (ended.stdout, ended.stderr)
-}
-
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a.jsonl"), record(true)).unwrap();
@@ -64,8 +58,8 @@ fn fails(directory: &Path, args: &str, code: i32, words: &[&str]) {
 #[test]
 fn a_page_beside_the_record_is_the_default() {
     let directory = directory();
-    let printed = succeeds(report(directory.path(), &["a.jsonl"]));
-    assert_eq!(printed, ("a.html".to_owned(), String::new()));
+    let ended = report(directory.path(), &["a.jsonl"]).ok();
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("a.html", ""));
     let page = read(&directory, "a.html");
     for word in ["http://server/big &lt;file&gt;", "limited by disk", "Throughput", "Socket buffer in use"] {
         assert!(page.contains(word), "{word}");
@@ -75,15 +69,14 @@ fn a_page_beside_the_record_is_the_default() {
 #[test]
 fn json_prints_numbers_without_drawing() {
     let directory = directory();
-    let (printed, warnings) = succeeds(report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]));
-    assert_eq!(warnings, "");
-    let lines: Vec<serde_json::Value> =
-        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ended = report(directory.path(), &["a.jsonl", "a.jsonl", "--json"]).ok();
+    assert_eq!(ended.stderr, "");
+    let lines = ended.json();
     assert_eq!([&lines[0]["record"], &lines[1]["record"]], ["a", "a (2)"]);
     assert_eq!((&lines[0]["goodput_bps"], &lines[0]["duplicate_acks"]), (&8e6.into(), &0.0.into()));
     assert_eq!(names(directory.path()), ["a.jsonl"]);
-    let (printed, _) = succeeds(report(directory.path(), &["a.jsonl", "--json", "-o", "a.svg"]));
-    assert_eq!(printed.lines().count(), 1);
+    let ended = report(directory.path(), &["a.jsonl", "--json", "-o", "a.svg"]).ok();
+    assert_eq!(ended.stdout.lines().count(), 1);
     assert_eq!(names(directory.path()), ["a.jsonl", "a.svg"]);
 }
 
@@ -96,7 +89,7 @@ fn several_records_and_outputs_at_once_under_unique_names() {
     fs::write(directory.path().join("out.svg"), "what stood there before").unwrap();
     let args =
         ["a.jsonl", "other/a.jsonl", "a.jsonl", "-o", "out.svg", "-o", "out.png", "--name", "first <one>"];
-    assert_eq!(succeeds(report(directory.path(), &args)).0, "out.svg\nout.png");
+    assert_eq!(report(directory.path(), &args).ok().stdout, "out.svg\nout.png");
     let svg = read(&directory, "out.svg");
     assert!(svg.starts_with("<svg"));
     for name in [">first &lt;one&gt;<", ">a<", ">a (2)<"] {
@@ -110,7 +103,7 @@ fn several_records_and_outputs_at_once_under_unique_names() {
 fn chosen_charts_alone_are_drawn() {
     let directory = directory();
     let chosen = ["a.jsonl", "--chart", "throughput", "--chart", "Socket buffer", "-o", "a.svg"];
-    succeeds(report(directory.path(), &chosen));
+    report(directory.path(), &chosen).ok();
     let svg = read(&directory, "a.svg");
     assert!(svg.contains(">Throughput<") && svg.contains(">Socket buffer in use<"));
     assert!(!svg.contains(">Application buffer in use<"));
@@ -121,8 +114,8 @@ fn chosen_charts_alone_are_drawn() {
 fn a_record_that_was_cut_off_is_drawn_with_a_warning() {
     let directory = directory();
     fs::write(directory.path().join("cut.jsonl"), record(false)).unwrap();
-    let (printed, warning) = succeeds(report(directory.path(), &["cut.jsonl", "a.jsonl"]));
-    assert_eq!(printed, "cut.html");
+    let Ended { stdout, stderr: warning, .. } = report(directory.path(), &["cut.jsonl", "a.jsonl"]).ok();
+    assert_eq!(stdout, "cut.html");
     assert!(warning.contains("WARNING: cut.jsonl is damaged: cut off in line 202"), "{warning}");
     assert_eq!(warning.lines().count(), 1, "{warning}");
     assert!(read(&directory, "cut.html").contains("the record is damaged: cut off in line 202"));
@@ -188,7 +181,7 @@ fn a_hostile_record_takes_no_more_memory_than_it_is_long() {
     lines.push(last.replace(",]", "]"));
     fs::write(directory.path().join("wide.jsonl"), lines.join("\n") + "\n").unwrap();
     // The text has 16 MB.
-    let (_, warning) = succeeds(limited(directory.path(), "ulimit -v 300000", &["wide.jsonl"]));
+    let warning = limited(directory.path(), "ulimit -v 300000", &["wide.jsonl"]).ok().stderr;
     assert!(warning.contains("without an end"), "{warning}");
 }
 
@@ -202,7 +195,7 @@ fn a_time_far_off_is_damage_and_no_endless_chart() {
     ] {
         let far = record(true).replacen(r#"{"at":1.99,"#, &format!(r#"{{"at":{time},"#), 1);
         fs::write(directory.path().join("b.jsonl"), far).unwrap();
-        let (_, warning) = succeeds(limited(directory.path(), "ulimit -v 300000", args));
+        let warning = limited(directory.path(), "ulimit -v 300000", args).ok().stderr;
         assert!(warning.contains(warned) && warning.is_empty() == warned.is_empty(), "{time}: {warning}");
     }
 }
@@ -214,7 +207,7 @@ fn records_of_one_time_share_its_axis() {
     fs::write(directory.path().join("far.jsonl"), server.replace("1795219200.0", "1795219199.0")).unwrap();
     let other = record(true).replace("1795219200.0", "1795300000.0");
     fs::write(directory.path().join("other.jsonl"), other).unwrap();
-    succeeds(report(directory.path(), &["a.jsonl", "far.jsonl", "other.jsonl"]));
+    report(directory.path(), &["a.jsonl", "far.jsonl", "other.jsonl"]).ok();
     let page = read(&directory, "a.html");
     for note in ["clocks: a, far; time counts from", "another time: other; time counts"] {
         assert!(page.contains(note), "{note}");
@@ -244,10 +237,9 @@ fn both_ends_of_a_transfer_are_averaged_over_a_millisecond_and_a_second() {
     let directory = tempfile::tempdir().unwrap();
     recorded_at_both_ends(directory.path());
     let records = ["get.jsonl", "serve.jsonl", "--json", "-o", "both.html"];
-    let (printed, warnings) = succeeds(report(directory.path(), &records));
-    assert_eq!(warnings, "");
-    for line in printed.lines() {
-        let values: serde_json::Value = serde_json::from_str(line).unwrap();
+    let ended = report(directory.path(), &records).ok();
+    assert_eq!(ended.stderr, "");
+    for values in ended.json() {
         let value = |name: &str| values[name].as_f64().unwrap_or_else(|| panic!("no {name}: {values}"));
         // Of the file's bytes, at most at the pace; the bound allows for headers.
         assert!((1.0..170e6).contains(&value("mean_bps")) && value("steady_goodput_bps") > 0.0, "{values}");

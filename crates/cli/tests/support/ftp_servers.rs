@@ -4,7 +4,9 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use super::server_process::{FtpSite, ServerProcess, free_port, installed, needs_root, site_dir};
+use super::server_process::{
+    FtpSite, ServerProcess, free_port, installed, needs_root, site_dir, write_secret,
+};
 use super::tls::certificates;
 
 /// Directory of the loadable modules, as built by Debian.
@@ -43,8 +45,7 @@ impl Proftpd {
         let key = dir.path().join("server.key");
         fs::set_permissions(key, Permissions::from_mode(0o600)).unwrap();
         let users = dir.path().join("users");
-        fs::write(&users, format!("ann:{HASH}:65534:65534::{root}/files:/bin/sh\n")).unwrap();
-        fs::set_permissions(&users, Permissions::from_mode(0o600)).unwrap();
+        write_secret(&users, &format!("ann:{HASH}:65534:65534::{root}/files:/bin/sh\n"));
         let config = format!(
             "ServerName test\nServerType standalone\nDefaultAddress 127.0.0.1\nSocketBindTight on\nPort {port}\n\
              UseIPv6 off\nUseReverseDNS off\nUser nobody\nGroup nogroup\nUmask 022\nRequireValidShell off\nUseFtpUsers off\n\

@@ -93,8 +93,27 @@ impl Server {
         Self::new(move |peer| peer.answer(&answer))
     }
 
+    /// Answers each request with what `answer` returns.
+    pub(crate) fn replying<A: AsRef<[u8]>>(
+        answer: impl Fn(&HttpRequest) -> A + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(move |peer| {
+            while let Some(request) = peer.read_request() {
+                if !peer.send(answer(&request)) {
+                    return;
+                }
+            }
+        })
+    }
+
     pub(crate) fn redirecting(to: &str) -> Self {
         Self::answering(response(&format!("302 Found\r\nLocation: {to}"), ""))
+    }
+
+    /// Handles every connection by `play`, with `file`.
+    pub(crate) fn with(file: &File, play: impl Fn(&mut Peer, &File) + Send + Sync + 'static) -> Self {
+        let file = file.clone();
+        Self::new(move |peer| play(peer, &file))
     }
 
     /// Serves `file` correctly.
@@ -104,16 +123,15 @@ impl Server {
 
     /// Closes the first `times` connections after `len` bytes of a body.
     pub(crate) fn closing(file: &File, len: usize, times: usize) -> Self {
-        let file = file.clone();
-        Self::new(
-            move |peer| if peer.number < times { peer.break_off(&file, len) } else { peer.serve(&file) },
-        )
+        Self::with(file, move |peer, file| match peer.number < times {
+            true => peer.break_off(file, len),
+            false => peer.serve(file),
+        })
     }
 
     /// Serves `file` at `rate` bytes per second on each connection.
     pub(crate) fn slow(rate: usize, file: &File) -> Self {
-        let file = file.clone();
-        Self::new(move |peer| peer.serve_at(rate, &file))
+        Self::with(file, move |peer, file| peer.serve_at(rate, file))
     }
 
     /// Sends the first `len` bytes of each body, and the rest once the gate is open.
@@ -196,6 +214,12 @@ impl File {
             None => ("200 OK".to_owned(), &self.bytes[..]),
         };
         (format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {}\r\n\r\n", body.len()), body)
+    }
+
+    /// Returns the response to `request`.
+    pub(crate) fn response(&self, request: &HttpRequest) -> Vec<u8> {
+        let (head, body) = self.answer(request);
+        [head.as_bytes(), body].concat()
     }
 }
 

@@ -25,6 +25,13 @@ pub(crate) fn longhaul_in(home: &Path) -> Command {
     command
 }
 
+/// Runs the program in its own home.
+pub(crate) fn ran_in(home: &Path, args: &[&str]) -> Ended {
+    let mut command = longhaul_in(home);
+    command.args(args);
+    ran(command)
+}
+
 pub(crate) fn exec_in(home: &Path, options: &[&str], shell: &str) -> Command {
     let mut command = longhaul_in(home);
     command.args(["lab", "exec"]).args(options).args(["--", "sh", "-c", shell]);

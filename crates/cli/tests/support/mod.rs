@@ -47,7 +47,9 @@ pub(crate) use real::{Apache, Nginx, Serve, Site};
 pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
-pub(crate) use server_process::{FtpSite, ServerProcess, needs_root, site_dir, skip, write_old};
+pub(crate) use server_process::{
+    FtpSite, ServerProcess, needs_root, site_dir, skip, write_old, write_secret,
+};
 pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
 pub(crate) use sniffer::{in_own_network, packets_with};
 pub(crate) use terminal::{program, terminal};

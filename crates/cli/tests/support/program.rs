@@ -100,11 +100,26 @@ impl Get {
     }
 
     pub(crate) fn start(&self) -> Running {
-        Running::new(self.command())
+        self.start_with(|command| command)
+    }
+
+    /// Starts the command with a change, such as of its streams.
+    pub(crate) fn start_with(&self, change: impl FnOnce(&mut Command) -> &mut Command) -> Running {
+        let mut command = self.command();
+        change(&mut command);
+        Running::new(command)
     }
 
     pub(crate) fn run(&self) -> Ended {
         self.start().end()
+    }
+
+    /// Sends `signal` to a run as soon as `condition` holds.
+    pub(crate) fn signalled(&self, signal: Signal, what: &str, condition: impl FnMut() -> bool) -> Ended {
+        let mut running = self.start();
+        running.until(what, condition);
+        running.signal(signal);
+        running.end()
     }
 
     /// Runs; fails unless the run succeeds, and leaves `f` with `bytes` and no partial files.

@@ -132,6 +132,12 @@ pub(crate) fn write_old(path: &Path, bytes: &[u8]) {
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
 }
 
+/// Writes a file that only its owner may read.
+pub(crate) fn write_secret(path: impl AsRef<Path>, text: &str) {
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+}
+
 /// Returns the first existing program; otherwise reports why the test is skipped.
 pub(crate) fn installed(paths: &[&'static str]) -> Option<&'static str> {
     let found = paths.iter().find(|path| Path::new(path).exists()).copied();

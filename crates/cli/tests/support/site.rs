@@ -103,13 +103,7 @@ impl ListedTarget {
 
     /// Answers each request as `choose` decides by its target.
     pub(crate) fn serve_by(choose: impl Fn(&str) -> Self + Send + Sync + 'static) -> Server {
-        Server::new(move |peer| {
-            while let Some(request) = peer.read_request() {
-                if !peer.send(choose(&request.target).answer(&request)) {
-                    return;
-                }
-            }
-        })
+        Server::replying(move |request| choose(&request.target).answer(request))
     }
 
     fn answer(self, request: &HttpRequest) -> Vec<u8> {

@@ -1,9 +1,8 @@
 //! `longhaul serve --writable`, which can be killed and restarted.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{copy, sink};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 use super::running::Running;
 use super::tls::certificates;
-use super::{names, same};
+use super::{names, same, write_secret};
 
 /// A server that accepts uploads into `files/` with the token.
 pub(crate) struct Writable {
@@ -46,8 +45,7 @@ impl Writable {
         fs::create_dir(dir.path().join("files")).unwrap();
         let write_only = "[[token]]\nname = \"a\"\ntoken = \"sesame\"\nrights = [\"write\"]\n";
         for (name, content) in [("token", "sesame"), ("tokens", write_only)] {
-            fs::write(dir.path().join(name), content).unwrap();
-            fs::set_permissions(dir.path().join(name), Permissions::from_mode(0o600)).unwrap();
+            write_secret(dir.path().join(name), content);
         }
         if scheme == "https" {
             certificates(dir.path());

@@ -1,64 +1,45 @@
 //! `longhaul doctor`, on this host or on one of a lab.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use longhaul_sys::netns;
 use serde_json::Value;
 
-use crate::support::lab::longhaul_in;
-pub(crate) use crate::support::skip;
+use crate::support::lab::{exec_in, needs_lab, ran, ran_in};
+use crate::support::{Ended, skip};
 
 /// The path that the tests ask about: 250 MB in flight.
 pub(crate) const LONG_FAT: [&str; 4] = ["--rate", "10Gbit", "--rtt", "200ms"];
 
-/// Prepares a command of the program, with state of its own.
-pub(crate) fn longhaul(home: &Path) -> Command {
-    let mut command = longhaul_in(home);
-    command.env("LONGHAUL", env!("CARGO_BIN_EXE_longhaul"));
-    command
-}
-
-pub(crate) fn doctor(home: &Path, args: &[&str]) -> Output {
-    longhaul(home).arg("doctor").args(args).output().unwrap()
+pub(crate) fn doctor(home: &Path, args: &[&str]) -> Ended {
+    ran_in(home, &[&["doctor"], args].concat())
 }
 
 /// Asks about the path, without measuring the disk.
-pub(crate) fn about_path(home: &Path, args: &[&str]) -> Output {
+pub(crate) fn about_path(home: &Path, args: &[&str]) -> Ended {
     doctor(home, &[&LONG_FAT[..], &["--no-disk-test"], args].concat())
 }
 
 /// Undoes in the namespace of this thread; returns the exit code, and what is printed.
 pub(crate) fn undo(home: &Path) -> (Option<i32>, String) {
-    let output = doctor(home, &["--undo"]);
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    let ended = doctor(home, &["--undo"]);
+    (ended.status.code(), ended.stdout + &ended.stderr)
 }
 
-/// Runs a shell command on the client of a lab with these options, where `$LONGHAUL` is the program; `None`, with the reason printed, where
-/// no lab can be made.
-pub(crate) fn in_lab_with(home: &Path, options: &[&str], shell: &str) -> Option<Output> {
-    let mut command = longhaul(home);
-    let output =
-        command.args(["lab", "exec"]).args(options).args(["--", "sh", "-c", shell]).output().unwrap();
-    if output.status.code() == Some(77) && text(&output.stderr).contains("CAP_") {
-        skip(&text(&output.stderr));
-        return None;
-    }
-    Some(output)
+/// Runs a shell command on the client of a lab with these options; `None`, with the reason printed, where no lab can be made.
+pub(crate) fn in_lab_with(home: &Path, options: &[&str], shell: &str) -> Option<Ended> {
+    needs_lab()?;
+    Some(ran(exec_in(home, options, shell)))
 }
 
 /// As [`in_lab_with`] veth devices and the kernel's defaults.
-pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Output> {
+pub(crate) fn in_lab(home: &Path, shell: &str) -> Option<Ended> {
     in_lab_with(home, &["--hosts", "stock"], shell)
 }
 
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim().to_owned()
-}
-
-pub(crate) fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {} {}", text(&output.stdout), text(&output.stderr)))
+pub(crate) fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
 fn named<'a>(report: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
@@ -100,6 +81,7 @@ pub(crate) fn in_namespaces(job: impl FnOnce(&Path) + Send + 'static) {
 
 /// Runs commands that must succeed, one a line.
 pub(crate) fn run(commands: &str) {
-    let output = Command::new("sh").args(["-ec", commands]).output().unwrap();
-    assert!(output.status.success(), "{commands}: {}", text(&output.stderr));
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", commands]);
+    ran(shell).ok();
 }

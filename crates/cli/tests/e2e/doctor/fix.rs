@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::doctor::command::{change, doctor, in_lab, text, undo};
+use crate::doctor::command::{change, doctor, in_lab, undo};
 
 const STATE: &str = ".local/state/longhaul/doctor-undo.json";
 const BEFORE: &str = "4096 131072 6291456 4096 16384 4194304 1";
@@ -14,16 +14,13 @@ const AFTER: &str = "4096 131072 500000000 4096 16384 500000000 0";
 const PREPARED: &str = "set -e
     cd /proc/sys/net/ipv4
     echo '4096 131072 6291456' > tcp_rmem; echo '4096 16384 4194304' > tcp_wmem; echo 1 > tcp_slow_start_after_idle
-    fix() { $LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk \"$HOME\" --fix --yes \"$@\" || [ $? = 77 ]; }
+    fix() { longhaul doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk \"$HOME\" --fix --yes \"$@\" || [ $? = 77 ]; }
     limits() { cat tcp_rmem tcp_wmem tcp_slow_start_after_idle | tr '\\t\\n' '  ' | sed 's/ $//'; echo; }
     ";
 
 /// Runs a shell command in a lab; returns what it prints.
 fn in_prepared_lab(home: &Path, shell: &str) -> Option<String> {
-    let output = in_lab(home, &format!("{PREPARED}{shell}"))?;
-    let (shown, error) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{:?}: {shown}\n{error}", output.status);
-    Some(shown)
+    Some(in_lab(home, &format!("{PREPARED}{shell}"))?.ok().stdout)
 }
 
 fn read(home: &Path, name: &str) -> String {
@@ -53,8 +50,8 @@ fn boot() -> String {
 fn settings_are_written_saved_and_restored_unless_changed_since() {
     let home = tempfile::tempdir().unwrap();
     let shell = format!(
-        "limits; fix --json > $HOME/json 2> $HOME/shown; limits; cp $HOME/{STATE} $HOME/saved; fix > /dev/null; $LONGHAUL doctor --undo; limits
-        [ ! -e $HOME/{STATE} ] && fix > /dev/null; echo '4096 131072 7000000' > tcp_rmem; $LONGHAUL doctor --undo; limits"
+        "limits; fix --json > $HOME/json 2> $HOME/shown; limits; cp $HOME/{STATE} $HOME/saved; fix > /dev/null; longhaul doctor --undo; limits
+        [ ! -e $HOME/{STATE} ] && fix > /dev/null; echo '4096 131072 7000000' > tcp_rmem; longhaul doctor --undo; limits"
     );
     let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
     let lines: Vec<_> = said.lines().collect();
@@ -82,7 +79,7 @@ fn damaged_state_stops_before_anything_is_written() {
     let home = tempfile::tempdir().unwrap();
     save(home.path(), &[], None);
     std::fs::write(home.path().join(STATE), "{").unwrap();
-    let shell = "$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix --yes > /dev/null || echo $?; limits";
+    let shell = "longhaul doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix --yes > /dev/null || echo $?; limits";
     let Some(said) = in_prepared_lab(home.path(), shell) else { return };
     assert_eq!(said, format!("65\n{BEFORE}"));
     assert_eq!(read(home.path(), STATE), "{");
@@ -92,7 +89,7 @@ fn damaged_state_stops_before_anything_is_written() {
 #[test]
 fn question_on_a_terminal_decides() {
     let home = tempfile::tempdir().unwrap();
-    let ask = "ask() { echo $1 | script -qec \"$LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix\" /dev/null > $HOME/$1 || true; }";
+    let ask = "ask() { echo $1 | script -qec \"longhaul doctor --rate 10Gbit --rtt 200ms --no-disk-test --disk $HOME --fix\" /dev/null > $HOME/$1 || true; }";
     let Some(said) = in_prepared_lab(home.path(), &format!("{ask}; ask n; limits; ask y; limits")) else {
         return;
     };
@@ -126,7 +123,7 @@ fn setting_that_is_gone_is_exit_code_77_and_stays_saved() {
     assert!(shown.starts_with("net.ipv4.tcp_none: not restored: No such file"), "{shown}");
     assert_eq!(saved(home.path())[0]["name"], "net.ipv4.tcp_none");
     // Lines are wrapped.
-    let help = text(&doctor(home.path(), &["--help"]).stdout);
+    let help = doctor(home.path(), &["--help"]).stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("77 if one could not be, for whatever reason"), "{help}");
 }
@@ -155,7 +152,7 @@ fn module_in_use_stays_loaded_and_a_second_undo_has_nothing_to_do() {
     let modules = r#""modules": [{ "name": "tcp_none" }]"#;
     let shell = format!(
         r#"{MODULE}fix > /dev/null; sed -i 's/"modules": \[\]/{modules}/' $HOME/{STATE}; grep -c tcp_none $HOME/{STATE}
-        with_module 1 $LONGHAUL doctor --undo; limits; $LONGHAUL doctor --undo 2>&1 || echo $?"#
+        with_module 1 longhaul doctor --undo; limits; longhaul doctor --undo 2>&1 || echo $?"#
     );
     let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
     for line in [
@@ -178,7 +175,7 @@ fn module_is_unloaded_once_no_saved_value_of_any_namespace_names_it() {
     let both = [buffer.clone(), control];
     let module = boot();
     save(home.path(), &both, Some((&module, "tcp_none")));
-    let undone = "with_module 0 $LONGHAUL doctor --undo";
+    let undone = "with_module 0 longhaul doctor --undo";
     let shell = format!("{MODULE}fix > /dev/null; {undone}; limits");
     let Some(said) = in_prepared_lab(home.path(), &shell) else { return };
     let stays = "module tcp_none: stays loaded: a saved value, which is not restored, names it";

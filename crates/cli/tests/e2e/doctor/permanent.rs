@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
 
 use longhaul_sys::ethtool::Ethtool;
 use longhaul_sys::link;
 use serde_json::Value;
 
-use crate::doctor::command::{about_path, in_namespaces, json, run, text, undo};
+use crate::doctor::command::{about_path, in_namespaces, json, run, undo};
+use crate::support::Ended;
 
 const SYSCTLS: &str = "/etc/sysctl.d/99-zz-longhaul.conf";
 const RULES: &str = "/etc/udev/rules.d/90-longhaul.rules";
@@ -29,14 +29,14 @@ fn shrink() {
     fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 6291456").unwrap();
 }
 
-fn fix(home: &Path, more: &[&str]) -> Output {
+fn fix(home: &Path, more: &[&str]) -> Ended {
     about_path(home, &[&["--fix", "--yes"], more].concat())
 }
 
 /// Fixes for good; returns the exit code, and what is printed.
 fn fix_permanently(home: &Path) -> (Option<i32>, String) {
-    let output = fix(home, &["--permanent"]);
-    (output.status.code(), text(&output.stdout))
+    let ended = fix(home, &["--permanent"]);
+    (ended.status.code(), ended.stdout)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn settings_that_are_written_last_until_undo() {
         assert_eq!(limits.split_whitespace().collect::<Vec<_>>(), ["4096", "131072", "6291456"]);
         assert_eq!(undo(home).0, Some(66));
         // Without it nothing lasts.
-        assert!(text(&fix(home, &[]).stdout).contains("until the next start"));
+        assert!(fix(home, &[]).stdout.contains("until the next start"));
         assert_eq!(fs::read_to_string(SYSCTLS).unwrap(), "net.ipv4.tcp_none = 1\n");
         // It needs an undo to last.
         let (_, late) = fix_permanently(home);

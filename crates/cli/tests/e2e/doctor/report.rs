@@ -1,24 +1,23 @@
 //! What is found, in bounded time, with and without privileges, and how it is printed.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output, Stdio};
+use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::doctor::command::{
-    LONG_FAT, about_path, assert_unread, doctor, finding, in_lab, in_lab_with, json, longhaul, text, unread,
+    LONG_FAT, about_path, assert_unread, doctor, finding, in_lab, in_lab_with, json, unread,
 };
-use crate::support::lab::wait_until;
-use crate::support::{black_hole, closed_port, names, needs_root, public_copy};
+use crate::support::lab::{longhaul_in, ran, wait_until};
+use crate::support::{Ended, black_hole, closed_port, names, needs_root, public_copy, write_secret};
 
 #[test]
 fn host_with_small_buffers_is_told_the_exact_fix() {
     let home = tempfile::tempdir().unwrap();
     let shell = "echo '4096 131072 6291456' > /proc/sys/net/ipv4/tcp_rmem;
         echo '4096 16384 4194304' > /proc/sys/net/ipv4/tcp_wmem; echo 0 > /proc/sys/net/ipv4/tcp_sack;
-        exec $LONGHAUL doctor --rate 10Gbit --rtt 200ms --no-disk-test --json";
+        exec longhaul doctor --rate 10Gbit --rtt 200ms --no-disk-test --json";
     let Some(output) = in_lab(home.path(), shell) else { return };
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = json(&output);
     assert_eq!(report["worst"], "problem");
     let rmem = finding(&report, "tcp_rmem");
@@ -40,7 +39,7 @@ fn server_of_the_url_determines_route_device_and_rtt() {
     let home = tempfile::tempdir().unwrap();
     let server = format!("{} serve . --listen $LAB_SERVER:8080", env!("CARGO_BIN_EXE_longhaul"));
     let options = ["--rate", "100Mbit", "--rtt", "40ms", "--server", &server, "--server-port", "8080"];
-    let shell = "exec $LONGHAUL doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
+    let shell = "exec longhaul doctor --rate 1Gbit --no-disk-test --json http://$LAB_SERVER:8080/";
     let Some(output) = in_lab_with(home.path(), &options, shell) else { return };
     let report = json(&output);
     assert_eq!(report["route"], "route to 198.18.0.2");
@@ -78,10 +77,8 @@ fn arguments_that_cannot_work_are_refused() {
         (&["--disk", "none"], 66, "--disk none: No such file"),
         (&["--undo"], 66, "nothing is to be undone"),
     ] {
-        let output = doctor(home.path(), args);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
-        assert!(error.contains(expected), "{args:?}: {error}");
+        let ended = doctor(home.path(), args);
+        assert!(ended.status.code() == Some(code) && ended.stderr.contains(expected), "{args:?}: {ended:?}");
     }
 }
 
@@ -93,7 +90,7 @@ fn report_begins_with_the_rates() {
     let home = tempfile::tempdir().unwrap();
     let output = about_path(home.path(), &[]);
     assert!([Some(0), Some(1)].contains(&output.status.code()), "{:?}", output.status);
-    let text = text(&output.stdout);
+    let text = output.stdout;
     let lines: Vec<_> = text.lines().take(4).collect();
     let path = "For 10.0 Gbit/s (given) at an RTT of 200 ms (given): 238.4 MiB in flight.";
     assert!(lines[0].starts_with(path), "{text}");
@@ -108,7 +105,7 @@ fn host_that_does_not_resolve_is_a_problem_and_the_rest_is_checked() {
     let home = tempfile::tempdir().unwrap();
     let output = doctor(home.path(), &["--no-disk-test", "http://nowhere.invalid/"]);
     assert_eq!(output.status.code(), Some(1));
-    let text = text(&output.stdout);
+    let text = output.stdout;
     let problem = text.lines().find(|line| line.starts_with("PROBLEM")).unwrap();
     assert!(problem.contains("server address") && problem.contains("nowhere.invalid"), "{text}");
     assert!(text.contains("fix: getent hosts nowhere.invalid"), "{text}");
@@ -123,7 +120,7 @@ fn name_service_that_does_not_answer_is_not_waited_for() {
         echo nameserver 198.18.0.53 > $HOME/resolv.conf
         mount --bind $HOME/resolv.conf /etc/resolv.conf
         before=$(date +%s%3N)
-        $LONGHAUL doctor --no-disk-test --json http://some.example/ || [ $? = 1 ]
+        longhaul doctor --no-disk-test --json http://some.example/ || [ $? = 1 ]
         echo $(($(date +%s%3N) - before)) > $HOME/took'";
     let Some(output) = in_lab(home.path(), shell) else { return };
     let report = json(&output);
@@ -164,7 +161,7 @@ fn disk_is_measured_and_nothing_is_left() {
 #[test]
 fn killed_measurement_leaves_nothing() {
     let home = tempfile::tempdir().unwrap();
-    let mut child = longhaul(home.path()).arg("doctor").args(LONG_FAT).spawn().unwrap();
+    let mut child = longhaul_in(home.path()).arg("doctor").args(LONG_FAT).spawn().unwrap();
     // The file has no name; it is open while the measurement runs.
     let fds = format!("/proc/{}/fd", child.id());
     let is_measuring = || {
@@ -189,18 +186,16 @@ fn directory_that_cannot_be_written_is_a_missing_reading() {
 
 /// Runs the command with user ID 65534, without privileges; `tcp_rmem` is unreadable, and the directory not writable. Returns `None` if the
 /// test does not run as root, which is required to change the user ID.
-fn unprivileged(args: &[&str]) -> Option<Output> {
+fn unprivileged(args: &[&str]) -> Option<Ended> {
     needs_root("becoming another user")?;
     let (dir, _) = public_copy();
-    let hidden = dir.path().join("hidden");
-    fs::write(&hidden, "4096 131072 6291456").unwrap();
-    fs::set_permissions(hidden, Permissions::from_mode(0o600)).unwrap();
+    write_secret(dir.path().join("hidden"), "4096 131072 6291456");
     let script = "mount --bind hidden /proc/sys/net/ipv4/tcp_rmem
         exec setpriv --reuid=65534 --regid=65534 --clear-groups ./longhaul doctor --rate 10Gbit --rtt 200ms \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]).args(args);
     command.env("HOME", dir.path()).env_remove("XDG_STATE_HOME").current_dir(dir.path());
-    Some(command.stdin(Stdio::null()).output().unwrap())
+    Some(ran(command))
 }
 
 #[test]
@@ -208,7 +203,7 @@ fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted()
     let Some(output) = unprivileged(&["--json"]) else { return };
     let report = json(&output);
     let is_problem = report["worst"] == "problem";
-    assert_eq!(output.status.code(), Some(i32::from(is_problem)), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(i32::from(is_problem)), "{output:?}");
     for name in ["tcp_wmem", "SACK", "congestion control", "open files", "memory"] {
         assert!(finding(&report, name)["measured"].is_string(), "{name}");
     }
@@ -220,7 +215,7 @@ fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted()
         let unread = unread(&report, name).unwrap();
         assert!(unread["would_show"].as_str().unwrap().contains(shows), "{unread}");
     }
-    let shown = text(&unprivileged(&["--no-disk-test"]).unwrap().stdout);
+    let shown = unprivileged(&["--no-disk-test"]).unwrap().stdout;
     let mut lines = shown.lines().skip_while(|line| !line.starts_with("not read tcp_rmem"));
     assert!(lines.next().unwrap().contains("Permission denied"), "{shown}");
     assert!(lines.next().unwrap().trim().starts_with("would show "), "{shown}");
@@ -229,7 +224,7 @@ fn user_without_privilege_has_findings_and_the_names_of_what_was_not_permitted()
 #[test]
 fn fix_without_privilege_changes_nothing_and_says_what_it_needs() {
     let Some(output) = unprivileged(&["--no-disk-test", "--fix", "--yes"]) else { return };
-    let shown = text(&output.stdout);
+    let shown = &output.stdout;
     // A host that is tuned already has nothing to change.
     if !shown.contains("No setting is to be changed") {
         assert_eq!(output.status.code(), Some(77), "{shown}");

@@ -9,14 +9,12 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::lab::{exec_in, last_object, longhaul_in, needs_lab, objects, ran, wait_until};
+use crate::support::lab::{exec_in, last_object, needs_lab, objects, ran, ran_in, wait_until};
 use crate::support::running::Running;
 use crate::support::{Ended, needs_root, public_copy};
 
 fn explain(home: &Path, args: &[&str]) -> Ended {
-    let mut command = longhaul_in(home);
-    command.arg("explain").args(args);
-    ran(command)
+    ran_in(home, &[&["explain"], args].concat())
 }
 
 /// Returns the explanations that a command prints as JSON.

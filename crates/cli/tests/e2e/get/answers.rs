@@ -73,10 +73,9 @@ fn refusal_includes_the_text_of_the_server() {
 fn retry_after_is_obeyed() {
     let file = File::new(content(100_000, 1));
     for status in ["429 Slowly", "503 Busy"] {
-        let served = file.clone();
-        let server = Server::new(move |peer| match peer.number {
+        let server = Server::with(&file, move |peer, served| match peer.number {
             0 => peer.answer(response(&format!("{status}\r\nRetry-After: 1"), "")),
-            _ => peer.serve(&served),
+            _ => peer.serve(served),
         });
         let ended = run(&server).args(["--json"]).fetches(&file.bytes);
         assert!(ended.time >= Duration::from_secs(1), "{ended:?}");
@@ -97,11 +96,8 @@ fn redirects_that_lead_nowhere() {
     }
     let escapes = "HTTP/1.1 302 F\r\nLocation: http://\x1b[2Jh\u{9b}/\r\nContent-Length: 0\r\n\r\n";
     assert!(!run(&Server::answering(escapes)).run().stderr.chars().any(|c| c.is_control() && c != '\n'));
-    let endless = Server::new(|peer| {
-        while let Some(request) = peer.read_request() {
-            peer.send(response(&format!("307 Go\r\nLocation: {}x", request.target), ""));
-        }
-    });
+    let endless =
+        Server::replying(|request| response(&format!("307 Go\r\nLocation: {}x", request.target), ""));
     run(&endless).fails_without_files(76, &["too many redirects", "/dir/f"]);
 }
 
@@ -129,13 +125,9 @@ fn malformed_heads_are_refused() {
 #[test]
 fn no_such_range() {
     // Of an empty file: the client then requests the whole file.
-    let empty = Server::new(|peer| {
-        while let Some(request) = peer.read_request() {
-            peer.send(match request.field("range") {
-                Some(_) => response("416 No\r\nContent-Range: bytes */0", ""),
-                None => response("200 OK", ""),
-            });
-        }
+    let empty = Server::replying(|request| match request.field("range") {
+        Some(_) => response("416 No\r\nContent-Range: bytes */0", ""),
+        None => response("200 OK", ""),
     });
     run(&empty).args(["--streams", "4"]).fetches(b"");
     let always = Server::answering(response("416 No\r\nContent-Range: bytes */7", ""));
@@ -144,15 +136,9 @@ fn no_such_range() {
         .fails_without_files(65, &[&always.url("/dir/f"), "no such range in a file of 7 bytes"]);
     // In mid-transfer: the file has become shorter.
     let file = File::new(content(20 << 20, 2));
-    let shrunk = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            if request.range(file.bytes.len()).is_some_and(|(start, _)| start == 0) {
-                let (head, body) = file.answer(&request);
-                let _ = peer.send(head) && peer.send(body);
-            } else {
-                peer.send(response("416 No\r\nContent-Range: bytes */9", ""));
-            }
-        }
+    let shrunk = Server::replying(move |request| match request.range(file.bytes.len()) {
+        Some((0, _)) => file.response(request),
+        _ => response("416 No\r\nContent-Range: bytes */9", "").into(),
     });
     let run = run(&shrunk).args(["--streams", "4"]);
     run.fails_unnamed(65, &[&shrunk.url("/dir/f"), "no such range in a file of 9 bytes"]);

@@ -50,8 +50,7 @@ fn closed_early_without_ranges_starts_over() {
     let file = File { ranges: false, ..File::new(content(3_000_000, 4)) };
     to_f(&Server::closing(&file, 1_000_001, 1), &[]).fetches(&file.bytes);
     let server = Server::closing(&file, 100_001, usize::MAX);
-    let run = to_f(&server, &["--retries", "2"]);
-    run.fails_unnamed(75, &[&server.url("/f"), "closed the connection early"]);
+    to_f(&server, &["--retries", "2"]).fails_unnamed(75, &[&server.url("/f"), "closed the connection early"]);
 }
 
 #[test]
@@ -72,17 +71,15 @@ fn a_length_that_is_too_short_or_too_long() {
             }
         }
     });
-    let run = to_f(&long, &[]);
-    run.fails_unnamed(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
+    to_f(&long, &[]).fails_unnamed(65, &[&long.url("/f"), "in a file of 1000 bytes"]);
 }
 
 #[test]
 fn one_byte_per_second_is_a_stall() {
     let file = File::new(content(100_000, 6));
-    let served = file.clone();
-    let server = Server::new(move |peer| {
+    let server = Server::with(&file, move |peer, served| {
         let rate = if peer.number > 0 { usize::MAX } else { 50 };
-        peer.serve_at(rate, &served);
+        peer.serve_at(rate, served);
     });
     let ended = to_f(&server, &["--stall-timeout", "1s", "--json"]).fetches(&file.bytes);
     assert!(ended.stdout.contains("taken for dead"), "{ended:?}");

@@ -24,16 +24,9 @@ fn headers_reach_the_server_on_every_stream() {
 /// A server that requires the login ann:secret.
 pub(crate) fn private() -> Server {
     let file = File::new(content(1000, 2));
-    Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            if matches!(request.field("authorization"), Some("Basic YW5uOnNlY3JldA==" | "Bearer token")) {
-                let (head, body) = file.answer(&request);
-                peer.send(head);
-                peer.send(body);
-            } else {
-                peer.send(response("401 Who\r\nWWW-Authenticate: Basic realm=\"a\"", ""));
-            }
-        }
+    Server::replying(move |request| match request.field("authorization") {
+        Some("Basic YW5uOnNlY3JldA==" | "Bearer token") => file.response(request),
+        _ => response("401 Who\r\nWWW-Authenticate: Basic realm=\"a\"", "").into(),
     })
 }
 
@@ -66,8 +59,7 @@ fn logins_from_everywhere() {
 #[test]
 fn login_is_sent_by_digest_to_a_server_that_takes_no_other() {
     let file = File::new(content(300_000, 84));
-    let served = file.clone();
-    let server = Server::new(move |peer| {
+    let server = Server::with(&file, move |peer, served| {
         // Each nonce holds for its connection only, and the first connection breaks off.
         let nonce = format!("nonce=\"{}\"", peer.number);
         while let Some(request) = peer.read_request() {
@@ -179,19 +171,15 @@ fn each_server_of_a_redirect_gets_its_own_cookies() {
 #[test]
 fn cookie_of_a_redirect_leads_back_to_the_file() {
     let file = File::new(content(1000, 83));
-    let data = Server::new(move |peer| {
-        peer.serve_with(|request| match request.target.as_str() {
-            _ if request.field("cookie") == Some("s=1") => file.answer(&request),
-            "/oauth" => (response("302 X\r\nSet-Cookie: s=1; Path=/\r\nLocation: /f", ""), &[]),
-            _ => (response(&format!("302 X\r\nLocation: {}", request.field("x-login").unwrap()), ""), &[]),
-        });
+    let data = Server::replying(move |request| match request.target.as_str() {
+        _ if request.field("cookie") == Some("s=1") => file.response(request),
+        "/oauth" => response("302 X\r\nSet-Cookie: s=1; Path=/\r\nLocation: /f", "").into(),
+        _ => response(&format!("302 X\r\nLocation: {}", request.field("x-login").unwrap()), "").into(),
     });
     let back = format!("http://data.test:{}/oauth", data.address.port());
-    let login = Server::new(move |peer| {
-        peer.serve_with(|request| match request.field("authorization") {
-            Some(_) => (response(&format!("302 X\r\nLocation: {back}"), ""), &[]),
-            None => (response("401 X\r\nWWW-Authenticate: Basic", ""), &[]),
-        });
+    let login = Server::replying(move |request| match request.field("authorization") {
+        Some(_) => response(&format!("302 X\r\nLocation: {back}"), ""),
+        None => response("401 X\r\nWWW-Authenticate: Basic", ""),
     });
     let rule = format!("data.test:{}:127.0.0.1", data.address.port());
     let urls = ["/f", "/g"].map(|path| format!("http://data.test:{}{path}", data.address.port()));

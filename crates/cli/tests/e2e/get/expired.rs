@@ -12,11 +12,7 @@ const PIECE: usize = 1_000_000;
 /// Sends `answer` for each request, by its number from 0.
 fn original(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> Server {
     let count = AtomicUsize::new(0);
-    Server::new(move |peer| {
-        while peer.read_request().is_some() {
-            peer.send(answer(count.fetch_add(1, Ordering::SeqCst)));
-        }
-    })
+    Server::replying(move |_| answer(count.fetch_add(1, Ordering::SeqCst)))
 }
 
 fn redirect(to: &str) -> String {
@@ -38,8 +34,7 @@ fn two_targets(first: &Server, second: &Server) -> Server {
 /// Answers requests that `serves` (number of the connection, target) with at most a piece of `file`, and others with `status`; closes
 /// after a response that is not complete.
 fn pieces(file: &File, status: u16, serves: impl Fn(usize, &str) -> bool + Send + Sync + 'static) -> Server {
-    let file = file.clone();
-    Server::new(move |peer| {
+    Server::with(file, move |peer, file| {
         while let Some(request) = peer.read_request() {
             if !serves(peer.number, &request.target) {
                 peer.send(response(&format!("{status} No"), ""));

@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use super::recording::counts_pages;
 use crate::support::{Ended, File, Server, at_once, content, get, program, response, same, terminal};
 
 #[test]
@@ -105,8 +106,7 @@ fn terminal_shows_progress() {
     for (columns, words) in [(80, &[][..]), (200, &["1 stream", "RTT", "of 1.9 MiB"][..])] {
         let output = format!("f{columns}");
         let Some(ended) = shown(columns, &format!("--writer buffered -o {output}")) else { return };
-        let counts_pages = std::path::Path::new("/proc/sys/kernel/io_uring_disabled").exists();
-        let cache = counts_pages.then_some(&"cache ");
+        let cache = counts_pages().then_some(&"cache ");
         for word in always.iter().chain(words).chain(cache) {
             assert!(ended.stdout.contains(word), "'{word}' at {columns} columns in {ended:?}");
         }

@@ -205,14 +205,12 @@ fn source_that_refuses_for_long_does_not_slow_the_other() {
     for (requests, first_refuses) in [(0, true), (1, true), (1, false)] {
         let (other, refused) = Server::held(&file, 1 << 20);
         let (file, served, answered) = (file.clone(), file.clone(), AtomicUsize::new(0));
-        let refusing = Server::new(move |peer| {
-            peer.serve_with(|request| {
-                if answered.fetch_add(1, Ordering::SeqCst) < requests {
-                    return served.answer(&request);
-                }
-                refused.open();
-                (response("429 Slow down\r\nRetry-After: 60", ""), &[])
-            });
+        let refusing = Server::replying(move |request| {
+            if answered.fetch_add(1, Ordering::SeqCst) < requests {
+                return served.response(request);
+            }
+            refused.open();
+            response("429 Slow down\r\nRetry-After: 60", "").into()
         });
         let mut urls = [refusing.url("/f"), other.url("/f")];
         if !first_refuses {

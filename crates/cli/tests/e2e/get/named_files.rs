@@ -66,14 +66,10 @@ fn pipes_of_a_shell_and_files_with_a_byte_order_mark_are_read() {
     let file = File::new(content(1000, 112));
     let server = Server::of(file.clone());
     let (host, address) = (server.address.ip(), server.address.to_string());
+    let netrc = format!("machine {host} login ann password x");
     for (option, text, field, value) in [
         ("-i", server.url("/listed"), "host", &*address),
-        (
-            "-n --netrc-file",
-            format!("machine {host} login ann password x"),
-            "authorization",
-            "Basic YW5uOng=",
-        ),
+        ("-n --netrc-file", netrc, "authorization", "Basic YW5uOng="),
         ("--token", "s3cret".to_owned(), "authorization", "Bearer s3cret"),
         ("-u ann --password-file", "x".to_owned(), "authorization", "Basic YW5uOng="),
         ("-b", format!("{host}\tFALSE\t/\tFALSE\t0\ta\tb"), "cookie", "a=b"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::{File, Server, content, get, names, partial_files, same};
+use crate::support::{File, Server, content, get, names, same};
 
 fn answer(fields: &[u8]) -> Vec<u8> {
     [b"HTTP/1.1 200 OK\r\n", fields, b"Content-Length: 2\r\n\r\nok"].concat()
@@ -79,18 +79,6 @@ fn a_name_from_outside_replaces_nothing() {
     gate.open();
     running.end().fails(73, &["f exists"]);
     same(run.path("f"), b"precious");
-}
-
-#[test]
-fn a_directory_that_exists_takes_the_name_from_the_server_and_nothing_is_replaced() {
-    let server = Server::answering(answer(b"Content-Disposition: attachment; filename=\"given\"\r\n"));
-    let run = get().file("dir/other", "").args(["-o", "dir", &server.url("/f")]);
-    run.run().ok();
-    same(run.path("dir/given"), b"ok");
-    let run = run.file("dir/given", "precious");
-    run.run().fails(73, &["dir/given exists"]);
-    same(run.path("dir/given"), b"precious");
-    assert_eq!(partial_files(&run.path("dir")), [""; 0]);
 }
 
 #[test]

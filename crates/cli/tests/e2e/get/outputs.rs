@@ -1,11 +1,12 @@
 //! Output files: full and read-only disks, special files, unusual names.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::process::Command;
 
-use crate::support::{Ended, File, Get, Server, content, get, in_own_mounts, old_kernel, same};
+use crate::support::{Ended, File, Get, Server, content, get, in_own_mounts, names, old_kernel, same};
 
 /// Runs in a mount namespace after `setup`, and lists the files of `mnt` on stdout, as they are gone afterwards.
 fn mounted(run: Get, setup: &str) -> Option<Ended> {
@@ -67,29 +68,32 @@ fn a_directory_that_cannot_be_written() {
 }
 
 #[test]
-fn file_goes_into_a_directory_that_exists_as_with_cp() {
-    let file = File::new(content(1000, 4));
+fn file_goes_into_a_directory_that_exists_as_with_cp_and_replaces_nothing() {
+    let fields = "Content-Disposition: attachment; filename=\"given\"\r\n".to_owned();
+    let file = File { fields, ..File::new(content(1000, 4)) };
     let server = Server::of(file.clone());
-    let run = get().file("file", "").file("dir/other/f", "precious");
-    fs::create_dir_all(run.path("dir/f")).unwrap();
+    let run = get().file("file", "").file("dir/other/given", "precious");
+    fs::create_dir_all(run.path("dir/given")).unwrap();
     // A missing directory is made if its name ends with a slash.
-    for (output, path) in [("dir/f", "dir/f/f"), (".", "f"), ("new/deeper/", "new/deeper/f")] {
+    for (output, path) in
+        [("dir/given", "dir/given/given"), (".", "given"), ("new/deeper/", "new/deeper/given")]
+    {
         get_into(&run, output, &server).ok();
         same(run.path(path), &file.bytes);
     }
     for (output, word) in [
-        ("dir/other", "dir/other/f exists"),
-        ("dir", "dir/f: it is a directory"),
+        ("dir/other", "dir/other/given exists"),
+        ("dir", "dir/given: it is a directory"),
         ("file/", "cannot create file/"),
     ] {
         get_into(&run, output, &server).fails(73, &[word]);
     }
+    same(run.path("dir/other/given"), b"precious");
+    assert_eq!((names(&run.path("dir/other")).len(), names(&run.path("dir")).len()), (1, 2));
 }
 
 fn get_into(run: &Get, output: &str, server: &Server) -> Ended {
-    let mut command = run.command();
-    command.args(["-o", output, &server.url("/f")]);
-    crate::support::Running::new(command).end()
+    run.start_with(|command| command.args(["-o", output, &server.url("/f")])).end()
 }
 
 #[test]
@@ -172,10 +176,9 @@ fn odd_names() {
         assert!(!ended.stderr.contains("\u{1b}") && ended.stderr.contains("limited by"), "{ended:?}");
         same(run.path(&name), &content(1000, 7));
     }
-    let mut command = run.command();
-    command.arg("-o").arg(std::ffi::OsStr::from_bytes(b"not-\xff-utf8")).arg(server.url("/f"));
-    crate::support::Running::new(command).end().ok();
-    same(run.path(std::ffi::OsStr::from_bytes(b"not-\xff-utf8")), &content(1000, 7));
+    let name = OsStr::from_bytes(b"not-\xff-utf8");
+    run.start_with(|command| command.arg("-o").arg(name).arg(server.url("/f"))).end().ok();
+    same(run.path(name), &content(1000, 7));
     get_into(&run, &"x".repeat(256), &server).fails(73, &["File name too long"]);
     assert_eq!(get_into(&run, "", &server).status.code(), Some(64));
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 5, "no partial files");

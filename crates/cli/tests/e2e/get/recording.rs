@@ -98,7 +98,7 @@ fn without_marks(mut line: serde_json::Value) -> serde_json::Value {
 }
 
 /// Returns whether the kernel is Linux 6.6 or later; page counting by cachestat(2) was added in 6.5.
-fn counts_pages() -> bool {
+pub(super) fn counts_pages() -> bool {
     Path::new("/proc/sys/kernel/io_uring_disabled").exists()
 }
 
@@ -149,11 +149,8 @@ fn a_killed_transfer_leaves_a_record_and_the_next_replaces_it() {
     let file = File::new(content(12 << 20, 3));
     let server = Server::of(file.clone());
     let run = get().args(["--limit", "4MiB/s", "--record", "r", "-o", "f", &server.url("/f")]);
-    let mut running = run.start();
     let begun = || Record::load(&run.path("r")).is_ok_and(|record| record.samples.len() >= 50);
-    running.until("samples are in the record", begun);
-    running.signal(Signal::KILL);
-    assert_eq!(running.end().status.code(), None);
+    assert_eq!(run.signalled(Signal::KILL, "samples are in the record", begun).status.code(), None);
     let record = Record::load(&run.path("r")).unwrap();
     let before = record.samples.len();
     assert!(before >= 50 && record.end.is_none() && record.damage.is_some());
@@ -199,10 +196,7 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
     // Killed while waiting for a response.
     let silent = Server::silent();
     let run = run.again(["--record", "r", "-o", "f", &silent.url("/f")]);
-    let mut running = run.start();
-    running.until("a request", || !silent.requests().is_empty());
-    running.signal(Signal::KILL);
-    running.end();
+    run.signalled(Signal::KILL, "a request", || !silent.requests().is_empty());
     assert!(fs::read(run.path("r")).unwrap() == good, "the record of the good run is gone");
 
     let run = run.again(["--record", "r", "--record-interval", "1s", "-o", "f", &server.url("/f")]);

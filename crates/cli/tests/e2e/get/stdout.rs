@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::support::{File, Get, Running, Server, content, get, partial_files, same, sha256};
+use crate::support::{File, Get, Server, content, get, partial_files, same, sha256};
 
 /// Runs, and returns the exit code, the bytes on stdout and the messages; fails if files are left.
 fn output(run: &Get) -> (Option<i32>, Vec<u8>, String) {
@@ -112,9 +112,7 @@ fn interrupt_ends_an_unread_stream() {
     let server = Server::of(File::new(content(9_000_000, 46)));
     let run = get().args(["-o", "-", &server.url("/f")]);
     let (reader, writer) = std::io::pipe().unwrap();
-    let mut command = run.command();
-    command.stdout(writer);
-    let mut running = Running::new(command);
+    let mut running = run.start_with(|command| command.stdout(writer));
     running.until("the pipe is full", || is_full(&reader));
     running.signal(Signal::INT);
     assert_eq!(running.end().status.code(), Some(130));

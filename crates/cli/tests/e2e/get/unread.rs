@@ -1,12 +1,13 @@
 //! Outputs that are not read block no transfer, and those that cannot be written are an error, reported once.
 
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Signal;
 
-use crate::support::{File, Running, Server, content, get, response, same, skip};
+use crate::support::{File, Running, Server, content, get, longhaul, response, same, skip};
 
 fn full_pipe() -> (OwnedFd, OwnedFd) {
     let (read, write) = rustix::pipe::pipe().unwrap();
@@ -29,13 +30,11 @@ fn an_output_that_is_not_read_holds_up_no_transfer_and_no_error() {
     {
         let run = get().args([option, "-o", "f", &url]);
         let (_read, write) = full_pipe();
-        let mut command = run.command();
-        if option == "--json" {
-            command.stdout(write)
-        } else {
-            command.stderr(write)
-        };
-        let ended = Running::new(command).end();
+        let running = run.start_with(|command| match option {
+            "--json" => command.stdout(write),
+            _ => command.stderr(write),
+        });
+        let ended = running.end();
         assert_eq!((ended.status.code(), &*ended.stderr), (Some(code), ""), "{option}: {ended:?}");
         if code == 0 {
             run.fetched(&file.bytes);
@@ -65,34 +64,29 @@ fn a_terminal_that_is_stopped_holds_up_no_transfer() {
     same(run.path("f"), &file.bytes);
 }
 
-fn longhaul(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-    command.args(args).stderr(Stdio::piped());
-    command
-}
-
 #[test]
 fn full_device_as_stdout_is_an_error() {
     let server = Server::of(File::new(content(1000, 1)));
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("f");
-    let get = ["get", "--json", "--no-memory", "-o", path.to_str().unwrap(), &server.url("/f")];
-    for args in [&["completions", "bash"][..], &["config"], &["get", "--help"], &["--version"], &get] {
+    let (url, help) = (server.url("/f"), ["--help"]);
+    let fetch = ["--json", "--no-memory", "-o", "f", &url];
+    for (command, args) in
+        [("completions", &["bash"][..]), ("config", &[]), ("get", &help), ("--version", &[]), ("get", &fetch)]
+    {
+        let run = longhaul(command).args(args);
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = longhaul(args).stdout(full).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let errors = stderr.matches("cannot write to standard output: No space left").count();
-        assert_eq!((output.status.code(), errors), (Some(74), 1), "{args:?}: {stderr}");
+        let ended = run.start_with(|command| command.stdout(full)).end();
+        let errors = ended.stderr.matches("cannot write to standard output: No space left").count();
+        assert_eq!((ended.status.code(), errors), (Some(74), 1), "{command} {args:?}: {ended:?}");
+        assert!(args != fetch || fs::read(run.path("f")).unwrap() == content(1000, 1));
     }
-    same(path, &content(1000, 1));
 }
 
 #[test]
 fn reader_that_closes_the_pipe_is_no_error() {
-    for args in [["completions", "bash"], ["get", "--help"]] {
+    for (command, arg) in [("completions", "bash"), ("get", "--help")] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = longhaul(&args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let ended = longhaul(command).args([arg]).start_with(|command| command.stdout(writer)).end().ok();
+        assert_eq!(ended.stderr, "");
     }
 }

@@ -16,8 +16,8 @@ fn bodies_without_validators_are_never_mixed() {
     for ranges in [true, false] {
         let files = [1, 2].map(|seed| File { etag: None, ranges, ..File::new(content(SIZE, seed)) });
         let (served, answers) = (files.clone(), AtomicUsize::new(0));
-        let server = Server::new(move |peer| {
-            peer.serve_with(|request| served[answers.fetch_add(1, Ordering::SeqCst) % 2].answer(&request));
+        let server = Server::replying(move |request| {
+            served[answers.fetch_add(1, Ordering::SeqCst) % 2].response(request)
         });
         let run = get().args(["--streams", "4", "--json", "-o", "f", &server.url("/f")]);
         // The first request of several streams is for a part, and reveals that parts cannot be combined.
@@ -55,8 +55,7 @@ fn a_break_without_validators_starts_over() {
 fn a_page_instead_of_a_file_without_validators_is_not_taken() {
     let file = File { etag: None, ..File::new(content(20 << 20, 6)) };
     for (always, code) in [(false, 0), (true, 65)] {
-        let served = file.clone();
-        let server = Server::new(move |peer| {
+        let server = Server::with(&file, move |peer, served| {
             while let Some(request) = peer.read_request() {
                 let is_page = |range| always && range != "bytes=0-16777215";
                 if request.field("range").is_none_or(is_page) {

@@ -83,20 +83,17 @@ fn only_damaged_pieces_are_fetched_again_from_serve() {
 fn flipping(file: &File, document: String, corruptions: usize) -> (Server, Arc<AtomicUsize>) {
     let messages = Arc::new(AtomicUsize::new(0));
     let (file, count) = (file.clone(), messages.clone());
-    let server = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            if request.target.ends_with("?metalink") {
-                peer.send(response("200 OK", &document));
-                continue;
-            }
-            let (head, body) = file.answer(&request);
-            let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
-            let (mut body, at) = (body.to_vec(), 4 * PIECE + 5);
-            if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
-                body[at - start] ^= 1;
-            }
-            let _ = peer.send(head) && peer.send(body);
+    let server = Server::replying(move |request| {
+        if request.target.ends_with("?metalink") {
+            return response("200 OK", &document).into();
         }
+        let (head, body) = file.answer(request);
+        let (start, end) = request.range(SIZE).filter(|_| file.ranges).unwrap_or((0, SIZE));
+        let (mut body, at) = (body.to_vec(), 4 * PIECE + 5);
+        if (start..end).contains(&at) && count.fetch_add(1, Ordering::SeqCst) < corruptions {
+            body[at - start] ^= 1;
+        }
+        [head.as_bytes(), &body].concat()
     });
     (server, messages)
 }

@@ -22,10 +22,8 @@ fn is_retrieval(transfer: &LoggedTransfer) -> bool {
 /// Kills a transfer after its first commit, and resumes it.
 fn killed_and_resumed(url: &str, streams: &str, bytes: &[u8]) {
     let run = get().args(["--streams", streams, "--app-buffer", "1MiB", "-o", "f", url]).args(SLOW);
-    let mut running = run.start();
-    running.until("anything was committed", || has_committed(&run));
-    running.signal(Signal::KILL);
-    assert_eq!(running.end().status.code(), None);
+    let ended = run.signalled(Signal::KILL, "anything was committed", || has_committed(&run));
+    assert_eq!(ended.status.code(), None);
     assert!(!run.path("f").exists());
     let run = run.again(["--streams", streams, "--json", "-o", "f", url]);
     let done = run.fetches(bytes).done();
@@ -70,8 +68,7 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     globus.file("f", &bytes);
     // The first chunk has Delta x window / RTT bytes: with this Delta a part of the file even if the RTT is a few microseconds.
     let tuner = ["--tuner", "apt", "--apt-n0", "1", "--apt-delta", "1ms", "--recv-buffer", "16KiB"];
-    let run = get().args(["-o", "f", &globus.url("f")]).args(tuner);
-    run.fetches(&bytes);
+    get().args(["-o", "f", &globus.url("f")]).args(tuner).fetches(&bytes);
     // Its goodput is compared with that of twice as many connections. Globus may send a short chunk over fewer ones.
     let log = globus.log();
     let requested = log.split("Parallelism=").skip(1).map(|rest| rest.split(',').next().unwrap());
@@ -105,8 +102,7 @@ fn empty_tiny_and_missing_files_and_directories_are_told_apart() {
     let Some(globus) = Globus::start() else { return };
     for (name, bytes) in [("empty", &b""[..]), ("tiny", b"x")] {
         globus.file(name, bytes);
-        let run = get().args(["--streams", "4", "-o", "f", &globus.url(name)]);
-        run.fetches(bytes);
+        get().args(["--streams", "4", "-o", "f", &globus.url(name)]).fetches(bytes);
     }
     get().args([globus.url("none")]).run().fails(66, &["No such file"]);
     get().args([globus.url("").trim_end_matches('/')]).run().fails(64, &["directory"]);

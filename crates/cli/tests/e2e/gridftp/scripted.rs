@@ -1,10 +1,8 @@
 //! What a scripted server is asked: addresses of data connections, digests, logins.
 
-use std::fs;
 use std::net::{Ipv6Addr, TcpListener};
-use std::process::Command;
 
-use crate::support::{Globus, Nginx, Scripted, content, get, same, skip};
+use crate::support::{Globus, Nginx, Scripted, content, get, skip};
 
 #[test]
 fn data_connections_are_opened_over_ipv6_from_both_ends() {
@@ -18,8 +16,7 @@ fn data_connections_are_opened_over_ipv6_from_both_ends() {
         let server = Scripted::at(Ipv6Addr::LOCALHOST.into(), content(size, 1), move |session, command| {
             is_plain && session.answer(command, &plain)
         });
-        let run = get().args(["--streams", "3", "-o", "f", &server.url()]);
-        run.fetches(&server.file());
+        get().args(["--streams", "3", "-o", "f", &server.url()]).fetches(&server.file());
         let commands = server.commands();
         assert_eq!(server.count("PORT") + server.count("PASV"), 0, "{commands:?}");
         let count = commands.iter().filter(|(_, sent)| sent.starts_with(command)).count();
@@ -54,8 +51,7 @@ fn digest_that_is_wrong_or_not_stated_fails() {
         ("500 failed", 76, "refused CKSM"),
     ] {
         let server = Scripted::answering(content(SIZE, 11), [("FEAT", FEATURES), ("CKSM", reply)]);
-        let run = get().args(["--checksum", "server", "-o", "f", &server.url()]);
-        run.fails_unnamed(code, &[word]);
+        get().args(["--checksum", "server", "-o", "f", &server.url()]).fails_unnamed(code, &[word]);
         let commands = server.commands();
         assert!(commands.iter().any(|(_, sent)| sent == "CKSM MD5 0 -1 /dir/file"), "{commands:?}");
     }
@@ -84,14 +80,11 @@ fn login_is_not_for_the_servers_of_further_operands_lines_or_files() {
     for (kind, netrc) in ["operands", "list", "metalink"].into_iter().flat_map(|k| [(k, false), (k, true)]) {
         let servers = [Scripted::honest(content(100, 1)), Scripted::honest(content(100, 2))];
         let urls = [servers[0].url(), servers[1].url().replace("/dir/file", "/dir/other")];
-        let run = get();
-        fs::create_dir(run.path("out")).unwrap();
-        fs::write(run.path("netrc"), "default login ann password geheim").unwrap();
-        fs::write(run.path("list"), urls.join("\n")).unwrap();
         let file = |name: &str, url: &str| format!("<file name=\"{name}\"><url>{url}</url></file>");
         let files = file("file", &urls[0]) + &file("other", &urls[1]);
         let metalink = format!("<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">{files}</metalink>");
-        fs::write(run.path("both.meta4"), metalink).unwrap();
+        let run = get().file("netrc", "default login ann password geheim");
+        let run = run.file("list", urls.join("\n")).file("both.meta4", metalink);
         let run = if netrc { run.env("NETRC", "netrc") } else { run.args(["--user", "ann:geheim"]) };
         let operands: &[&str] = match kind {
             "operands" => &[&urls[0], &urls[1]],
@@ -102,31 +95,4 @@ fn login_is_not_for_the_servers_of_further_operands_lines_or_files() {
         assert_eq!(users(&servers[0]), ["ann"], "{kind}, netrc {netrc}");
         assert_eq!(users(&servers[1]), ["anonymous"], "{kind}, netrc {netrc}");
     }
-}
-
-/// Runs a client; fails if the client fails.
-#[track_caller]
-fn client(program: &str, words: &[&str]) {
-    let output = Command::new(program).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn scripted_server_is_honest_where_nothing_is_said() {
-    let server = Scripted::honest(content((3 << 20) + 17, 5));
-    let dir = tempfile::tempdir().unwrap();
-    let (to, from) = (dir.path().join("f"), dir.path().join("g"));
-    client("curl", &["-sS", "-f", "-o", to.to_str().unwrap(), &server.url()]);
-    same(&to, &server.file());
-    if !std::path::Path::new("/usr/bin/globus-url-copy").exists() {
-        return skip("globus-url-copy is not installed");
-    }
-    fs::remove_file(&to).unwrap();
-    client("globus-url-copy", &["-p", "4", &server.url(), &format!("file://{}", to.display())]);
-    same(&to, &server.file());
-    let other = content(1 << 20, 6);
-    fs::write(&from, &other).unwrap();
-    client("globus-url-copy", &["-p", "4", &format!("file://{}", from.display()), &server.url()]);
-    assert!(server.stored() == other, "{} bytes stored", server.stored().len());
 }

@@ -204,20 +204,6 @@ fn store_whose_success_is_never_reported_or_that_is_refused_midway_is_an_error()
 }
 
 #[test]
-fn data_connection_reaches_the_server_although_pasv_names_another_host() {
-    let server = server(PLAIN, |session, command| {
-        if command.verb == "PASV" {
-            let [high, low] = session.listen().to_be_bytes();
-            session.reply(&format!("227 Entering Passive Mode (198,51,100,7,{high},{low})"));
-            return true;
-        }
-        session.answer(command, &[("EPSV", "500 unknown")])
-    });
-    send(&server, SIZE, &[]).ok();
-    assert!(server.stored() == content(SIZE, 1));
-}
-
-#[test]
 fn short_file_is_no_success() {
     let server = server(PLAIN, |session, command| {
         !session.stored().is_empty() && session.answer(command, &[("SIZE", "213 1000")])

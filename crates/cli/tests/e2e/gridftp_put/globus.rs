@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use rustix::process::Signal;
+
 use super::{held, leftovers, put};
 use crate::support::{
     DataAction, FtpRelay, Get, Globus, GsiSite, Proftpd, Vsftpd, content, get, same, with_credentials,
@@ -47,9 +49,8 @@ fn files_of_any_size_arrive_and_replace_what_is_there_and_checksums_can_be_left_
 #[test]
 fn several_files_go_into_a_directory_over_one_session() {
     let Some(globus) = Globus::start() else { return };
-    let put = put(b"first").args(["--parallel", "1", "f", "g h", &globus.url("")]);
-    fs::write(put.path("g h"), b"second").unwrap();
-    put.run().ok();
+    let put = put(b"first").file("g h", b"second");
+    put.args(["--parallel", "1", "f", "g h", &globus.url("")]).run().ok();
     same(globus.path("f"), b"first");
     same(globus.path("g h"), b"second");
     assert_eq!(globus.log().matches("USER anonymous").count(), 1, "logins of two files");
@@ -98,16 +99,21 @@ fn tuners_choose_the_number_of_connections() {
 }
 
 #[test]
-fn vsftpd_stores_a_file_and_no_digest_is_claimed() {
-    let Some(server) = Vsftpd::start() else { return };
-    for (size, seed) in [(0, 1), ((3 << 20) + 5, 2)] {
-        let bytes = content(size, seed);
-        let done = put(&bytes).args(["--json", "f", &server.url("g")]).run().ok().done();
-        same(server.path("g"), &bytes);
-        assert_eq!(leftovers(&server), [""; 0]);
-        assert!(done["digest"].is_null(), "{done}");
+fn vsftpd_stores_files_of_any_size_also_within_tls_and_no_digest_is_claimed() {
+    let (Some(plain), Some(tls)) = (Vsftpd::start(), Vsftpd::with_tls()) else { return };
+    for (server, url) in [(&plain, plain.url("")), (&tls, tls.tls_url(""))] {
+        for (size, reader) in [0, 1, (9 << 20) + 5].into_iter().flat_map(|s| [(s, "sendfile"), (s, "direct")])
+        {
+            let bytes = content(size, 1);
+            let args = ["--json", "--cacert", &server.ca(), "--reader", reader, "f", &format!("{url}g")];
+            let done = put(&bytes).args(args).run().ok().done();
+            same(server.path("g"), &bytes);
+            assert_eq!(leftovers(server), [""; 0]);
+            assert!(done["digest"].is_null(), "{done}");
+        }
     }
-    put(b"x").args(["f", &server.url("no/g")]).run().fails(73, &["the directory must exist"]);
+    assert!(tls.log().contains("PROT P"), "{}", tls.log());
+    put(b"x").args(["f", &plain.url("no/g")]).run().fails(73, &["the directory must exist"]);
 }
 
 #[test]
@@ -138,30 +144,12 @@ fn broken_stream_resumes_at_the_size_on_the_server() {
 }
 
 #[test]
-fn vsftpd_gets_files_of_any_size_within_tls() {
-    let Some(server) = Vsftpd::with_tls() else { return };
-    for (size, seed) in [(0, 1), (1, 2), ((9 << 20) + 5, 3)] {
-        for reader in ["sendfile", "direct"] {
-            let bytes = content(size, seed);
-            let args = ["--cacert", &server.ca(), "--reader", reader, "f", &server.tls_url("g")];
-            put(&bytes).args(args).run().ok();
-            same(server.path("g"), &bytes);
-            assert_eq!(leftovers(&server), [""; 0]);
-        }
-    }
-    assert!(server.log().contains("PROT P"), "{}", server.log());
-}
-
-#[test]
 fn encrypted_gsi_upload_is_compared_resumed_and_repaired() {
     let Some(site) = GsiSite::start() else { return };
     let bytes = content(16 << 20, 5);
     let run = with_credentials(put(&bytes), site.env());
     let run = run.args(["--encrypt", "--streams", "2", "--limit", "80Mbit", "f", &site.url("g")]);
-    let mut running = run.start();
-    running.until("a part is stored", || held(&site.globus) > 6 << 20);
-    running.signal(rustix::process::Signal::KILL);
-    running.end();
+    run.signalled(Signal::KILL, "a part is stored", || held(&site.globus) > 6 << 20);
     let done = run.again(["--encrypt", "--json", "f", &site.url("g")]).run().ok().done();
     same(site.globus.path("g"), &bytes);
     assert!(done["digest"].as_str().unwrap().starts_with("sha256:"), "{done}");

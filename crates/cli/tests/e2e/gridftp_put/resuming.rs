@@ -15,10 +15,7 @@ const SLOW: [&str; 2] = ["--limit", "80Mbit"];
 /// Starts an upload of `bytes` to `g`, and interrupts it after `part` bytes.
 fn interrupted(globus: &Globus, bytes: &[u8], part: u64, signal: Signal) -> (Get, Ended) {
     let put = put(bytes).args(SLOW).args(["--streams", "3", "f", &globus.url("g")]);
-    let mut running = put.start();
-    running.until("a part is stored", || held(globus) > part);
-    running.signal(signal);
-    let ended = running.end();
+    let ended = put.signalled(signal, "a part is stored", || held(globus) > part);
     assert!(!globus.path("g").exists(), "a part has the file's name");
     assert_eq!(leftovers(globus).len(), 1);
     (put, ended)

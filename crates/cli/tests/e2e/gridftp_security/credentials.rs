@@ -72,8 +72,7 @@ fn unknown_user_is_refused_by_the_server() {
     site.globus.file("f", b"secret");
     let bob = site.authority.issue("Bob User", "");
     let env = GsiSite::env_of(&site.trusted, &bob.certificate, &bob.key);
-    let run = get_with(env, &["--retries", "1"], &site.url("f"));
-    run.fails_unnamed(77, &["530"]);
+    get_with(env, &["--retries", "1"], &site.url("f")).fails_unnamed(77, &["530"]);
 }
 
 #[test]
@@ -109,8 +108,7 @@ const SMALL: usize = (1 << 20) + 5;
 #[track_caller]
 fn refused(site: &GsiSite, trusted: &Path, words: &[&str]) {
     let env = GsiSite::env_of(trusted, &site.user.certificate, &site.user.key);
-    let run = get_with(env, &[], &site.url("f"));
-    run.fails_unnamed(76, words);
+    get_with(env, &[], &site.url("f")).fails_unnamed(76, words);
     assert!(!site.globus.log().contains("Ann User"), "{}", site.globus.log());
 }
 
@@ -130,8 +128,7 @@ fn common_name_counts_where_there_is_no_other() {
     let Some(site) = GsiSite::with(by_name) else { return };
     let bytes = content(SMALL, 1);
     site.globus.file("f", &bytes);
-    let run = get_with(site.env(), &[], &site.url("f"));
-    run.fetches(&bytes);
+    get_with(site.env(), &[], &site.url("f")).fetches(&bytes);
 }
 
 /// Returns the policy file of the only authority in `trusted`.
@@ -149,16 +146,11 @@ fn only_authorities_that_are_trusted_count_and_only_for_what_they_may_sign() {
     let [other, equal] =
         ["Other CA", "Test CA"].map(|name| Authority::new(dir.path(), name, "other authority"));
     let (all, elsewhere) = ("/O=Longhaul Test/*", "/O=Elsewhere/*");
+    let forbidden = ["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"];
     for (name, authority, signs, policy, words) in [
         ("other", &other, all, None, &["unknown authority", "/O=Longhaul Test/CN=Test CA"][..]),
         ("equal", &equal, all, None, &["localhost"]),
-        (
-            "elsewhere",
-            own,
-            elsewhere,
-            None,
-            &["signing policy", "/O=Longhaul Test/CN=localhost", "elsewhere", "signing_policy"],
-        ),
+        ("elsewhere", own, elsewhere, None, &forbidden),
         ("missing", own, all, Some(None), &["no signing policy", "does not exist"]),
         ("broken", own, all, Some(Some("neg_rights globus CA:sign\n")), &["no signing policy", "line 1"]),
     ] {

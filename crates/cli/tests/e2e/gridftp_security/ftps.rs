@@ -1,30 +1,19 @@
 //! ftps:// from vsftpd, which requires session resumption on data connections, and from proftpd; and what is not seen on the wire.
 
 use crate::support::{
-    FtpSite, Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, packets_with, same,
-    with_credentials,
+    Get, GsiSite, Proftpd, Vsftpd, content, get, in_own_network, packets_with, same, with_credentials,
 };
 
-/// Fetches a file over one and over four connections.
-#[track_caller]
-fn fetch(server: &FtpSite) {
-    let bytes = content((24 << 20) + 321, 1);
-    server.file("f", &bytes);
-    for streams in ["1", "4"] {
-        let run =
-            get().args(["--cacert", &server.ca(), "--streams", streams, "-o", "f", &server.tls_url("f")]);
-        run.fetches(&bytes);
-    }
-}
-
+/// Both refuse unencrypted data connections.
 #[test]
 fn vsftpd_and_proftpd_are_fetched_from_within_tls() {
-    if let Some(server) = Vsftpd::with_tls() {
-        fetch(&server);
-        assert!(server.log().contains("PROT P"), "{}", server.log());
-    }
-    if let Some(server) = Proftpd::with_tls() {
-        fetch(&server);
+    let bytes = content((24 << 20) + 321, 1);
+    for server in [Vsftpd::with_tls(), Proftpd::with_tls()].into_iter().flatten() {
+        server.file("f", &bytes);
+        for streams in ["1", "4"] {
+            let run = get().args(["--cacert", &server.ca(), "--streams", streams]);
+            run.args(["-o", "f", &server.tls_url("f")]).fetches(&bytes);
+        }
     }
 }
 
@@ -47,8 +36,7 @@ fn scheme_is_neither_upgraded_nor_downgraded() {
         (&tls, tls.url("f"), 77, &["refused the login"], "AUTH"),
     ] {
         server.file("f", b"secret");
-        let run = get().args(["-o", "f", &url]);
-        run.fails_unnamed(code, words);
+        get().args(["-o", "f", &url]).fails_unnamed(code, words);
         assert!(!server.log().contains(unsent), "{}", server.log());
     }
 }

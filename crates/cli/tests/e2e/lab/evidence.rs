@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::lab::{exec, last_object, longhaul_in, needs_lab, needs_lab_with, objects, ran};
+use crate::support::lab::{exec, last_object, needs_lab, needs_lab_with, objects, ran, ran_in};
 
 const PATH: [&str; 6] = ["--rate", "20Mbit", "--rtt", "10ms", "--queue", "60packets"];
 
@@ -65,11 +65,7 @@ fn flows_queues_and_captures_of_a_path_agree() {
     let arrived = tcpdump(&["-nr", "server.pcap", "src host 198.18.0.1"]);
     assert!((carried - 100..=carried + 10).contains(&arrived), "{arrived} of {carried}");
 
-    let explain = |capture: &str, options: &[&str]| {
-        let mut command = longhaul_in(dir.path());
-        command.args(["explain", capture]).args(options);
-        ran(command)
-    };
+    let explain = |capture, options: &[&str]| ran_in(dir.path(), &[&["explain", capture], options].concat());
     for (capture, at_sender, words) in
         [("client.pcap", true, "captured at the sender"), ("server.pcap", false, "captured at the receiver")]
     {
@@ -133,9 +129,7 @@ fn check_of_no_path_is_refused() {
         ("0", "the slowest that is checked has 100 Mbit/s"),
         ("20Mbit", "the slowest that is checked has 100 Mbit/s"),
     ] {
-        let mut command = longhaul_in("/".as_ref());
-        command.args(["lab", "check", "--max-rate", rate]);
-        let ended = ran(command);
+        let ended = ran_in("/".as_ref(), &["lab", "check", "--max-rate", rate]);
         assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(64), ""), "{ended:?}");
         assert!(ended.stderr.contains(words), "{ended:?}");
     }

@@ -9,8 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::support::lab::{
-    exec, longhaul_in, needs_lab, needs_lab_with, nginx, processes_with, ran, send, send_until_end,
-    wait_until,
+    exec, needs_lab, needs_lab_with, nginx, processes_with, ran, ran_in, send, send_until_end, wait_until,
 };
 
 /// Returns whether any process is in the network namespace `name` ("net:[4026532000]").
@@ -46,10 +45,8 @@ fn commands_run_on_their_hosts_and_the_exit_status_is_passed_on() {
         ),
     ] {
         let mut command = exec(options, shell);
-        let ended = ran({
-            command.env("http_proxy", "http://server:3128");
-            command
-        });
+        command.env("http_proxy", "http://server:3128");
+        let ended = ran(command);
         assert_eq!(ended.status.code(), Some(code), "{options:?} {shell}: {ended:?}");
         let is_as_expected = ended.stdout.starts_with(stdout) && ended.stderr.contains(stderr);
         assert!(is_as_expected, "{options:?} {shell}: {ended:?}");
@@ -57,9 +54,8 @@ fn commands_run_on_their_hosts_and_the_exit_status_is_passed_on() {
     assert!(processes_with("98762").is_empty(), "the server command has ended");
     // Like a shell.
     for (command, code) in [("no-such-command-here", 127), ("/etc/hosts", 126)] {
-        let mut lab = longhaul_in("/".as_ref());
-        lab.args(["lab", "exec", "--", command]);
-        ran(lab).fails(code, &[&format!("cannot start '{command}'")]);
+        let ended = ran_in("/".as_ref(), &["lab", "exec", "--", command]);
+        ended.fails(code, &[&format!("cannot start '{command}'")]);
     }
     let machine = fs::read_to_string("/etc/hosts").unwrap();
     assert!(!machine.contains("198.18.0.2"), "the machine's file is as before: {machine}");

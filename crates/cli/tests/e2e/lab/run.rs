@@ -268,9 +268,8 @@ fn invalid_scenarios_and_options_are_refused_and_a_list_touches_nothing() {
 #[test]
 fn terminal_shows_progress_of_the_experiment() {
     let Some(()) = needs_lab() else { return };
-    let run = longhaul("lab");
     let toml = "[path]\n[[run]]\nname = 'slow-98765'\ncommand = 'sleep 0.7'\nrepeat = 2\n";
-    fs::write(run.path("small.toml"), toml).unwrap();
+    let run = longhaul("lab").file("small.toml", toml);
     let line = program("lab run small.toml --out out --retries 0");
     let Some(ended) = terminal(&run, &line, &[], None) else { return };
     let shown = ended.ok().stdout;

@@ -42,45 +42,36 @@ fn own_scenarios_are_valid_and_keep_no_state() {
 #[test]
 fn short_forms_match_their_scenarios() {
     for (name, args, first, executions) in [
-        ("usadafox-table2", "--repeat 1", "longhaul size=8G recv_buffer=25MB (1)", 6),
-        (
-            "usadafox-table2",
-            "size=1G recv_buffer=25MB --repeat 1",
-            "longhaul size=1G recv_buffer=25MB (1)",
-            1,
-        ),
-        ("usadafox-buffers", "size=4G --only direct", "direct size=4G (1)", 1),
-        ("icdc-1g-pseudo-lfn", "size=1G pace=off,auto", "longhaul size=1G pace=off (1)", 2),
+        ("usadafox-table2", "--repeat 1", "longhaul size=8G recv_buffer=25MB", 6),
+        ("usadafox-table2", "size=1G recv_buffer=25MB --repeat 1", "longhaul size=1G recv_buffer=25MB", 1),
+        ("usadafox-buffers", "size=4G --only direct", "direct size=4G", 1),
+        ("icdc-1g-pseudo-lfn", "size=1G pace=off,auto", "longhaul size=1G pace=off", 2),
         (
             "icdc-1g-background",
             "size=1G path.congestion=cubic",
             "longhaul size=1G path.rate=1G path.rtt=302ms path.background=0@0s,20%@8s,50%@16s \
-             path.congestion=cubic pace=off (1)",
+             path.congestion=cubic pace=off",
             2,
         ),
-        ("apt-alpha", "size=20MB alpha=2 path.rtt=20ms", "apt size=20MB path.rtt=20ms alpha=2 (1)", 2),
-        ("apt-delta", "size=20MB delta=1s path.rtt=20ms", "apt size=20MB path.rtt=20ms delta=1s (1)", 2),
-        ("apt-n0", "size=20MB n0=4 path.rtt=20ms", "apt size=20MB path.rtt=20ms n0=4 (1)", 2),
-        ("apt-background", "size=20MB path.background=20M", "apt size=20MB path.background=20M (1)", 2),
-        ("apt-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 2),
-        ("apt-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 2),
-        ("apt-gridftp-n", "size=20MB n=8 path.rtt=20ms", "fixed size=20MB path.rtt=20ms n=8 (1)", 6),
-        ("apt-gridftp-evolution", "size=20MB alpha=2 n0=8", "by-alpha size=20MB alpha=2 (1)", 6),
-        (
-            "apt-gridftp-background",
-            "size=20MB path.background=20M",
-            "apt size=20MB path.background=20M (1)",
-            3,
-        ),
-        ("apt-gridftp-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 3),
-        ("apt-gridftp-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB (1)", 3),
-        ("icdc-10g", "--only to-disk size=30G", "to-disk size=30G pace=7.4Gbit (1)", 1),
+        ("apt-alpha", "size=20MB alpha=2 path.rtt=20ms", "apt size=20MB path.rtt=20ms alpha=2", 2),
+        ("apt-delta", "size=20MB delta=1s path.rtt=20ms", "apt size=20MB path.rtt=20ms delta=1s", 2),
+        ("apt-n0", "size=20MB n0=4 path.rtt=20ms", "apt size=20MB path.rtt=20ms n0=4", 2),
+        ("apt-background", "size=20MB path.background=20M", "apt size=20MB path.background=20M", 2),
+        ("apt-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB", 2),
+        ("apt-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB", 2),
+        ("apt-gridftp-n", "size=20MB n=8 path.rtt=20ms", "fixed size=20MB path.rtt=20ms n=8", 6),
+        ("apt-gridftp-evolution", "size=20MB alpha=2 n0=8", "by-alpha size=20MB alpha=2", 6),
+        ("apt-gridftp-background", "size=20MB path.background=20M", "apt size=20MB path.background=20M", 3),
+        ("apt-gridftp-fairness-droptail", "apart=3 size=1GB", "apt apart=3 size=1GB", 3),
+        ("apt-gridftp-fairness-red", "apart=3 size=1GB", "apt apart=3 size=1GB", 3),
+        ("icdc-10g", "--only to-disk size=30G", "to-disk size=30G pace=7.4Gbit", 1),
     ] {
         let words =
             args.split(' ').flat_map(|word| word.contains('=').then_some("--set").into_iter().chain([word]));
         let args: Vec<_> = words.chain(["--list"]).collect();
         let listed = Scenario::own(&format!("{name}.toml")).run(&args).ok().stdout;
-        assert_eq!((listed.lines().next(), listed.lines().count()), (Some(first), executions), "{listed}");
+        assert_eq!(listed.lines().next(), Some(&*format!("{first} (1)")));
+        assert_eq!(listed.lines().count(), executions, "{listed}");
     }
 }
 

@@ -50,13 +50,11 @@ fn unreachable_hosts_are_named() {
     assert!(matches!(ended.status.code(), Some(69 | 75)), "{ended:?}");
     assert!(ended.stderr.contains("firewall") || ended.stderr.contains("no answer"), "{ended:?}");
 
-    let mut running = longhaul("probe").args([&address.to_string()]).start();
     // A connection in the state SYN_SENT (include/net/tcp_states.h).
     let connecting = format!(":{:04X} 02 ", address.port());
-    running
-        .until("a SYN was sent", || std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&connecting));
-    running.signal(Signal::INT);
-    assert_eq!(running.end().status.signal(), Some(2));
+    let is_connecting = || std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&connecting);
+    let run = longhaul("probe").args([&address.to_string()]);
+    assert_eq!(run.signalled(Signal::INT, "a SYN was sent", is_connecting).status.signal(), Some(2));
 }
 
 #[test]

@@ -6,14 +6,10 @@ use crate::support::{HttpRequest, Server, misses, probe, report};
 
 /// Answers each request with a head, without the length, and a body; bare handshakes are ignored.
 fn answering(answer: impl Fn(&HttpRequest) -> (String, Vec<u8>) + Send + Sync + 'static) -> Server {
-    Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let (head, body) = answer(&request);
-            let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
-            if !peer.send(head) || !peer.send(body) {
-                return;
-            }
-        }
+    Server::replying(move |request| {
+        let (head, body) = answer(request);
+        let head = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n", body.len());
+        [head.as_bytes(), &body].concat()
     })
 }
 

@@ -1,12 +1,11 @@
 //! Facts that servers report, with and without a measurement endpoint, and requests to it.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 
 use crate::probe::{answering, measuring, misses, probe, report};
 use crate::support::lab::{exec_in, last_object, needs_lab, ran};
-use crate::support::{Iperf3, Scripted, Server, longhaul, serve};
+use crate::support::{Iperf3, Scripted, Server, longhaul, serve, write_secret};
 
 #[test]
 fn http_server_is_measured_by_connections_to_a_large_file() {
@@ -85,8 +84,8 @@ fn server_other_than_iperf3_and_missing_iperf3_are_reported() {
 /// RTT and UDP port are those of the final host, not of the redirecting one.
 #[test]
 fn endpoint_of_the_host_that_a_redirect_names_is_used_with_its_token() {
-    let run = longhaul("probe").file("token", "s3cret");
-    fs::set_permissions(run.path("token"), Permissions::from_mode(0o600)).unwrap();
+    let run = longhaul("probe");
+    write_secret(run.path("token"), "s3cret");
     let token = run.path("token").to_str().unwrap().to_owned();
     let site = tempfile::tempdir().unwrap();
     fs::write(site.path().join("f"), "small").unwrap();

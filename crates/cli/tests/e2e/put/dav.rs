@@ -83,10 +83,8 @@ fn interrupted_put_leaves_the_old_file_and_nothing_else() {
         fs::write(&path, "old").unwrap();
         let run = put_with_login(&site.url(&format!("/{directory}/f")), &content(SIZE, 3));
         let run = run.args(["--limit", "2MB/s"]);
-        let mut running = run.start();
-        running.until("it has begun", || stored(&site, directory).len() == 2);
-        running.signal(Signal::INT);
-        running.end().fails(130, &["cannot resume"]);
+        let ended = run.signalled(Signal::INT, "it has begun", || stored(&site, directory).len() == 2);
+        ended.fails(130, &["cannot resume"]);
         assert_eq!(stored(&site, directory), ["f"]);
         same(path, b"old");
     }

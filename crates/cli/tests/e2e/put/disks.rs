@@ -1,14 +1,14 @@
 //! Disks that are full, read-only or failing, of the server and of the source.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Put, Writable, content, longhaul, needs_root, old_kernel, put, skip};
+use crate::support::{Put, Writable, content, longhaul, needs_root, old_kernel, put, skip, write_secret};
 
 /// Mounts a file system on an image at `files`.
 const MOUNT_IMAGE: &str =
@@ -68,8 +68,7 @@ impl SmallDiskServer {
     /// Starts the server on the file system that `mount` mounts at `files`, through the wrapper `through` if set.
     fn start(mount: &str, through: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("token"), "sesame").unwrap();
-        fs::set_permissions(dir.path().join("token"), Permissions::from_mode(0o600)).unwrap();
+        write_secret(dir.path().join("token"), "sesame");
         let longhaul = env!("CARGO_BIN_EXE_longhaul");
         let script = format!(
             "{mount} && exec {through} {longhaul} serve files --writable --token token --listen 127.0.0.1:0"

@@ -72,18 +72,14 @@ fn interrupt_ends_a_put_that_cannot_resume() {
         std::mem::forget(peer.stream.try_clone().unwrap());
     });
     let run = put_of(b"abc", &["f", &server.url("/f")]);
-    let mut running = run.start();
-    running.until("it has asked", || !server.requests().is_empty());
-    running.signal(Signal::INT);
-    running.end().fails(130, &["interrupted; nothing was sent yet"]);
+    let ended = run.signalled(Signal::INT, "it has asked", || !server.requests().is_empty());
+    ended.fails(130, &["interrupted; nothing was sent yet"]);
 
     let Some(site) = Nginx::start() else { return };
     let (server, midway, _release) = holding(address_of(&site));
     let run = put_of(&content(16 << 20, 3), &["f", &server.url("/dav/")]);
-    let mut running = run.start();
-    running.until("it is midway", || midway.try_recv().is_ok());
-    running.signal(Signal::INT);
-    running.end().fails(130, &["interrupted", "cannot resume"]);
+    let ended = run.signalled(Signal::INT, "it is midway", || midway.try_recv().is_ok());
+    ended.fails(130, &["interrupted", "cannot resume"]);
     assert!(!site.path("dav/f").exists());
 }
 
@@ -161,9 +157,7 @@ fn upload_ends_with_its_limit_on_stderr_and_on_a_terminal() {
 fn path_memory_is_read_unless_disabled() {
     let site = Writable::start();
     for (options, messages) in [(&[][..], true), (&["--no-memory"], false)] {
-        let run = to(&site, "/f", &content(1 << 20, 1)).args(options);
-        fs::create_dir_all(run.path(MEMORY).parent().unwrap()).unwrap();
-        fs::write(run.path(MEMORY), "{").unwrap();
+        let run = to(&site, "/f", &content(1 << 20, 1)).args(options).file(MEMORY, "{");
         let ended = run.run().ok();
         let warned = |line: &serde_json::Value| line.to_string().contains("no path is remembered");
         assert_eq!(ended.json().iter().any(warned), messages, "{ended:?}");

@@ -52,15 +52,12 @@ fn logins(site: &Site) {
 
 fn several_and_odd_names(site: &Site) {
     let run = put().args(["a b%c#.tar", "sub/ü", &site.url("/dav/")]);
-    fs::create_dir(run.path("sub")).unwrap();
-    fs::write(run.path("a b%c#.tar"), "one").unwrap();
-    fs::write(run.path("sub/ü"), "two").unwrap();
+    let run = run.file("a b%c#.tar", "one").file("sub/ü", "two");
     run.run().ok();
     same(site.path("dav/a b%c#.tar"), b"one");
     same(site.path("dav/ü"), b"two");
     // Replaces the file.
-    fs::write(run.path("sub/ü"), "three").unwrap();
-    run.again(["sub/ü", &site.url("/dav/")]).run().ok();
+    run.again(["sub/ü", &site.url("/dav/")]).file("sub/ü", "three").run().ok();
     same(site.path("dav/ü"), b"three");
 }
 

@@ -1,12 +1,13 @@
 //! Sources that cannot be sent, or that change.
 
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{address_of, holding, is_verified, midway, put_of, to};
-use crate::support::{Nginx, Writable, content, needs_root, public_copy, put, same};
+use crate::support::lab::ran;
+use crate::support::{Nginx, Writable, content, needs_root, public_copy, put, same, write_secret};
 
 #[test]
 fn unreadable_source_is_refused_before_a_request() {
@@ -31,19 +32,11 @@ fn unreadable_source_is_refused_before_a_request() {
 fn unreadable_file_of_another_user_is_refused() {
     let Some(()) = needs_root("becoming another user") else { return };
     let (dir, program) = public_copy();
-    let file = dir.path().join("f");
-    fs::write(&file, "secret").unwrap();
-    fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(program)
-        .args(["put", "f", "http://127.0.0.1:1/"])
-        .current_dir(dir.path())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(77), "{stderr}");
-    assert!(stderr.contains("cannot open f: Permission denied"), "{stderr}");
+    write_secret(dir.path().join("f"), "secret");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+    command.args(["put", "f", "http://127.0.0.1:1/"]).current_dir(dir.path());
+    ran(command).fails(77, &["cannot open f: Permission denied"]);
 }
 
 #[test]

@@ -78,13 +78,11 @@ fn many_files_arrive_although_the_run_is_killed_and_interrupted() {
     fs::write(server.path("t/large"), content(48 << 20, 5)).unwrap();
     let run = get().args(["-r", "--limit", "100Mbit", &server.url("/t/"), "-o", "here/there"]);
     for (stops, signal) in [Signal::KILL, Signal::KILL, Signal::INT].into_iter().enumerate() {
-        let mut running = run.start();
-        running.until("some files are there", || {
+        let has_more = || {
             let count = |name| fs::read_dir(run.path("here/there").join(name)).map_or(0, Iterator::count);
             ["d0", "d1", "d2"].map(count).iter().sum::<usize>() > 50 * stops
-        });
-        running.signal(signal);
-        let code = running.end().status.code();
+        };
+        let code = run.signalled(signal, "some files are there", has_more).status.code();
         assert_eq!(code, if signal == Signal::INT { Some(130) } else { None });
     }
     let run = run.again(["-r", &server.url("/t/"), "-o", "here/there"]);

@@ -43,19 +43,9 @@ fn only_holds(run: &Get, entries: &[&str]) {
 #[test]
 fn names_that_lead_elsewhere() {
     let long = "x".repeat(256);
-    let bad = [
-        "../up",
-        "/etc/x",
-        "..",
-        ".",
-        "",
-        "a/b",
-        "nul\\u0000",
-        &long,
-        "good.longhaul-part",
-        "good.longhaul-journal",
-    ];
-    let mut entries: Vec<_> = bad.iter().map(|name| (*name, "file")).collect();
+    let bad = ["../up", "/etc/x", "..", ".", "", "a/b", "nul\\u0000", &long];
+    let reserved = ["good.longhaul-part", "good.longhaul-journal"];
+    let mut entries: Vec<_> = bad.iter().chain(&reserved).map(|name| (*name, "file")).collect();
     entries.extend([("..", "directory"), ("../..", "directory"), ("good", "file")]);
     let server = ListedTarget::serve([("/d/", listing(&entries)), ("/d/good", file("good"))]);
     let (run, ended) = fetch_from(&server);
@@ -170,15 +160,13 @@ fn directory_whose_links_lead_elsewhere_is_reported() {
 #[test]
 fn page_is_read_where_the_json_is_of_another_form_and_a_directory_is_no_file() {
     let page = "<title>Index of</title><a href='/d/a'>a</a><a href='/d/sub'>sub</a>";
-    let server = Server::new(move |peer| {
-        while let Some(request) = peer.read_request() {
-            let in_json = request.field("accept").is_some_and(|types| types.contains("json"));
-            peer.send(match &*request.target {
-                "/d/sub" => response("301 Moved\r\nLocation: /d/sub/", ""),
-                "/d/" if in_json => response("200 OK\r\nContent-Type: application/json", "[\"a\"]"),
-                "/d/" | "/d/sub/" => response("200 OK\r\nContent-Type: text/html", page),
-                _ => response("200 OK", "good"),
-            });
+    let server = Server::replying(move |request| {
+        let in_json = request.field("accept").is_some_and(|types| types.contains("json"));
+        match &*request.target {
+            "/d/sub" => response("301 Moved\r\nLocation: /d/sub/", ""),
+            "/d/" if in_json => response("200 OK\r\nContent-Type: application/json", "[\"a\"]"),
+            "/d/" | "/d/sub/" => response("200 OK\r\nContent-Type: text/html", page),
+            _ => response("200 OK", "good"),
         }
     });
     let (run, ended) = fetch_from(&server);
@@ -216,10 +204,8 @@ fn links_in_the_output_are_not_followed() {
         ("/d/good", file("good")),
     ]);
     let run = get().args(["-r", "-o", "t", &server.url("/d/")]);
-    fs::create_dir_all(run.path("t/dir")).unwrap();
-    fs::create_dir(run.path("outside")).unwrap();
-    fs::write(run.path("outside/precious"), "precious").unwrap();
-    fs::write(run.path("t/file"), "mine").unwrap();
+    let run = run.file("outside/precious", "precious").file("t/file", "mine");
+    fs::create_dir(run.path("t/dir")).unwrap();
     symlink("../outside", run.path("t/link")).unwrap();
     symlink("../outside/precious", run.path("t/final")).unwrap();
     refuses(&run.run(), 73, &["t/link", "symbolic link", "t/file", "t/final", "t/dir"]);

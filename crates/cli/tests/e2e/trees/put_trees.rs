@@ -55,9 +55,7 @@ fn tree_is_equal_after_put_and_get() {
 fn links_and_pipes_are_left_out_with_a_warning() {
     let server = Writable::start();
     let run = put().args(["-r", "t", &server.url("/"), "--token"]).args([server.token()]);
-    fs::create_dir(run.path("t")).unwrap();
-    fs::write(run.path("t/file"), "file").unwrap();
-    fs::write(run.path("t/f.longhaul-part"), "part").unwrap();
+    let run = run.file("t/file", "file").file("t/f.longhaul-part", "part");
     symlink("file", run.path("t/link")).unwrap();
     symlink(".", run.path("t/loop")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, run.path("t/pipe"), rustix::fs::Mode::RUSR).unwrap();
@@ -73,9 +71,7 @@ fn refused_directory_costs_only_what_it_holds() {
     let server = Writable::start();
     let run = put().args(["-r", "t", &server.url("/"), "--token"]).args([server.token()]);
     // The server accepts no hidden names without --hidden.
-    fs::create_dir_all(run.path("t/.hidden")).unwrap();
-    fs::write(run.path("t/.hidden/f"), "f").unwrap();
-    fs::write(run.path("t/file"), "file").unwrap();
+    let run = run.file("t/.hidden/f", "f").file("t/file", "file");
     run.run().fails(77, &["/.hidden/", "403"]);
     assert_eq!(server.names(), ["file"]);
     let denied = run.again(["-r", "t", &server.url("/x/")]).run();
@@ -88,11 +84,8 @@ fn many_files_after_a_kill() {
     let run = put().args(["-q", "-r", "t", &server.url("/t/"), "--token"]).args([server.token()]);
     many_files(&run.path("t"), 300);
     fs::write(run.path("t/large"), content(8 << 20, 9)).unwrap();
-    let mut running = run.start();
-    running
-        .until("a file is there", || fs::read_dir(server.path("t/d1")).is_ok_and(|names| names.count() > 10));
-    running.signal(Signal::KILL);
-    running.end();
+    let has_some = || fs::read_dir(server.path("t/d1")).is_ok_and(|names| names.count() > 10);
+    run.signalled(Signal::KILL, "some files are there", has_some);
     run.run().ok();
     assert_equal(&run.path("t"), &server.path("t"));
 }

@@ -11,6 +11,12 @@ fn site() -> Server {
     ListedTarget::serve(files.map(|(target, text)| (target, ListedTarget::File(text.into()))))
 }
 
+/// Fails unless `run` has left these files.
+#[track_caller]
+fn has(run: &Get, files: &[(&str, &str)]) {
+    files.iter().for_each(|(name, text)| same(run.path(name), text.as_bytes()));
+}
+
 fn with_list(list: &str, args: &[&str]) -> Get {
     get().args(["-i", "list"]).args(args).file("list", list)
 }
@@ -26,9 +32,7 @@ fn list_with_comments_and_options() {
     let run = with_list(&list, &["-o", "to", &server.url("/c")]);
     fs::create_dir(run.path("to")).unwrap();
     run.run().ok();
-    same(run.path("to/a"), b"one");
-    same(run.path("to/renamed"), b"two");
-    same(run.path("to/c"), b"three");
+    has(&run, &[("to/a", "one"), ("to/renamed", "two"), ("to/c", "three")]);
 }
 
 #[test]
@@ -37,16 +41,12 @@ fn directories_of_a_list_are_made() {
     let list = format!("{}\n{}\n  dir=own/place\n", server.url("/a"), server.url("/b"));
     let run = with_list(&list, &["-o", "new/sub/"]);
     run.run().ok();
-    same(run.path("new/sub/a"), b"one");
-    same(run.path("own/place/b"), b"two");
+    has(&run, &[("new/sub/a", "one"), ("own/place/b", "two")]);
     let paths = format!("{}\n  out=x/y/a\n{}\n  out=b/b\n  dir=own\n", server.url("/a"), server.url("/b"));
-    fs::write(run.path("list"), paths).unwrap();
+    let run = run.file("list", paths);
     run.run().ok();
-    same(run.path("new/sub/x/y/a"), b"one");
-    same(run.path("own/b/b"), b"two");
-    fs::write(run.path("file"), "").unwrap();
-    let run = run.again(["-i", "list", "-o", "file/sub"]);
-    run.run().fails(73, &["file/sub"]);
+    has(&run, &[("new/sub/x/y/a", "one"), ("own/b/b", "two")]);
+    run.file("file", "").again(["-i", "list", "-o", "file/sub"]).run().fails(73, &["file/sub"]);
 }
 
 #[test]
@@ -60,8 +60,7 @@ fn list_as_aria2_writes_it() {
     );
     let run = with_list(&list, &["-H", "X-All: 2"]);
     let ended = run.run().ok();
-    same(run.path("first"), b"one");
-    same(run.path("b"), b"two");
+    has(&run, &[("first", "one"), ("b", "two")]);
     for (name, line) in [("split", "line 5"), ("max-tries", "line 6")] {
         let warned = ended.stderr.lines().filter(|text| text.contains(&format!("option {name} ")));
         let warned: Vec<_> = warned.collect();
@@ -91,8 +90,7 @@ fn list_from_stdin() {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     write!(child.stdin.take().unwrap(), "{}\n{}", server.url("/a"), server.url("/c")).unwrap();
     assert!(child.wait_with_output().unwrap().status.success());
-    same(run.path("a"), b"one");
-    same(run.path("c"), b"three");
+    has(&run, &[("a", "one"), ("c", "three")]);
 }
 
 #[test]
@@ -109,6 +107,5 @@ fn failed_file_of_a_list_costs_only_itself() {
     let server = site();
     let run = with_list(&["/a", "/no", "/c"].map(|target| server.url(target)).join("\n"), &[]);
     run.run().fails(66, &["404"]);
-    same(run.path("a"), b"one");
-    same(run.path("c"), b"three");
+    has(&run, &[("a", "one"), ("c", "three")]);
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::support::Ended;
 use crate::support::held_path::{is_held, until_held};
-use crate::support::lab::{exec_in, longhaul_in, needs_lab, needs_lab_with, objects, ran};
+use crate::support::lab::{exec_in, needs_lab, needs_lab_with, objects, ran, ran_in};
 
 /// Serves a file with kernel defaults: pacing would adapt to the path.
 const SERVE: &str = "exec longhaul serve served --listen $LAB_SERVER:8080 --pace off";
@@ -42,9 +42,7 @@ fn captures_of_either_side_name_the_limit() {
         let client = format!("{before} exec curl -sS -o got http://$LAB_SERVER:8080/file");
         ran(exec_in(home.path(), &options, &client)).ok();
         for (capture, at_sender) in [("receiver.pcap", false), ("sender.pcap", true)] {
-            let mut command = longhaul_in(home.path());
-            command.args(["explain", capture, "--json"]);
-            let flow = objects(&ran(command).ok()).remove(0);
+            let flow = objects(&ran_in(home.path(), &["explain", capture, "--json"]).ok()).remove(0);
             assert!(flow["at_sender"] == at_sender && flow["limited_by"] == limit, "{flow}");
             assert!(flow["bytes"].as_u64().unwrap() >= size, "{flow}");
             let shares: &Value = &flow["shares"];
@@ -104,16 +102,11 @@ impl PlantedFault {
         let done = done_of(&ended).unwrap();
         assert!(is_named(&done), "{}: {done}", self.limit);
         assert!(done["advice"][0].as_str().unwrap().starts_with("limited by "), "{done}");
-        let run = |args: &[&str]| {
-            let mut command = longhaul_in(home.path());
-            command.args(args);
-            ran(command).ok()
-        };
-        let explained = objects(&run(&["explain", "r.jsonl", "--json"])).remove(0);
+        let explained = objects(&ran_in(home.path(), &["explain", "r.jsonl", "--json"]).ok()).remove(0);
         assert_eq!((&explained["limited_by"], share(&explained)), (&done["limited_by"], share(&done)));
         let spans = explained["timeline"].as_array().unwrap();
         assert!(spans.iter().any(|span| span["limited_by"] == self.limit), "{spans:?}");
-        run(&["report", "r.jsonl", "-o", "r.html"]);
+        ran_in(home.path(), &["report", "r.jsonl", "-o", "r.html"]).ok();
         let page = fs::read_to_string(home.path().join("r.html")).unwrap();
         assert!(page.contains(r#""mark":"band""#) && page.contains(&format!("\"name\":\"{} ", self.limit)));
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::lab::measure;
-use crate::support::lab::{Scenario, longhaul_in, needs_lab, needs_lab_with, ran, value};
+use crate::support::lab::{Scenario, needs_lab, needs_lab_with, ran_in, value};
 
 /// A queue of a quarter of the BDP, where ICDC's switch has a thirtieth: three times the backlog after a pause of a busy machine.
 const SMALL: [&str; 6] = ["--set", "path.rate=200M", "--set", "path.rtt=100ms", "--set", "path.queue=600kB"];
@@ -111,9 +111,7 @@ fn results_show_background_traffic() {
 fn check_reports_the_paths_that_this_machine_holds() {
     let Some(()) = needs_lab() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut command = longhaul_in(dir.path());
-    command.args(["lab", "check", "--max-rate", "100Mbit"]);
-    let ended = ran(command);
+    let ended = ran_in(dir.path(), &["lab", "check", "--max-rate", "100Mbit"]);
     let rows: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     let is_held = rows[1].last() != Some(&"NO");
     assert_eq!((rows.len(), ended.status.success()), (2, is_held), "{ended:?}");

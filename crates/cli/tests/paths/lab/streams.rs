@@ -1,21 +1,19 @@
 //! Streams between real kernel TCPs: their number, connecting ahead on a long path, and the end of a transfer from a stock nginx.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::lab::{exec_in, needs_lab, needs_lab_with, nginx, objects, ran};
-use crate::support::{MEMORY, content};
+use crate::support::{MEMORY, content, write_secret};
 
 /// Serves a home's `files`, writable, to a client with a path of 1 Gbit/s and 100 ms; returns the events of its command.
 fn transfer(home: &TempDir, hosts: &str, client: &str) -> Vec<Value> {
     let serve =
         "exec longhaul serve files --writable --allow-cleartext --token token --listen $LAB_SERVER:8080";
-    fs::write(home.path().join("token"), "sesame").unwrap();
-    fs::set_permissions(home.path().join("token"), Permissions::from_mode(0o600)).unwrap();
+    write_secret(home.path().join("token"), "sesame");
     let path = ["--rate", "1Gbit", "--rtt", "100ms", "--hosts", hosts];
     let options = [&path[..], &["--server", serve, "--server-port", "8080"]].concat();
     objects(&ran(exec_in(home.path(), &options, client)).ok())

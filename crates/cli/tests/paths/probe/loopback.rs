@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::{on_path, within};
 use crate::support::lab::{longhaul_in, needs_lab_with};
 use crate::support::running::Running;
-use crate::support::{Iperf3, MEMORY, Server, longhaul, misses, probe, report, serve};
+use crate::support::{File, Iperf3, MEMORY, Server, longhaul, misses, probe, report, serve};
 
 /// Starts a server of a file of 1 MiB with these options; returns it, its directory and the file's URL.
 fn site(measure: &str) -> (Running, TempDir, String) {
@@ -141,19 +141,7 @@ fn upload_alone_is_measured_by_one_connection_and_several() {
 /// 4 MB/s per connection.
 #[test]
 fn shaped_connections_are_recognised() {
-    let server = Server::new(|peer| {
-        while let Some(request) = peer.read_request() {
-            let (start, end) = request.range(100_000_000).unwrap();
-            let head = format!(
-                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{}/100000000\r\nContent-Length: {}\r\n\r\n",
-                end - 1,
-                end - start
-            );
-            if !peer.send(head) || !peer.trickle(&vec![2; end - start], 4_000_000) {
-                return;
-            }
-        }
-    });
+    let server = Server::slow(4_000_000, &File::new(vec![2; 100_000_000]));
     let report = report(&probe(&[&server.url("/f"), "--json"]));
     assert_eq!(report["server"]["limit"]["kind"], "per-connection", "{report}");
     assert!(within(&report["server"]["limit"]["rate"], 24e6..40e6), "{report}");

@@ -31,8 +31,7 @@ fn on_path(path: &str, server: &str, size: usize, client: &str, judge: impl Fn(&
         judge(&serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}")));
     };
     let is_right = |ended: &Ended| catch_unwind(AssertUnwindSafe(|| judge(ended))).is_ok();
-    let ended = until_held(&format!("a probe over {path}"), attempt, is_held, is_right);
-    ended.iter().for_each(judge);
+    until_held(&format!("a probe over {path}"), attempt, is_held, is_right).iter().for_each(judge);
 }
 
 fn within(value: &Value, bounds: std::ops::Range<f64>) -> bool {

@@ -1,9 +1,8 @@
 //! A client that uses all available connections does not starve others.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,6 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::running::Running;
+use crate::support::write_secret;
 
 /// Descriptors besides those of the attack's connections.
 const SPARE: u64 = 200;
@@ -118,8 +118,7 @@ fn survives(args: &[&str]) {
     let place = tempfile::tempdir().unwrap();
     let (root, token) = (place.path().join("files"), place.path().join("token"));
     fs::create_dir(&root).unwrap();
-    fs::write(&token, "s3cret").unwrap();
-    fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    write_secret(&token, "s3cret");
     for (name, _, size) in [PACED, UNPACED] {
         fs::File::create(root.join(name)).unwrap().set_len(size).unwrap();
     }

@@ -26,8 +26,7 @@ fn a_server_without_ranges_has_one_stream() {
 fn ranges_that_some_connections_ignore() {
     let file = File::new(content(SIZE / 2, 5));
     let serve = || {
-        let served = file.clone();
-        Server::new(move |peer| {
+        Server::with(&file, move |peer, served| {
             peer.serve_at(RATE, &File { ranges: peer.number % 3 != 1, ..served.clone() });
         })
     };
@@ -80,8 +79,7 @@ fn another_file_on_further_connections_is_not_used() {
 fn short_responses_and_takeovers_are_combined() {
     let file = File::new(content(SIZE, 15));
     let serve = || {
-        let served = file.clone();
-        Server::new(move |peer| {
+        Server::with(&file, move |peer, served| {
             let rate = if peer.number % 2 == 0 { 60_000_000 } else { 1_500_000 };
             peer.serve_by(rate, |mut request| {
                 let (start, end) = request.range(SIZE).unwrap();
@@ -98,10 +96,9 @@ fn short_responses_and_takeovers_are_combined() {
 fn server_without_if_range_gets_plain_range_requests() {
     let file = File::new(content(SIZE, 16));
     let serve = || {
-        let served = file.clone();
-        Server::new(move |peer| {
+        Server::with(&file, move |peer, served| {
             let whole = File { ranges: false, ..served.clone() };
-            let of = |if_range: Option<&str>| if if_range.is_some() { &whole } else { &served };
+            let of = |if_range: Option<&str>| if if_range.is_some() { &whole } else { served };
             peer.serve_by(RATE, |request| of(request.field("if-range")).answer(&request));
         })
     };

@@ -55,9 +55,8 @@ fn single_response_is_used_although_the_server_no_longer_paces() {
         "HTTP/1.1 200 OK\r\nETag: \"v2\"\r\nContent-Length: 1\r\n\r\n?",
         "",
     ] {
-        let served = file.clone();
-        let server = Server::new(move |peer| match peer.number {
-            0 => peer.serve(&served),
+        let server = Server::with(&file, move |peer, served| match peer.number {
+            0 => peer.serve(served),
             _ => peer.answer(again),
         });
         // Into the directory, named by the server.

@@ -2,27 +2,19 @@
 
 use std::sync::Mutex;
 
-use super::{arrives, fetch, is_right, transfer_of};
+use super::{arrives, fetch, is_right, requests_later_chunk, sending, transfer_of};
 use crate::support::{Data, Scripted, Session, Transfer, content, end, get};
 
 /// More than the first chunk of 64 MiB.
 const SIZE: usize = (80 << 20) + 77;
 
-/// Returns whether a command requests a chunk after the first.
-fn requests_later_chunk(command: &crate::support::FtpCommand) -> bool {
-    command.verb == "ERET" && !command.rest.starts_with("P 0 ")
-}
-
 #[test]
 fn connections_opened_anew_for_each_chunk_are_used() {
-    let server = Scripted::new(content(SIZE, 73), |session, command| {
-        let Some(transfer) = transfer_of(session, command) else { return false };
-        session.reply("150 sending");
+    let server = sending(content(SIZE, 73), usize::MAX, |session, transfer| {
         let mut data = session.data(session.parallelism);
         let sent = transfer.send(&session.file(), &mut data);
         drop(data);
         session.reply(if sent { "226 complete" } else { "426 data connection closed" });
-        true
     });
     is_right("opened anew", &server);
     assert!(server.count("ERET") >= 2, "{:?}", server.commands());
@@ -30,9 +22,7 @@ fn connections_opened_anew_for_each_chunk_are_used() {
 
 #[test]
 fn connections_that_announce_their_close_are_not_read_behind_it() {
-    let server = Scripted::new(content(SIZE, 79), |session, command| {
-        let Some(transfer) = transfer_of(session, command) else { return false };
-        session.reply("150 sending");
+    let server = sending(content(SIZE, 79), usize::MAX, |session, transfer| {
         let (file, mut data) = (session.file(), session.data(session.parallelism + 1));
         let (connections, blocks) = (data.len() as u64, transfer.blocks());
         let last = blocks.saturating_sub(connections);
@@ -47,7 +37,6 @@ fn connections_that_announce_their_close_are_not_read_behind_it() {
         data[0].header(64 | 8 | 4, 0, connections);
         drop(data);
         session.reply("226 complete");
-        true
     });
     is_right("announced close", &server);
 }

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{SIZE, WITHOUT_MODE_E, arrives, fetch, fetch_in, is_refused, is_right};
+use super::{
+    SIZE, WITHOUT_MODE_E, arrives, fetch, fetch_in, is_refused, is_right, requests_later_chunk,
+    sending_plainly,
+};
 use crate::support::{Ended, Get, Scripted, Session, content, get, same};
 
 /// Enough for several ranges.
@@ -43,17 +46,7 @@ fn handling(verb: &'static str, handle: impl Fn(&mut Session) + Send + Sync + 's
 #[test]
 fn whole_file_in_one_stream_is_refused_if_its_transfer_failed() {
     for reply in ["426 connection closed, transfer aborted", "451 local error in processing"] {
-        let server = Scripted::new(content(SIZE, 97), move |session, command| {
-            if command.verb != "RETR" {
-                return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]);
-            }
-            let start = session.transfer(command).unwrap().range.start;
-            session.reply("150 sending");
-            session.data(1).remove(0).raw(&session.file()[usize::try_from(start).unwrap()..]);
-            session.reply(reply);
-            true
-        });
-        is_refused(&server, &[75], reply);
+        is_refused(&sending_plainly(usize::MAX, move |session| session.reply(reply)), &[75], reply);
     }
 }
 
@@ -122,8 +115,7 @@ fn lost_control_connection_is_replaced_and_the_file_resumed() {
     let lost = AtomicUsize::new(0);
     // More than the first chunk, so that some data is committed.
     let server = Scripted::new(content((80 << 20) + 9, 85), move |session, command| {
-        let is_later_chunk = command.verb == "ERET" && !command.rest.starts_with("P 0 ");
-        let is_lost = is_later_chunk && lost.fetch_add(1, Ordering::SeqCst) == 0;
+        let is_lost = requests_later_chunk(command) && lost.fetch_add(1, Ordering::SeqCst) == 0;
         if is_lost {
             session.close();
         }
@@ -277,19 +269,11 @@ fn data_connections_reach_the_server_whatever_its_passive_replies_name() {
 
 #[test]
 fn control_connection_that_is_lost_after_the_data_costs_nothing() {
-    for (is_silent, accepts_another) in [(false, true), (true, true), (false, false)] {
-        let server = Scripted::new(content(SIZE, 98), move |session, command| {
-            match command.verb.as_str() {
-                "" if session.number > 0 && !accepts_another => session.reply("421 too many users"),
-                "RETR" => {
-                    session.reply("150 sending");
-                    session.data(1).remove(0).raw(&session.file());
-                    if is_silent { session.until_closed() } else { session.close() }
-                }
-                _ => return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]),
-            }
-            true
-        });
+    type End = fn(&mut Session);
+    let ends: [(usize, End); 3] =
+        [(usize::MAX, Session::close), (usize::MAX, Session::until_closed), (1, Session::close)];
+    for (sessions, end) in ends {
+        let server = sending_plainly(sessions, end);
         let ended = arrives(get(), &server, &["--streams", "1", "--retries", "0"]);
         assert!(ended.stderr.contains("no reply confirmed the data"), "{ended:?}");
         assert_eq!(server.count("RETR"), 1, "{:?}", server.commands());

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::thread::scope;
 
-use super::{SIZE, arrives, faulty, fetch_in, is_refused, is_right, transfer_of};
+use super::{SIZE, arrives, faulty, fetch_in, is_refused, is_right, sending, transfer_of};
 use crate::support::{Data, Scripted, Session, Transfer, content, end, get, has_committed_in};
 
 type Fault = fn(&mut Session, &Transfer, &mut Vec<Data>);
@@ -195,9 +195,7 @@ fn bytes_that_a_later_block_refutes_are_not_resumed() {
 
 #[test]
 fn connection_from_another_host_is_not_read() {
-    let server = Scripted::new(content(SIZE, 74), move |session, command| {
-        let Some(transfer) = transfer_of(session, command) else { return false };
-        session.reply("150 sending");
+    let server = sending(content(SIZE, 74), usize::MAX, |session, transfer| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
         socket.connect(&session.client().unwrap().into()).unwrap();
@@ -208,7 +206,6 @@ fn connection_from_another_host_is_not_read() {
         let mut data = session.data(session.parallelism);
         transfer.send(&file, &mut data);
         session.reply("226 complete");
-        true
     });
     is_right("another host", &server);
 }

@@ -21,17 +21,51 @@ fn faulty(
     times: usize,
     fault: impl Fn(&mut Session, &Transfer, &mut Vec<Data>) + Send + Sync + 'static,
 ) -> Scripted {
-    let applied = AtomicUsize::new(0);
-    Scripted::new(content(SIZE, 71), move |session, command| {
+    sending(content(SIZE, 71), times, move |session, transfer| {
+        let mut data = session.data(session.parallelism);
+        fault(session, transfer, &mut data);
+    })
+}
+
+/// Serves `file`; handles the first `times` transfers in MODE E by `send`, after reply 150.
+fn sending(
+    file: Vec<u8>,
+    times: usize,
+    send: impl Fn(&mut Session, &Transfer) + Send + Sync + 'static,
+) -> Scripted {
+    let handled = AtomicUsize::new(0);
+    Scripted::new(file, move |session, command| {
         let Some(transfer) = transfer_of(session, command) else { return false };
-        if applied.fetch_add(1, Ordering::SeqCst) >= times {
+        if handled.fetch_add(1, Ordering::SeqCst) >= times {
             return false;
         }
         session.reply("150 sending");
-        let mut data = session.data(session.parallelism);
-        fault(session, &transfer, &mut data);
+        send(session, &transfer);
         true
     })
+}
+
+/// Serves a file without MODE E over as many control connections as `sessions`; sends it on RETR, and then acts by `end` instead of
+/// the last reply.
+fn sending_plainly(sessions: usize, end: impl Fn(&mut Session) + Send + Sync + 'static) -> Scripted {
+    Scripted::new(content(SIZE, 98), move |session, command| {
+        match command.verb.as_str() {
+            "" if session.number >= sessions => session.reply("421 too many users"),
+            "RETR" => {
+                let start = session.transfer(command).unwrap().range.start;
+                session.reply("150 sending");
+                session.data(1).remove(0).raw(&session.file()[usize::try_from(start).unwrap()..]);
+                end(session);
+            }
+            _ => return session.answer(command, &[("FEAT", WITHOUT_MODE_E)]),
+        }
+        true
+    })
+}
+
+/// Returns whether a command requests a chunk after the first.
+fn requests_later_chunk(command: &FtpCommand) -> bool {
+    command.verb == "ERET" && !command.rest.starts_with("P 0 ")
 }
 
 /// Returns the requested transfer if it is in MODE E.
