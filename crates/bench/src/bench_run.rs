@@ -114,16 +114,16 @@ impl BenchRun {
         })
     }
 
-    /// Creates a result of one second, for tests.
+    /// Creates a result of `wall_s` seconds, for tests.
     #[cfg(test)]
-    pub(crate) fn sample(path: BenchPath, client: BenchClient, size: Bytes) -> Self {
+    pub(crate) fn timed(path: BenchPath, client: BenchClient, size: Bytes, wall_s: f64) -> Self {
         Self {
             part: BenchPart::LongPath,
             path,
             client,
             repetition: 1,
             bytes: size.get(),
-            wall_s: 1.0,
+            wall_s,
             user_s: 0.0,
             sys_s: 0.0,
             max_rss_bytes: 0,
@@ -141,12 +141,6 @@ impl BenchRun {
             background_loss: None,
             warnings: Vec::new(),
         }
-    }
-
-    /// Creates a result of `wall_s` seconds, for tests.
-    #[cfg(test)]
-    pub(crate) fn timed(path: BenchPath, client: BenchClient, size: Bytes, wall_s: f64) -> Self {
-        Self { wall_s, ..Self::sample(path, client, size) }
     }
 
     /// Returns the size of the file over the program's run time.
@@ -193,18 +187,22 @@ fn digest_seconds(lines: &str) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
-    /// Reads a run as stored in results.json.
+    /// A run as stored in results.json.
+    pub(crate) fn stored(name: &str, parameters: &Value, repetition: u32, values: &Value) -> Value {
+        json!({
+            "name": name, "parameters": parameters, "repetition": repetition, "seed": 1, "started": 0.0, "exit_code": 0,
+            "signal": null, "timed_out": false, "error": null, "wall_s": 9.0, "user_s": 9.0, "sys_s": 9.0, "link": null,
+            "values": values, "infidelities": ["late"], "remarks": ["the server command was killed"],
+        })
+    }
+
     fn run(client: BenchClient, values: &Value) -> Result<BenchRun> {
-        let result = json!({
-            "name": client.run_name(), "parameters": {}, "repetition": 1, "seed": 1, "started": 0.0, "exit_code": 0, "signal": null,
-            "timed_out": false, "error": null, "wall_s": 9.0, "user_s": 9.0, "sys_s": 9.0, "link": null, "values": values,
-            "infidelities": ["late"], "remarks": ["the server command was killed"],
-        });
+        let result = stored(&client.run_name(), &json!({}), 1, values);
         let job = BenchJob::new(BenchPath::LongCubic, &[client], Bytes::gib(1));
         let result = serde_json::from_value(result).unwrap();
         BenchRun::of(BenchPart::LongPath, &job, client, &result, Path::new("/dev/null"))

@@ -340,7 +340,6 @@ mod tests {
         (0..MOST as u64 + 5).for_each(|n| keep(&file, path(&format!("h{n}"), 2000 + n)).unwrap());
         let Paths(known) = Paths::read(&file).unwrap();
         assert_eq!((known.len(), known.last().unwrap().at), (MOST, 2005), "the oldest are dropped");
-        let (_dir, file) = memory();
         let held = lock(&file, Duration::ZERO).unwrap();
         let error = lock(&file, Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

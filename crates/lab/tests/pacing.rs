@@ -40,12 +40,12 @@ fn a_shallow_queue_is_filled_without_loss() {
     let (start, free_start) = (run(&mut paced, 8), run(&mut free, 8));
     assert!(start.acknowledged >= free_start.acknowledged, "{start:?}, unpaced {free_start:?}");
     let (rest, free_rest) = (run(&mut paced, 20), run(&mut free, 20));
-    let share = share(rest, PACKET, 12, GBIT);
+    let (free_share, share) = (share(free_start, PACKET, 8, GBIT), share(rest, PACKET, 12, GBIT));
     assert!(share >= 0.9, "{share} of the rate, {rest:?}");
     assert!(start.lost + rest.lost < 10, "{start:?}, {rest:?}");
     assert!(rest.acknowledged >= free_rest.acknowledged, "{rest:?}, unpaced {free_rest:?}");
-    // Without pacing there are losses to avoid.
-    assert!(free_start.lost > 300, "unpaced {free_start:?}");
+    // An unpaced slow start overflows the queue long before the path is full: its bursts have twice their mean rate.
+    assert!(free_start.lost > 300 && free_share < 0.5, "unpaced {free_start:?}");
 }
 
 #[test]
@@ -238,9 +238,12 @@ fn stalls_of_a_host_do_not_lower_the_pace() {
 
 /// BBR's own pace, which the cap bounds, hides what a test would show.
 #[test]
-fn cap_that_is_far_too_low_is_gone_under_each_congestion_control() {
+fn cap_of_false_trains_is_gone_under_each_congestion_control() {
     for (congestion, cap, mbit, rtt_ms, rtts) in [
         ("cubic", 1, 1000, 100, 25),
+        ("cubic", 500, 1000, 100, 20),
+        ("cubic", 900, 1000, 100, 20),
+        ("cubic", 1100, 1000, 100, 20),
         ("bbr", 1, 1000, 100, 25),
         ("bbr", 100, 1000, 100, 20),
         ("bbr", 2, 100, 200, 20),

@@ -138,7 +138,6 @@ mod tests {
         assert!(chunk.lend(32 * BLOCK).is_none() && !chunk.is_free());
         drop(pieces);
         assert!(chunk.is_free() && chunk.lend(LEN).is_some());
-        let chunk = Chunk::new(LEN).unwrap();
         for len in [0, 1, BLOCK / 2, 3 * BLOCK, BLOCK + 1, 2 * LEN] {
             assert!(chunk.lend(len).is_none(), "{len}");
         }

@@ -116,17 +116,12 @@ pub(crate) mod tests {
 
     /// Runs `job` with a device that has `queues`, in a new network namespace.
     pub(crate) fn with_veth(queues: u32, job: impl FnOnce(u32) + Send + 'static) {
-        let work = move || {
-            if let Err(why) = crate::netns::enter_new_network() {
-                assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-                return println!("skipped: {why}");
-            }
+        crate::netns::tests::in_new_network(move || {
             let queues = queues.to_string();
             run(&format!("ip link add v0 up numtxqueues {queues} type veth peer v1"));
             run("ip link set v1 up");
             job(crate::link::named("v0").unwrap().index);
-        };
-        std::thread::spawn(work).join().unwrap();
+        });
     }
 
     fn run(command: &str) {

@@ -151,19 +151,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::bench_run::tests::stored;
     use crate::clients::SMALL_BUFFER;
 
     /// A run as stored in results.json.
     fn run(name: &str, jain: f64) -> Value {
-        json!({
-            "name": name, "parameters": { "apart": "100", "size": "6200MB" }, "repetition": 3, "seed": 1, "started": 0.0,
-            "exit_code": 0, "signal": null, "timed_out": false, "error": null, "wall_s": 500.0, "user_s": 0.0, "sys_s": 0.0,
-            "link": null, "infidelities": ["late"], "remarks": ["the server command was killed"],
-            "values": {
-                "jain": jain, "sum_bps": 90e6, "dropped_queue": 7.0, "session_1_bps": 30e6, "session_2_bps": 20e6,
-                "session_3_bps": 20e6, "session_4_bps": 20e6,
-            },
-        })
+        let values = json!({
+            "jain": jain, "sum_bps": 90e6, "dropped_queue": 7.0, "session_1_bps": 30e6, "session_2_bps": 20e6,
+            "session_3_bps": 20e6, "session_4_bps": 20e6,
+        });
+        stored(name, &json!({ "apart": "100", "size": "6200MB" }), 3, &values)
     }
 
     fn sessions(runs: &[Value]) -> Vec<FairnessSessions> {

@@ -262,13 +262,6 @@ mod tests {
         let found = parse_udp(json, Bytes::new(1000)).unwrap();
         assert_eq!((found.packets, found.lost, found.out_of_order), (1000, 10, 2));
         assert_eq!((found.sent, found.received), (rate(8e6), rate(7.92e6)));
-        // Wrong counts are bounded.
-        for (lost, found) in [("-3", 0), ("2000", 1000)] {
-            let sum = format!(r#"{{"seconds":1.0,"lost_packets":{lost},"packets":1000}}"#);
-            let json = format!(r#"{{"end":{{"sum":{sum}}}}}"#);
-            let udp = parse_udp(&json, Bytes::new(1000)).unwrap();
-            assert!(udp.lost == found && udp.received <= udp.sent, "{udp:?}");
-        }
     }
 
     #[test]

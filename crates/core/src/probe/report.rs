@@ -165,7 +165,7 @@ pub struct UdpRow {
 }
 
 /// TCP results with one setting.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TcpRow {
     /// Concurrent connections.
     pub streams: u32,

@@ -351,15 +351,9 @@ mod tests {
                 findings.udp_ceiling =
                     Some(UdpCeiling::lower(options.ceiling, MBIT(40_000), CeilingSource::Server));
                 findings.take_train_rate(MBIT(rate), is_path_limited);
-                findings.tcp.extend(tcp.map(|payload_bps| TcpRow {
-                    streams: 4,
-                    buffer: None,
-                    congestion: None,
-                    payload_bps,
-                    seconds: Duration::from_secs(1),
-                    is_flat: true,
-                    out_of_order: 0,
-                }));
+                let row =
+                    |payload_bps| TcpRow { streams: 4, payload_bps, is_flat: true, ..TcpRow::default() };
+                findings.tcp.extend(tcp.map(row));
             });
             let is_bounded = (found.udp_ceiling.unwrap().is_reached, found.path.rate.unwrap().is_lower_bound);
             let is_kept = (found.verdict.remembered, memory.exists());

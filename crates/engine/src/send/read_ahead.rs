@@ -324,7 +324,6 @@ mod tests {
                 }
             }
         }
-        let dir = tempfile::tempdir_in(".").unwrap();
         let length = 3 * BLOCK.get() + 77_777;
         let bytes: Vec<u8> = (0..length).map(|n| ((n * n) >> 9) as u8).collect();
         let Some((source, alignment)) = source(dir.path(), &bytes) else { return };

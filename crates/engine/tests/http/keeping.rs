@@ -49,10 +49,7 @@ fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
 
 #[test]
 fn kept_connection_closed_by_the_server_is_not_used() {
-    let server = Script::new(|_, peer| {
-        peer.read_request();
-        peer.send(OK.as_bytes());
-    });
+    let server = Script::answering(OK);
     let client = client();
     for expected in [1, 2, 3] {
         fetch(&client, &server.url("/")).unwrap();

@@ -1,4 +1,4 @@
-//! Invariants of all links.
+//! Links of simple nodes: exact times, queues that fill and drain, and losses.
 
 mod ack_compression;
 mod background;
@@ -9,7 +9,6 @@ mod simulation;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
-use proptest::prelude::*;
 
 use super::*;
 
@@ -102,47 +101,4 @@ fn loss_has_the_share_asked_for_and_repeats_with_the_seed() {
     }
     assert_eq!(lost(0.01, 1), lost(0.01, 1));
     assert_ne!(lost(0.01, 1), lost(0.01, 2));
-}
-
-proptest! {
-    /// Invariants for any arrivals: order, rate, causality, queue limit and conservation.
-    #[test]
-    fn invariants_hold_for_any_arrivals(
-        arrivals in prop::collection::vec((0_u64..20_000, 1_u64..1500), 1..400),
-        kbits in 1_000_u64..100_000_000,
-        limit in 1_u64..100_000,
-        loss in 0.0_f64..0.3,
-    ) {
-        let rate = Rate::bits_per_sec(kbits * 1000);
-        let limit = Bytes::new(limit);
-        let delay = Duration::from_micros(30);
-        let mut link = Link::new()
-            .then(RateLimit::new(rate, DropTail::Bytes(limit)))
-            .then(RandomLoss::new(loss, limit.get()))
-            .then(Delay::new(delay));
-        let (mut now, mut last) = (Time::START, Time::START);
-        let (mut first, mut sent) = (None, Bytes::ZERO);
-        let mut fates = [0_usize; 3];
-        for (gap, size) in &arrivals {
-            let size = Bytes::new(*size);
-            now = now + Duration::from_nanos(*gap);
-            match link.pass(now, size) {
-                Fate::Leaves(at) => {
-                    prop_assert!(at >= last, "order");
-                    let begun = *first.get_or_insert(now);
-                    sent += size;
-                    // Allows 1 ns for rounding down.
-                    let least = rate.time_for(sent) + delay;
-                    prop_assert!(at.since(begun) + Duration::from_nanos(1) >= least, "rate exceeded");
-                    // The backlog is at most the limit, so no packet queues for longer than the limit takes to drain.
-                    prop_assert!(at.since(now) <= rate.time_for(limit) + delay + Duration::from_nanos(2));
-                    last = at;
-                    fates[0] += 1;
-                }
-                Fate::Dropped(Cause::Queue) => fates[1] += 1,
-                Fate::Dropped(Cause::Loss) => fates[2] += 1,
-            }
-        }
-        prop_assert_eq!(fates.iter().sum::<usize>(), arrivals.len());
-    }
 }

@@ -49,7 +49,7 @@ fn load(lab: &Lab) -> Load {
 }
 
 /// Sends a packet that is echoed, and pauses.
-pub(crate) fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
+fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
     let sent = Instant::now();
     client.send(&number.to_be_bytes()).unwrap();
     let mut packet = [0; 64];

@@ -5,8 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{FULL, path, udp};
-use crate::disciplines::round_trip;
-use crate::measuring::{measure_while_keeping_up, within};
+use crate::measuring::{echo_time, measure_while_keeping_up, within};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
 /// Probes of which the fastest counts: the test's threads may wait for a CPU, which the path's counters do not show.
@@ -115,15 +114,7 @@ fn pairs_of_hosts_have_their_own_round_trips_and_bottlenecks() {
             let client = lab.client().run(move || UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
             client.connect(address).unwrap();
             assert_eq!(client.local_addr().unwrap().ip(), Ipv4Addr::new(198, 18, pair, 1));
-            let echo = thread::spawn(move || {
-                let mut packet = [0; 64];
-                for _ in 0..TRIES {
-                    let (len, from) = server.recv_from(&mut packet).unwrap();
-                    server.send_to(&packet[..len], from).unwrap();
-                }
-            });
-            let trip = (0..TRIES).map(|number| round_trip(&client, number).unwrap()).min().unwrap();
-            echo.join().unwrap();
+            let trip = (0..TRIES).map(|_| echo_time(&client, &server)).min().unwrap();
             within("round trip in ms", trip.as_secs_f64() * 1e3, expected..=expected + 6.0)?;
         }
         Ok(())

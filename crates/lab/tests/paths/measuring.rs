@@ -1,10 +1,10 @@
 //! Measurements that are repeated where this machine did not keep up with the path, and the load of bulk TCP.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Lab, PathSpec};
@@ -75,6 +75,16 @@ pub(crate) fn measure_while_keeping_up(
 /// Returns an error that names the quantity if it is out of bounds.
 pub(crate) fn within(what: &str, measured: f64, bounds: std::ops::RangeInclusive<f64>) -> Result<(), String> {
     if bounds.contains(&measured) { Ok(()) } else { Err(format!("{what}: {measured} is not in {bounds:?}")) }
+}
+
+/// Returns the round-trip time of a packet of 32 bytes that the server returns.
+pub(crate) fn echo_time(client: &UdpSocket, server: &UdpSocket) -> Duration {
+    let (mut packet, sent) = ([0; 64], Instant::now());
+    client.send(b"ping").unwrap();
+    let (len, from) = server.recv_from(&mut packet).unwrap();
+    server.send_to(&packet[..len], from).unwrap();
+    client.recv(&mut packet).unwrap();
+    sent.elapsed()
 }
 
 /// Bulk connections from client to server.

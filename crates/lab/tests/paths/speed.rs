@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{path, udp};
-use crate::measuring::{Bulk, measure_while_keeping_up, within};
+use crate::measuring::{Bulk, echo_time, measure_while_keeping_up, within};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
 
@@ -49,16 +49,7 @@ fn round_trip_time_and_goodput_are_the_paths() {
 fn idle_round_trip(lab: &Lab) -> Duration {
     let (client, server) = udp(lab);
     client.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    let mut times: Vec<Duration> = (0..7)
-        .map(|_| {
-            let (mut packet, sent) = ([0; 64], Instant::now());
-            client.send(b"ping").unwrap();
-            let (len, from) = server.recv_from(&mut packet).unwrap();
-            server.send_to(&packet[..len], from).unwrap();
-            client.recv(&mut packet).unwrap();
-            sent.elapsed()
-        })
-        .collect();
+    let mut times = [(); 7].map(|()| echo_time(&client, &server));
     times.sort();
     times[times.len() / 2]
 }

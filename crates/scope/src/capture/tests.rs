@@ -5,7 +5,6 @@ use std::path::Path;
 use etherparse::{PacketBuilder, TcpOptionElement};
 use longhaul_core::advice::LimitedBy;
 use longhaul_core::units::Bytes;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -337,21 +336,4 @@ fn damaged_and_other_files_are_refused_with_reason_or_read_up_to_the_damage() {
     }
     let directory = tempfile::tempdir().unwrap();
     assert_eq!(Capture::load(directory.path()).unwrap_err().kind(), CaptureErrorKind::NoInput);
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), begin in 0usize..3) {
-        let header = [FORMAT.header(), Format { pcapng: true, ..FORMAT }.header(), Vec::new()];
-        let _ = read(&[&header[begin][..], &bytes].concat());
-    }
-
-    #[test]
-    fn any_changed_byte_is_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>(), pcapng in any::<bool>()) {
-        let packets = Download { seconds: 0.4, ..DOWNLOAD }.packets();
-        let mut file = Format { pcapng, ..FORMAT }.capture(&packets);
-        let at = at.index(file.len());
-        file[at] = byte;
-        let _ = read(&file);
-    }
 }

@@ -1,12 +1,11 @@
 //! Tests of routes in a separate network namespace, whose only device is the loopback.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::thread;
 
 use super::changes::contains;
 use super::route::{RTA_METRICS, RTA_OIF, RTAX_INITCWND, RTAX_MTU, RTMSG};
 use super::*;
-use crate::netns;
+use crate::netns::tests::in_new_network;
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_CREATE_EXCL};
 
 const RTM_NEWLINK: u16 = 16;
@@ -19,11 +18,7 @@ const LOCAL: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr
 /// Runs `job` in a network namespace in which the loopback device leads to the documentation networks, with a foreign
 /// netlink socket.
 fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
-    let work = move || {
-        if let Err(why) = netns::enter_new_network() {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-            return println!("skipped: {why}");
-        }
+    in_new_network(move || {
         let (routes, others) = (HostRoutes::open().unwrap(), Netlink::open().unwrap());
         let mut up = Request::new(RTM_NEWLINK, NLM_F_ACK);
         let header = [0, LOOPBACK, IFF_UP, IFF_UP];
@@ -34,8 +29,7 @@ fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
         }
         routes.changes();
         job(&routes, &others);
-    };
-    thread::spawn(work).join().unwrap();
+    });
 }
 
 /// Creates the request for a foreign route over the loopback device.

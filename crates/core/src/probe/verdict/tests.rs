@@ -9,15 +9,7 @@ fn path(mbit: u64) -> PathFindings {
 }
 
 fn row(streams: u32, mbit: u64) -> TcpRow {
-    TcpRow {
-        streams,
-        buffer: None,
-        congestion: None,
-        payload_bps: Rate::mbit(mbit),
-        seconds: Duration::from_secs(1),
-        is_flat: true,
-        out_of_order: 0,
-    }
+    TcpRow { streams, payload_bps: Rate::mbit(mbit), is_flat: true, ..TcpRow::default() }
 }
 
 fn evidence<'a>(path: &'a PathFindings, tcp: &'a [TcpRow]) -> Evidence<'a> {

@@ -137,10 +137,6 @@ mod tests {
         assert!(matches!(names[2], Err(FactsError::Line(_))));
         assert_eq!(names[3..], [Ok(b"sub".as_slice()), Ok(b"caf\xe9")]);
         assert_eq!(entries[0].as_ref().unwrap().facts.size, Some(Bytes::new(3)));
-        for cut in 0..LISTING.len() {
-            let (front, back) = LISTING.split_at(cut);
-            assert_eq!(read(&[front, back]), read(&[LISTING]), "split at {cut}");
-        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Properties of APT on any path: it ends within its bounds with the best number, for all measurements.
 
-use std::collections::HashMap;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -11,35 +9,6 @@ use super::*;
 /// The bound of golden section in the module's documentation.
 fn golden_bound(width: usize) -> usize {
     (1.0 + (width as f64 / 2.0).ln() / (4.0f64 / 3.0).ln()) as usize
-}
-
-/// Returns the largest number of chunks of golden section, with the parts (m - l, r - m) of a bracket.
-fn worst(left: usize, right: usize, known: &mut HashMap<(usize, usize), usize>) -> usize {
-    if let Some(chunks) = known.get(&(left, right)) {
-        return *chunks;
-    }
-    let at = |streams| Point { streams, goodput: mbits(1.0) };
-    let bracket = Bracket { l: at(0), m: at(left), r: at(left + right) };
-    let chunks = bracket.next().map_or(0, |n| {
-        let outcomes = [0.0, 2.0].map(|goodput| {
-            let Bracket { l, m, r } = bracket.narrowed(Point { streams: n, goodput: mbits(goodput) });
-            worst(m.streams - l.streams, r.streams - m.streams, known)
-        });
-        1 + outcomes[0].max(outcomes[1])
-    });
-    known.insert((left, right), chunks);
-    chunks
-}
-
-#[test]
-fn golden_section_ends_within_its_bound_for_all_outcomes() {
-    let mut known = HashMap::new();
-    for width in 2..=512 {
-        for left in 1..=width {
-            let chunks = worst(left, width - left, &mut known);
-            assert!(chunks <= golden_bound(width), "{chunks} of ({left}, {})", width - left);
-        }
-    }
 }
 
 /// Returns N0, alpha N0, ... up to `most`.

@@ -57,8 +57,6 @@ fn only_own_files_are_removed() {
     assert!(second.path().exists() && second.identity().unwrap() != first.identity().unwrap());
     second.discard();
     assert!(!second.path().exists());
-    let dir = tempfile::tempdir().unwrap();
-    let target = dir.path().join("file");
     let (size, ranges) = (Bytes::new(3), [ByteRange::new(0, 2)].into_iter().collect());
     let begin = || {
         let part = open(&target).unwrap();

@@ -90,14 +90,9 @@ mod tests {
         let before = name(&a);
         fs::write(&a, "longer").unwrap();
         assert_ne!(name(&a), before);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        fs::write(&path, "x").unwrap();
-        let url: Url = "ftp://h/f".parse().unwrap();
-        let first = TemporaryName::claim(&open(&path), &url);
-        let second = TemporaryName::claim(&open(&path), &url);
+        let [first, second] = [(); 2].map(|()| TemporaryName::claim(&open(&a), &url));
         assert!(first.is_lasting() && !second.is_lasting() && first.suffix != second.suffix);
         drop(first);
-        assert!(TemporaryName::claim(&open(&path), &url).is_lasting());
+        assert!(TemporaryName::claim(&open(&a), &url).is_lasting());
     }
 }

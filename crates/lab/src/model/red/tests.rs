@@ -178,26 +178,21 @@ proptest! {
             let bytes: u64 = waiting.iter().map(|(_, size)| size).sum();
             let queue = if in_bytes { bytes as f64 / 1500.0 } else { waiting.len() as f64 };
             longest = longest.max(queue);
-            match (fate, limit) {
-                (Fate::Leaves(at), _) => {
-                    prop_assert!(*at > last, "order");
+            let has_room = match limit {
+                DropTail::Bytes(limit) => bytes + size <= limit.get(),
+                DropTail::Packets(limit) => (waiting.len() as u64) < limit,
+            };
+            match fate {
+                Fate::Leaves(at) => {
+                    prop_assert!(*at > last && has_room, "{queue} of {limit:?}");
                     last = *at;
                     waiting.push((*at, *size));
                 }
-                (Fate::Dropped(Cause::Queue), _) if longest >= min_th => {}
-                (Fate::Dropped(Cause::Queue), DropTail::Bytes(limit)) => {
-                    prop_assert!(bytes + size > limit.get(), "dropped at {queue}, below {min_th}");
+                Fate::Dropped(Cause::Queue) => {
+                    prop_assert!(longest >= min_th || !has_room, "dropped at {queue}, below {min_th}");
                 }
-                (Fate::Dropped(Cause::Queue), DropTail::Packets(limit)) => {
-                    prop_assert!(waiting.len() as u64 >= limit, "dropped at {queue}, below {min_th}");
-                }
-                (Fate::Dropped(Cause::Loss), _) => prop_assert!(false, "lost at random"),
+                Fate::Dropped(Cause::Loss) => prop_assert!(false, "lost at random"),
             }
-            let is_within = match limit {
-                DropTail::Bytes(limit) => waiting.iter().map(|(_, size)| size).sum::<u64>() <= limit.get(),
-                DropTail::Packets(limit) => waiting.len() as u64 <= limit,
-            };
-            prop_assert!(is_within, "{limit:?}");
         }
         prop_assert_eq!(run(), fates, "one seed, one result");
     }

@@ -104,18 +104,19 @@ fn full_queue_is_simulated_through_a_long_pause() {
 }
 
 proptest! {
-    /// Invariants of host and background packets together: order, rate, queue limit and conservation.
+    /// Invariants of host and background packets together: causality, order, rate, queue limit and conservation.
     #[test]
     fn background_shares_queue_and_rate(
         arrivals in prop::collection::vec((0_u64..100_000, 40_u64..1500), 1..300),
+        kbits in 1_000_u64..2_000_000,
         limit in 3_000_u64..60_000,
-        mbits in 0_u64..1000,
+        share in prop_oneof![Just(0.0), 0.0..1.0_f64],
         seed: u64,
     ) {
-        let limit = Bytes::new(limit);
+        let (rate, limit) = (Rate::bits_per_sec(kbits * 1000), Bytes::new(limit));
         let run = || {
-            let background = Background::new(steps(&[(0, mbits)]), PACKET, seed);
-            let mut limit = RateLimit::new(GBIT, DropTail::Bytes(limit)).shared_with(background);
+            let background = Background::new(vec![(Duration::ZERO, rate.scaled(share))], PACKET, seed);
+            let mut limit = RateLimit::new(rate, DropTail::Bytes(limit)).shared_with(background);
             let mut now = Time::START;
             let fates: Vec<_> = arrivals
                 .iter()
@@ -130,8 +131,8 @@ proptest! {
         let (mut last, mut sent) = (Time::START, 0);
         for (now, size, fate) in &fates {
             if let Fate::Leaves(at) = fate {
-                prop_assert!(*at > last, "order");
-                prop_assert!(at.since(*now) <= GBIT.time_for(limit) + Duration::from_nanos(2), "the limit");
+                prop_assert!(at > now && *at > last, "order");
+                prop_assert!(at.since(*now) <= rate.time_for(limit) + Duration::from_nanos(2), "the limit");
                 (last, sent) = (*at, sent + size);
             }
         }
@@ -139,8 +140,8 @@ proptest! {
         prop_assert_eq!(counts.bytes, PACKET * counts.offered);
         // All admitted packets have been sent once the final queue has drained.
         let all = Bytes::new(sent + PACKET.get() * (counts.offered - counts.lost));
-        let end = fates[fates.len() - 1].0 + GBIT.time_for(limit);
-        prop_assert!(GBIT.time_for(all) <= end.since(Time::START) + Duration::from_nanos(2), "the rate");
+        let end = fates[fates.len() - 1].0 + rate.time_for(limit);
+        prop_assert!(rate.time_for(all) <= end.since(Time::START) + Duration::from_nanos(2), "the rate");
         prop_assert_eq!(run(), (fates, counts), "one seed, one result");
     }
 }

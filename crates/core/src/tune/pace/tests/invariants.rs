@@ -130,15 +130,14 @@ fn noise() -> impl Strategy<Value = Noise> {
 
 /// Returns after how many RTTs a cap of 1 Mbit/s is off, or above `times` as much.
 fn rtts_until(times: f64, noise: Noise) -> f64 {
-    let (mut pacer, path) = (capped(mbit(1.0)), mbit(times));
+    let (mut pacer, path) = (Pacer::with_first_cap(mbit(1.0)), mbit(times));
     let (mut now, mut sent, mut random) = (0.0, 0.0, noise.seed);
     let mut sent_by = vec![(0.0, 0.0)];
     let mut pace = Some(mbit(1.0));
     let rtt = RTT.as_secs_f64();
     // A connection that has been sending at its cap.
     while pace.is_some_and(|pace| pace < path) && now < 100.0 * rtt {
-        // Knuth's MMIX generator.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        next_random(&mut random);
         let step = noise.interval * rtt * (0.5 + (random >> 40) as f64 / f64::from(1 << 24));
         now += step;
         sent += pace.map_or(0.0, |pace| pace.as_bytes_per_sec() as f64) * step;

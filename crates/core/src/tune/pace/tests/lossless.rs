@@ -8,13 +8,9 @@ fn seeds() -> u64 {
 }
 
 /// Returns what is delivered in 30 s over a path whose rate, RTT and noise follow from `seed`.
-fn delivered(seed: u64, pacer: Option<Pacer>) -> f64 {
+fn delivered(seed: u64, mut pacer: Option<Pacer>) -> f64 {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut dice = move || {
-        // Knuth's MMIX generator.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 11) as f64 / (1_u64 << 53) as f64
-    };
+    let mut dice = move || (next_random(&mut random) >> 11) as f64 / (1_u64 << 53) as f64;
     dice();
     let rate = 100.0 * 100_f64.powf(dice());
     let rtt = 10 + (290.0 * dice()) as u64;
@@ -24,7 +20,6 @@ fn delivered(seed: u64, pacer: Option<Pacer>) -> f64 {
     path.sway = Duration::from_secs_f64(if dice() < 0.3 { 0.01 * dice() } else { 0.0 });
     path.jitter = Duration::from_secs_f64(if dice() < 0.5 { 0.02 * dice().powi(2) } else { 0.0 });
     let (stalls, longest) = (dice() < 0.5, 0.02 * dice());
-    let mut pacer = pacer;
     while path.now < Duration::from_secs(30) {
         if stalls {
             let time = Duration::from_secs_f64(longest * dice());
@@ -46,8 +41,7 @@ fn lossless_path_delivers_as_much_as_without_pacing() {
         let parts: Vec<_> = (0..threads as u64).map(|first| scope.spawn(move || part(first))).collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
-    let worst =
-        shares.iter().copied().fold((1.0, 0), |worst, share| if share < worst { share } else { worst });
+    let worst = shares.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
     let below: Vec<_> = shares.iter().filter(|(share, _)| *share < 0.98).collect();
     println!("{} seeds: {} below 0.98, the worst {worst:?}", shares.len(), below.len());
     assert!(worst.0 >= 0.9 && below.len() * 100 <= shares.len(), "share and seed: {worst:?}, {below:?}");

@@ -9,11 +9,12 @@ mod trains;
 use super::*;
 use simulated_path::SimulatedPath;
 
-fn mbit(rate: f64) -> Rate {
-    Rate::bits_per_sec((rate * 1e6) as u64)
+/// Advances Knuth's MMIX generator.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state
 }
 
-/// Returns a pacer whose first cap is `cap`, as of false trains.
-fn capped(cap: Rate) -> Pacer {
-    Pacer::with_first_cap(cap)
+fn mbit(rate: f64) -> Rate {
+    Rate::bits_per_sec((rate * 1e6) as u64)
 }

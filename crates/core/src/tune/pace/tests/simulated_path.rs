@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::{Observation, Pacer};
+use super::next_random;
 use crate::units::{Bytes, Rate, Rtt};
 
 const STEP: Duration = Duration::from_micros(250);
@@ -152,10 +153,7 @@ impl SimulatedPath {
     }
 
     pub(super) fn seen(&mut self) -> Observation {
-        // Knuth's MMIX generator.
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let jitter = self.jitter.mul_f64((self.random >> 40) as f64 / f64::from(1 << 24));
+        let jitter = self.jitter.mul_f64((next_random(&mut self.random) >> 40) as f64 / f64::from(1 << 24));
         Observation {
             goodput: Bytes::new(self.acked as u64),
             window: Bytes::new(self.cwnd as u64),

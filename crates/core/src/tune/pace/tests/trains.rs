@@ -50,15 +50,12 @@ fn acknowledgements_delayed_within_a_burst_cost_no_certainty() {
 }
 
 #[test]
-fn bursts_that_were_held_up_or_rarely_observed_are_not_believed() {
+fn bursts_that_were_held_up_or_rarely_observed_are_not_believed_and_a_steady_flow_is_none() {
     assert_eq!(with_acks_held(33..44), None);
     assert_eq!(measured(40_000.0, 5_000, 0.0), None);
     let rate = measured(8000.0, 200, 3.0).unwrap_or(8000.0);
     assert!((0.85..1.15).contains(&(rate / 8000.0)), "{rate}");
-}
-
-#[test]
-fn steady_flow_is_not_a_burst() {
+    // A steady flow.
     let mut trains = PacketTrains::default();
     for i in 0..20_000_u64 {
         let rate = trains.observe(Bytes::new(i * 25_000), RTT, Duration::from_micros(200 * i));
