@@ -5,6 +5,7 @@ mod operations;
 mod wake;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +72,8 @@ impl Queue {
         let key = paths.key();
         let secrets =
             SecretBox::open(&key).map_err(|source| AgentError::file("use the key", &key, source))?;
-        let settings = opened.database.settings()?.unwrap_or_default();
+        // Those of another version may be invalid.
+        let settings = Settings::default().with(opened.database.settings()?).unwrap_or_default();
         Ok(Self {
             paths,
             engine: Engine::new(AppBuffer::Auto),
@@ -254,8 +256,11 @@ impl Queue {
     /// [`QueueError`].
     pub fn change_settings(&self, patch: SettingsPatch) -> Result<Settings, QueueError> {
         let mut settings = lock(&self.settings);
-        let changed = settings.with(patch)?;
-        self.database(|database| database.set_settings(&changed))?;
+        let changed = settings.clone().with(patch.clone())?;
+        self.database(|database| {
+            let all = database.settings()?.and_then(patch);
+            database.set_settings(&all)
+        })?;
         *settings = changed.clone();
         drop(settings);
         self.wake();
@@ -293,8 +298,15 @@ impl Queue {
         lock(&self.live).values().cloned().collect()
     }
 
-    pub(crate) fn insert_live(&self, live: Arc<Live>) {
-        lock(&self.live).insert(live.id, live);
+    /// Adds a run; returns whether the transfer had none.
+    pub(crate) fn insert_live(&self, live: Arc<Live>) -> bool {
+        match lock(&self.live).entry(live.id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(live);
+                true
+            }
+        }
     }
 
     pub(crate) fn remove_live(&self, id: i64) {

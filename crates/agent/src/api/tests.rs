@@ -232,8 +232,14 @@ async fn settings_are_stored_and_invalid_ones_refused() {
     let patch = async |settings| api.send(Method::PATCH, "/api/v1/settings", settings).await.0;
     assert_eq!(patch(json!({ "concurrent": 5, "schedule": schedule })).await, StatusCode::OK);
     assert_eq!(patch(json!({ "concurrent": 0 })).await, StatusCode::BAD_REQUEST);
-    let again = Queue::open(api.state.queue.paths.clone()).unwrap().settings();
-    assert_eq!((again.concurrent, again.schedule.len()), (5, 1));
+    let again = Queue::open(api.state.queue.paths.clone()).unwrap();
+    assert_eq!((again.settings().concurrent, again.settings().schedule.len()), (5, 1));
+    // The default can change, as with the user's directories.
+    assert_eq!(again.database(|database| database.settings().unwrap().directory), None);
+    again.database(|database| database.limit_pages(database.pages()));
+    let api = Api { state: ApiState { queue: Arc::new(again), ..api.state }, ..api };
+    let (status, full) = api.post(json!({ "urls": [format!("http://h/{}", "a".repeat(100_000))] })).await;
+    assert_eq!((status.as_u16(), &full["error"]["code"]), (507, &json!("disk-full")), "{full}");
 }
 
 #[tokio::test]
@@ -248,7 +254,9 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
     let schemas = &description["components"]["schemas"];
     assert!(schemas["TransferRequest"]["properties"]["urls"].is_object());
     let concurrent = &schemas["Settings"]["properties"]["concurrent"];
-    assert_eq!((&concurrent["minimum"], &concurrent["maximum"]), (&json!(1), &json!(64)));
+    for (number, most) in [(concurrent, 64), (&schemas["StreamsSetting"]["oneOf"][1], 256)] {
+        assert_eq!((&number["minimum"], &number["maximum"]), (&json!(1), &json!(most)));
+    }
     api.add(json!({ "urls": ["http://h/a"], "paused": true })).await;
     let (_, metrics) = api.send(Method::GET, "/metrics", json!({})).await;
     let metrics = metrics.as_str().unwrap();

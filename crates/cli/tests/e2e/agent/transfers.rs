@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -295,11 +296,13 @@ fn concurrency_is_limited_and_the_order_decides() {
     let urgent = home.add(&server.url("/urgent"), &["--limit", "8Mbit"]).to_string();
     home.queue_ok(&["set", &urgent, "--limit", "none"]);
     home.queue_ok(&["move", &urgent, "--before", &later.to_string()]);
+    let top = home.add(&server.url("/top"), &[]).to_string();
+    home.queue_ok(&["set", &top, "--priority", "1"]);
     drop(held);
     home.done(later);
     let mut targets: Vec<_> = server.requests().into_iter().map(|request| request.target).collect();
     targets.dedup();
-    assert_eq!(targets, ["/first", "/urgent", "/later"]);
+    assert_eq!(targets, ["/first", "/top", "/urgent", "/later"]);
 }
 
 #[test]
@@ -323,4 +326,10 @@ fn changed_limits_apply_to_what_runs() {
     home.set(&json!({ "schedule": [], "limit_bps": 20_000 }));
     home.set(&json!({ "limit_bps": null }));
     home.done(id);
+    // The limit is that of all together: 4 MB at 2 MB/s.
+    home.set(&json!({ "limit_bps": 16_000_000 }));
+    server.mend(File::new(content(2_000_000, 12)));
+    let began = Instant::now();
+    [1, 2].map(|_| home.add(&server.url("/f"), &[])).map(|id| home.done(id));
+    assert!(began.elapsed() > Duration::from_millis(1600), "{:?}", began.elapsed());
 }
