@@ -72,8 +72,15 @@ impl Queue {
         let key = paths.key();
         let secrets =
             SecretBox::open(&key).map_err(|source| AgentError::file("use the key", &key, source))?;
-        // Those of another version may be invalid.
-        let settings = Settings::default().with(opened.database.settings()?).unwrap_or_default();
+        let settings = match Settings::default().with(opened.database.settings()?) {
+            Ok(settings) => settings,
+            // Another version may permit more.
+            Err(error) => {
+                tracing::warn!("the settings are the default ones again: {error}");
+                opened.database.set_settings(&SettingsPatch::default())?;
+                Settings::default()
+            }
+        };
         Ok(Self {
             paths,
             engine: Engine::new(AppBuffer::Auto),

@@ -222,9 +222,7 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
                 if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START_TIMEOUT =>
             {
                 std::thread::sleep(POLL_INTERVAL);
-                if client.check().is_err() {
-                    child = command.spawn().context("cannot start the agent")?;
-                }
+                child = command.spawn().context("cannot start the agent")?;
             }
             None if began.elapsed() < START_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
             _ => {
