@@ -335,6 +335,8 @@ mod tests {
         let agent = std::thread::spawn(move || {
             let mut streams = listener.incoming().flatten().skip(2);
             let mut stream = streams.next().unwrap();
+            // An answer before the request ends the connection.
+            stream.read_exact(&mut [0; 4]).unwrap();
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nevent: stats\ndata: {}\n\n").unwrap();
             stream
         });
