@@ -83,10 +83,10 @@ pub struct SettingsPatch {
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 8)]
     pub limit_bps: Option<Option<u64>>,
-    /// The default directory of files.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The default directory of files; null means that of xdg-user-dirs.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub directory: Option<PathBuf>,
+    pub directory: Option<Option<PathBuf>>,
     /// Parts of the week with separate limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Vec<ScheduleEntry>>,
@@ -109,22 +109,30 @@ impl SettingsPatch {
 }
 
 /// Distinguishes an explicit null from an absent value.
-pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::<u64>::deserialize(from).map(Some)
+pub(crate) fn given<'de, D, T>(from: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(from).map(Some)
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let directory = user_dirs::downloads(home.as_deref());
         Self {
             concurrent: CONCURRENT,
             limit_bps: None,
-            directory: directory.or_else(|| Some(home?.join("Downloads"))).unwrap_or_else(|| "/tmp".into()),
+            directory: default_directory(),
             schedule: Vec::new(),
             retries: RETRIES,
         }
     }
+}
+
+fn default_directory() -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let directory = user_dirs::downloads(home.as_deref());
+    directory.or_else(|| Some(home?.join("Downloads"))).unwrap_or_else(|| "/tmp".into())
 }
 
 impl Settings {
@@ -136,7 +144,10 @@ impl Settings {
         let changed = Self {
             concurrent: patch.concurrent.unwrap_or(self.concurrent),
             limit_bps: patch.limit_bps.unwrap_or(self.limit_bps),
-            directory: patch.directory.unwrap_or(self.directory),
+            directory: match patch.directory {
+                None => self.directory,
+                Some(directory) => directory.unwrap_or_else(default_directory),
+            },
             schedule: patch.schedule.unwrap_or(self.schedule),
             retries: patch.retries.unwrap_or(self.retries),
         };
@@ -199,8 +210,13 @@ mod tests {
         assert_eq!(crate::json(&set), r#"{"concurrent":2,"limit_bps":8000000,"retries":1}"#);
         let limited = Settings::default().with(set.clone()).unwrap();
         assert_eq!((limited.limit_bps, limited.concurrent), (Some(8_000_000), 2));
-        let freed = set.and_then(patch(r#"{"limit_bps": null}"#));
-        assert_eq!(limited.with(patch(&crate::json(&freed))).unwrap().limit_bps, None);
+        let limited = limited.with(patch(r#"{"directory": "/d"}"#)).unwrap();
+        let freed = set.and_then(patch(r#"{"limit_bps": null, "directory": null}"#));
+        assert_eq!(
+            limited.with(patch(&crate::json(&freed))).unwrap().directory,
+            Settings::default().directory
+        );
+        assert_eq!(Settings::default().with(freed).unwrap().limit_bps, None);
         let part = r#"{"concurrent": 9, "schedule": [{"days": "mon", "from": "08:00", "to": "09:00"}]}"#;
         let part = Settings::default().with(patch(part)).unwrap();
         assert_eq!(part.windows().unwrap()[0].limits.concurrent, 9);

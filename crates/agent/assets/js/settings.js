@@ -42,7 +42,7 @@ function form(dialog, values, error, told) {
     const isChanged = ({ value, defaultValue }) => value.trim() !== defaultValue;
     if (isChanged(fields.concurrent)) changes.concurrent = Number(fields.concurrent.value);
     if (isChanged(fields.limit)) changes.limit_bps = limit;
-    if (isChanged(fields.directory) && fields.directory.value.trim()) changes.directory = fields.directory.value.trim();
+    if (isChanged(fields.directory)) changes.directory = fields.directory.value.trim() || null;
     if (JSON.stringify(schedule) !== scheduleBefore) changes.schedule = schedule;
     return api.changeSettings(changes).then(() => {
       dialog.close();
