@@ -69,6 +69,11 @@ export class Agent {
     return isJson ? answer.json() : answer.text();
   }
 
+  /** Sends a signal that does not end it. */
+  signal(signal) {
+    this.#process.kill(signal);
+  }
+
   /** Ends it as a power failure does, or in order. */
   async end(signal) {
     const child = this.#process;

@@ -168,6 +168,14 @@ async function goesOn(name, agent, origin, board, id) {
     await board.state("running");
     assert.equal(await board.shownId(), id);
   });
+  await step(name, "the agent freezes and goes on", async () => {
+    agent.signal("SIGSTOP");
+    await board.until(() => !document.getElementById("banner").hidden, "the notice that the agent does not answer");
+    await board.state("lost");
+    agent.signal("SIGCONT");
+    await board.until(() => document.getElementById("banner").hidden, "the connection");
+    await board.state("running");
+  });
   await step(name, "the agent is killed, comes back, and the file is right", async () => {
     await agent.end("SIGKILL");
     await board.until(() => !document.getElementById("banner").hidden, "the notice that the agent is gone");

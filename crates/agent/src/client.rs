@@ -16,10 +16,14 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
-use crate::api::{ErrorBody, SCOPE_HEADER};
+use crate::api::{ErrorBody, KEEP_ALIVE, SCOPE_HEADER};
 
 /// The timeout for checking that an agent answers.
-const ANSWER: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The timeout for an answer: an offer takes up to 20 s, the addition of 100,000 transfers seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout for the next event: four intervals of those that an idle agent sends.
+const SILENCE_TIMEOUT: Duration = KEEP_ALIVE.saturating_mul(4);
 
 /// A client of the agent.
 #[derive(Debug, Clone)]
@@ -27,6 +31,8 @@ pub struct Client {
     socket: PathBuf,
     /// Whether the agent is to permit downloads alone.
     downloads_only: bool,
+    /// The timeout for an answer.
+    timeout: Duration,
 }
 
 /// An error of a request.
@@ -46,6 +52,17 @@ pub enum ClientError {
     /// The agent was stopped.
     #[error("the agent has been stopped")]
     Stopped,
+    /// The agent is frozen, or its host or disk is overloaded.
+    #[error(
+        "the agent, process {pid}, has not answered within {} s: wait until its host and disk are less busy, or end it with kill -KILL {pid}",
+        .waited.as_secs()
+    )]
+    Silent {
+        /// The agent's process id.
+        pid: i32,
+        /// The time waited.
+        waited: Duration,
+    },
     /// The agent refused the request.
     #[error("{message}{}", if .advice.is_empty() { String::new() } else { format!("; {}", .advice) })]
     Refused {
@@ -70,7 +87,7 @@ impl ClientError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotRunning { .. } => 69,
-            Self::Connection(_) | Self::Stopped => 75,
+            Self::Connection(_) | Self::Stopped | Self::Silent { .. } => 75,
             Self::Refused { status: 404, .. } => 66,
             Self::Refused { status: 400 | 415 | 422, .. } => 64,
             Self::Refused { status: 409, .. } => 65,
@@ -84,7 +101,7 @@ impl ClientError {
 impl Client {
     /// Creates a client of the agent at this socket.
     pub fn new(socket: PathBuf) -> Self {
-        Self { socket, downloads_only: false }
+        Self { socket, downloads_only: false, timeout: ANSWER_TIMEOUT }
     }
 
     /// Permits itself downloads alone: for a program that acts for a browser.
@@ -93,20 +110,29 @@ impl Client {
         Self { downloads_only: true, ..self }
     }
 
-    /// Returns whether an agent answers. Connecting is not sufficient: the socket of a dying agent still accepts.
-    pub fn is_answered(&self) -> bool {
-        let ask = || -> io::Result<bool> {
-            let mut stream = std::os::unix::net::UnixStream::connect(&self.socket)?;
-            require_own(&stream)?;
-            stream.set_read_timeout(Some(ANSWER))?;
+    /// Checks that an agent answers. Connecting is not sufficient: the socket of a dying agent still accepts.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn check(&self) -> Result<(), ClientError> {
+        let stream = std::os::unix::net::UnixStream::connect(&self.socket);
+        let (mut stream, pid) = self.own(stream)?;
+        let mut status = [0; 12];
+        let mut ask = || {
+            stream.set_read_timeout(Some(CHECK_TIMEOUT))?;
             stream.write_all(
                 b"GET /api/v1/settings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             )?;
-            let mut status = [0; 12];
-            stream.read_exact(&mut status)?;
-            Ok(status == *b"HTTP/1.1 200")
+            stream.read_exact(&mut status)
         };
-        ask().unwrap_or(false)
+        match ask() {
+            Ok(()) if status == *b"HTTP/1.1 200" => Ok(()),
+            Ok(()) => Err(ClientError::Answer(String::from_utf8_lossy(&status).into_owned())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(ClientError::Silent { pid, waited: CHECK_TIMEOUT })
+            }
+            Err(error) => Err(ClientError::Connection(error.to_string())),
+        }
     }
 
     /// Sends a GET request.
@@ -157,9 +183,13 @@ impl Client {
         path: &str,
         body: Option<(Vec<u8>, &str)>,
     ) -> Result<Bytes, ClientError> {
-        let (status, body) = self.open(method, path, body).await?;
-        let body =
-            body.collect().await.map_err(|error| ClientError::Connection(error.to_string()))?.to_bytes();
+        let (stream, pid) = self.connect().await?;
+        let answer = async {
+            let (status, body) = self.open(stream, method, path, body).await?;
+            let body = body.collect().await.map_err(|error| ClientError::Connection(error.to_string()))?;
+            Ok((status, body.to_bytes()))
+        };
+        let (status, body) = within(self.timeout, pid, answer).await?;
         if status.is_success() {
             return Ok(body);
         }
@@ -179,20 +209,37 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub async fn events(&self) -> Result<EventStream, ClientError> {
-        let (_, body) = self.open(Method::GET, "/api/v1/events", None).await?;
-        Ok(EventStream { body, text: Vec::new() })
+        let (stream, pid) = self.connect().await?;
+        let opened = self.open(stream, Method::GET, "/api/v1/events", None);
+        let (_, body) = within(self.timeout, pid, opened).await?;
+        Ok(EventStream { body, pid, timeout: SILENCE_TIMEOUT, text: Vec::new() })
+    }
+
+    /// Connects to the agent; returns its process id too.
+    async fn connect(&self) -> Result<(UnixStream, i32), ClientError> {
+        self.own(UnixStream::connect(&self.socket).await)
+    }
+
+    /// Refuses a socket of another user, because tokens and cookies are sent to it; returns the listener's process id.
+    fn own<S: AsFd>(&self, connected: io::Result<S>) -> Result<(S, i32), ClientError> {
+        let own = connected.and_then(|stream| {
+            let listener = rustix::net::sockopt::socket_peercred(&stream)?;
+            if listener.uid != rustix::process::geteuid() {
+                let why = format!("user {} listens there", listener.uid.as_raw());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            Ok((stream, listener.pid.as_raw_nonzero().get()))
+        });
+        own.map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })
     }
 
     async fn open(
         &self,
+        stream: UnixStream,
         method: Method,
         path: &str,
         body: Option<(Vec<u8>, &str)>,
     ) -> Result<(StatusCode, Incoming), ClientError> {
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream
-            .and_then(|stream| require_own(&stream).map(|()| stream))
-            .map_err(|source| ClientError::NotRunning { socket: self.socket.clone(), source })?;
         let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // An error of the connection is also returned by the request.
@@ -214,14 +261,14 @@ impl Client {
     }
 }
 
-/// Refuses a socket of another user, because tokens and cookies are sent to it.
-fn require_own(stream: impl AsFd) -> io::Result<()> {
-    let listener = rustix::net::sockopt::socket_peercred(stream)?.uid;
-    if listener != rustix::process::geteuid() {
-        let why = format!("user {} listens there", listener.as_raw());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    }
-    Ok(())
+/// Waits for an answer of the agent, process `pid`.
+async fn within<T>(
+    timeout: Duration,
+    pid: i32,
+    answer: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let answered = tokio::time::timeout(timeout, answer).await;
+    answered.unwrap_or(Err(ClientError::Silent { pid, waited: timeout }))
 }
 
 fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
@@ -232,6 +279,10 @@ fn answer<T: DeserializeOwned>(body: &[u8]) -> Result<T, ClientError> {
 #[derive(Debug)]
 pub struct EventStream {
     body: Incoming,
+    /// The agent's process id.
+    pid: i32,
+    /// The timeout for the next event.
+    timeout: Duration,
     /// Received bytes of the next messages.
     text: Vec<u8>,
 }
@@ -240,7 +291,8 @@ impl EventStream {
     /// Waits for the next event; returns its name and data.
     ///
     /// # Errors
-    /// [`ClientError::Stopped`] when the agent stops, [`ClientError::Connection`] when it is killed.
+    /// [`ClientError::Stopped`] when the agent stops, [`ClientError::Connection`] when it is killed, and
+    /// [`ClientError::Silent`] when it is frozen.
     pub async fn next(&mut self) -> Result<(String, String), ClientError> {
         loop {
             while let Some(end) = self.text.windows(2).position(|two| two == b"\n\n") {
@@ -253,9 +305,52 @@ impl EventStream {
                     return Ok((name.to_owned(), data.to_owned()));
                 }
             }
-            let frame = self.body.frame().await.ok_or(ClientError::Stopped)?;
+            let frame = async { self.body.frame().await.ok_or(ClientError::Stopped) };
+            let frame = within(self.timeout, self.pid, frame).await?;
             let frame = frame.map_err(|error| ClientError::Connection(error.to_string()))?;
             self.text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn frozen_agent_is_not_waited_for_and_named_by_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+        let client = Client::new(dir.path().join("socket"));
+        let hasty = Client { timeout: Duration::from_millis(10), ..client.clone() };
+        let silent = |error: ClientError| {
+            let process = format!("process {}", std::process::id());
+            assert!(error.to_string().contains(&process) && error.exit_code() == 75, "{error}");
+        };
+        silent(hasty.get::<serde_json::Value>("/").await.unwrap_err());
+        silent(hasty.events().await.unwrap_err());
+        // It may freeze after its first event.
+        let agent = std::thread::spawn(move || {
+            let mut streams = listener.incoming().flatten().skip(2);
+            let mut stream = streams.next().unwrap();
+            // An answer before the request ends the connection.
+            stream.read_exact(&mut [0; 4]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nevent: stats\ndata: {}\n\n").unwrap();
+            stream
+        });
+        let mut events = client.events().await.unwrap();
+        assert_eq!(events.next().await.unwrap().0, "stats");
+        events.timeout = hasty.timeout;
+        silent(events.next().await.unwrap_err());
+        drop(agent.join());
+        let full = |status| ClientError::Refused {
+            status,
+            code: String::new(),
+            message: String::new(),
+            advice: String::new(),
+        };
+        assert_eq!(full(507).exit_code(), 74);
     }
 }

@@ -113,47 +113,17 @@ fn answer(kind: &'static str, kept: &'static str, content: &'static [u8]) -> Res
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::path::Path as FilePath;
 
     use super::*;
 
-    fn on_disk(directory: &FilePath, below: &str, found: &mut BTreeSet<String>) {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let entry = entry.unwrap();
-            let path = format!("{below}{}", entry.file_name().to_string_lossy());
-            match entry.file_type().unwrap().is_dir() {
-                true => on_disk(&entry.path(), &format!("{path}/"), found),
-                false => _ = found.insert(path),
-            }
-        }
-    }
-
     #[test]
-    fn assets_and_the_page_refer_to_each_other() {
-        let mut found = BTreeSet::new();
-        on_disk(&FilePath::new(env!("CARGO_MANIFEST_DIR")).join("assets"), "", &mut found);
-        found.remove("index.html");
-        let served: BTreeSet<String> =
-            [SCRIPTS, STYLES, ICONS].into_iter().flatten().map(|asset| asset.path.to_owned()).collect();
-        assert_eq!(served, found);
+    fn assets_that_the_page_names_are_served() {
         let prefix = format!("\"/assets/{}/", *HASH);
         let named: Vec<&str> =
             PAGE.split(&prefix).skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let is_served = |path: &&str| files().any(|asset| asset.path == *path);
         assert!(named.len() >= 6 && named.iter().all(is_served), "{named:?}");
         assert!(!PAGE.contains("{assets}"));
-    }
-
-    #[test]
-    fn page_has_no_inline_script_or_style_and_no_foreign_address() {
-        for forbidden in ["<style", " style=", "onclick=", "http://"] {
-            assert!(!PAGE.contains(forbidden), "{forbidden}");
-        }
-        assert_eq!(PAGE.matches("<script").count(), PAGE.matches("<script src=").count());
-        for asset in files().filter(|asset| asset.kind == SCRIPT && asset.path.starts_with("js/")) {
-            let text = String::from_utf8_lossy(asset.content);
-            assert!(!text.contains("import(\"http") && !text.contains("fetch(\"http"), "{}", asset.path);
-        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Instance {
             Err(TryLockError::WouldBlock) => return Err(AgentError::Running { pid: pid(&mut file) }),
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        // An agent with another state directory has another lock, but uses the same socket.
+        // The file of the lock may have been removed, while its agent runs.
         if UnixStream::connect(paths.socket()).is_ok() {
             return Err(AgentError::Running { pid: None });
         }

@@ -22,6 +22,7 @@ mod instance;
 mod live;
 mod notify;
 mod offer;
+mod partial_files;
 pub mod paths;
 pub mod queue;
 pub mod request;

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::sink::directory::Directory;
+use longhaul_engine::sink::output::PreparedOutput;
 use longhaul_engine::sink::part_file::PartFile;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::database::DatabaseError;
+use crate::database::{DatabaseError, Row};
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext, TransferRequest};
@@ -76,7 +77,9 @@ impl Queue {
         };
         let answered =
             self.start_offered(transfer.id).and_then(|()| self.await_answer(transfer.id, offer.size, client));
-        let verdict = answered.and_then(|()| Ok(self.database(|database| database.accept(transfer.id))?));
+        // The client may give up while the acceptance is written.
+        let accepted = answered.and_then(|()| Ok(self.database(|database| database.accept(transfer.id))?));
+        let verdict = accepted.and_then(|()| require_waiting(client));
         match verdict {
             Ok(()) => {
                 self.settle_offer(transfer.id);
@@ -132,9 +135,7 @@ impl Queue {
     fn await_answer(&self, id: i64, size: Option<u64>, client: &Weak<()>) -> Result<(), QueueError> {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
-            if client.strong_count() == 0 {
-                return Err(QueueError::Refused("it no longer waits".to_owned()));
-            }
+            require_waiting(client)?;
             if self.is_stopping() {
                 return Err(QueueError::Refused("the agent ends".to_owned()));
             }
@@ -168,22 +169,22 @@ impl Queue {
 
     /// Removes the offers that a killed agent had not yet accepted: their browsers have continued.
     pub(crate) fn withdraw_offers(&self) -> Result<(), DatabaseError> {
-        for row in self.database(|database| database.offered())? {
-            let id = row.transfer.id;
-            // A run makes its partial file while it awaits the answer, and records it after that.
-            if row.part.is_none()
-                && let Ok(request) = self.request(id)
-                && let (Some(directory), Some(name)) = (request.output, request.name)
-            {
-                // One with a number stays; the next transfer of that name uses it.
-                let directory = Directory::open(&directory).ok();
-                let part =
-                    directory.and_then(|directory| PartFile::open_existing_in(directory, name.as_ref()).ok());
-                part.iter().for_each(PartFile::abandon);
-            }
-            self.withdraw(id);
-        }
+        let offered = self.database(|database| database.offered())?;
+        // A run makes its partial file while it awaits the answer, and records it after that. Each file is locked until
+        // the others are found: the same search for free names then finds the same files.
+        let unrecorded = offered.iter().filter(|row| row.part.is_none());
+        let parts: Vec<_> = unrecorded.filter_map(|row| self.unrecorded_part(row.transfer.id)).collect();
+        parts.iter().for_each(PartFile::abandon);
+        drop(parts);
+        offered.iter().for_each(|row| self.withdraw(row.transfer.id));
         Ok(())
+    }
+
+    /// Finds the partial file of a run that has not had an answer.
+    fn unrecorded_part(&self, id: i64) -> Option<PartFile> {
+        let request = self.request(id).ok()?;
+        let directory = Directory::open(&request.output?).ok()?;
+        PreparedOutput::new(directory, Some(request.name?.into())).open_numbered(None, false, |_| false).ok()
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.
@@ -191,15 +192,24 @@ impl Queue {
         // It may have ended already.
         let _ = self.cancel(id);
         self.wait_for_run(id);
-        if let Ok(ended) = self.transfer(id)
-            && ended.state == TransferState::Done
+        if let Ok(Row { transfer, part: Some(part), .. }) = self.row(id)
+            && transfer.state == TransferState::Done
+            && part.is_at(transfer.path.as_ref())
         {
-            // Completed before the refusal. A run does not replace files, so the file is this run's.
-            let _ = fs::remove_file(&ended.path);
+            // Completed before the refusal.
+            let _ = fs::remove_file(&transfer.path);
         }
         if let Err(error) = self.remove(id, true).or_else(|_| self.remove(id, false)) {
             tracing::warn!("transfer {id} stays in the list although it was refused: {error}");
         }
+    }
+}
+
+/// Refuses an offer whose client has ended the connection.
+fn require_waiting(client: &Weak<()>) -> Result<(), QueueError> {
+    match client.strong_count() {
+        0 => Err(QueueError::Refused("it no longer waits".to_owned())),
+        _ => Ok(()),
     }
 }
 

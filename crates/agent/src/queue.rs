@@ -5,6 +5,7 @@ mod operations;
 mod wake;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +72,15 @@ impl Queue {
         let key = paths.key();
         let secrets =
             SecretBox::open(&key).map_err(|source| AgentError::file("use the key", &key, source))?;
-        let settings = opened.database.settings()?.unwrap_or_default();
+        let settings = match Settings::default().with(opened.database.settings()?) {
+            Ok(settings) => settings,
+            // Another version may permit more.
+            Err(error) => {
+                tracing::warn!("the settings are the default ones again: {error}");
+                opened.database.set_settings(&SettingsPatch::default())?;
+                Settings::default()
+            }
+        };
         Ok(Self {
             paths,
             engine: Engine::new(AppBuffer::Auto),
@@ -254,8 +263,11 @@ impl Queue {
     /// [`QueueError`].
     pub fn change_settings(&self, patch: SettingsPatch) -> Result<Settings, QueueError> {
         let mut settings = lock(&self.settings);
-        let changed = settings.with(patch)?;
-        self.database(|database| database.set_settings(&changed))?;
+        let changed = settings.clone().with(patch.clone())?;
+        self.database(|database| {
+            let all = database.settings()?.and_then(patch);
+            database.set_settings(&all)
+        })?;
         *settings = changed.clone();
         drop(settings);
         self.wake();
@@ -293,8 +305,15 @@ impl Queue {
         lock(&self.live).values().cloned().collect()
     }
 
-    pub(crate) fn insert_live(&self, live: Arc<Live>) {
-        lock(&self.live).insert(live.id, live);
+    /// Adds a run; returns whether the transfer had none.
+    pub(crate) fn insert_live(&self, live: Arc<Live>) -> bool {
+        match lock(&self.live).entry(live.id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(live);
+                true
+            }
+        }
     }
 
     pub(crate) fn remove_live(&self, id: i64) {

@@ -12,7 +12,9 @@ use longhaul_engine::source::is_known_scheme;
 use longhaul_engine::upload::destination;
 use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, OneOf, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::QueueError;
 use crate::settings::LIMIT_TOO_LOW;
@@ -27,8 +29,9 @@ const MOST_STREAMS: usize = 256;
 /// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
 /// representable.
 const MOST_PRIORITY: i64 = 1_000_000;
+
 /// The number of connections: `"auto"` or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StreamsSetting {
     /// Chosen automatically.
@@ -38,6 +41,16 @@ pub enum StreamsSetting {
     /// A fixed number from 1 to 256.
     Fixed(usize),
 }
+
+impl PartialSchema for StreamsSetting {
+    fn schema() -> RefOr<Schema> {
+        let auto = Object::builder().schema_type(Type::String).enum_values(Some(["auto"]));
+        let fixed = Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MOST_STREAMS));
+        OneOf::builder().item(auto).item(fixed).into()
+    }
+}
+
+impl ToSchema for StreamsSetting {}
 
 mod auto {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -30,36 +30,40 @@ impl Scope {
     /// [`QueueError::Forbidden`].
     pub(crate) fn confined(
         self,
-        mut request: TransferRequest,
+        request: TransferRequest,
         directory: &Path,
     ) -> Result<TransferRequest, QueueError> {
-        self.check_link(&request)?;
+        let request = self.permitted(request)?;
+        let output = directory.join(request.output.as_deref().unwrap_or(Path::new("")));
+        let leaves = output.components().any(|part| part == Component::ParentDir);
+        if self == Self::Downloads && (leaves || !output.starts_with(directory)) {
+            forbidden(&format!("write outside of {}", directory.display()))?;
+        }
+        Ok(request)
+    }
+
+    /// Returns the request as this scope permits it in any directory. A client that may not make a request may not give
+    /// it another link either.
+    pub(crate) fn permitted(self, mut request: TransferRequest) -> Result<TransferRequest, QueueError> {
+        let uploads = request.kind == TransferKind::Put || !request.paths.is_empty() || request.url.is_some();
+        if uploads && self != Self::All {
+            forbidden("upload files")?;
+        }
         if self != Self::Downloads {
             return Ok(request);
         }
         if request.kind == TransferKind::Tree {
             forbidden("fetch directories")?;
         }
-        // They are about the user's own logins, too.
+        // These options apply to the user's own logins, too.
         if request.allow_cleartext || request.location_trusted {
             forbidden("send logins in clear text or to other servers")?;
-        }
-        let output = directory.join(request.output.as_deref().unwrap_or(Path::new("")));
-        let leaves = output.components().any(|part| part == Component::ParentDir);
-        if leaves || !output.starts_with(directory) {
-            forbidden(&format!("write outside of {}", directory.display()))?;
         }
         match request.if_exists {
             Some(IfExistsSetting::Replace) => forbidden("replace files")?,
             chosen => request.if_exists = chosen.or(Some(IfExistsSetting::Rename)),
         }
         Ok(request)
-    }
-
-    /// Refuses a link for an upload: it would send the file elsewhere.
-    pub(crate) fn check_link(self, request: &TransferRequest) -> Result<(), QueueError> {
-        let uploads = request.kind == TransferKind::Put || !request.paths.is_empty() || request.url.is_some();
-        if uploads && self != Self::All { forbidden("upload files") } else { Ok(()) }
     }
 
     /// Refuses a login to the dashboard, whose page may do more.

@@ -70,43 +70,69 @@ pub struct ScheduleEntry {
     pub concurrent: Option<usize>,
 }
 
-/// Changes of the settings; absent fields stay unchanged.
+/// Changes of the settings; absent fields stay unchanged. All changes together are stored: what was never set keeps the
+/// default of the day.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsPatch {
     /// The number of concurrent transfers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 64)]
     pub concurrent: Option<usize>,
     /// The rate limit of all transfers together, in bits per second; null removes it.
     #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 8)]
     pub limit_bps: Option<Option<u64>>,
-    /// The default directory of files.
+    /// The default directory of files; null means that of xdg-user-dirs.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    pub directory: Option<PathBuf>,
+    pub directory: Option<Option<PathBuf>>,
     /// Parts of the week with separate limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Vec<ScheduleEntry>>,
     /// The number of retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
 
+impl SettingsPatch {
+    /// Returns these changes, and then those of `later`.
+    pub(crate) fn and_then(self, later: Self) -> Self {
+        Self {
+            concurrent: later.concurrent.or(self.concurrent),
+            limit_bps: later.limit_bps.or(self.limit_bps),
+            directory: later.directory.or(self.directory),
+            schedule: later.schedule.or(self.schedule),
+            retries: later.retries.or(self.retries),
+        }
+    }
+}
+
 /// Distinguishes an explicit null from an absent value.
-pub(crate) fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::<u64>::deserialize(from).map(Some)
+pub(crate) fn given<'de, D, T>(from: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(from).map(Some)
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let directory = user_dirs::downloads(home.as_deref());
         Self {
             concurrent: CONCURRENT,
             limit_bps: None,
-            directory: directory.or_else(|| Some(home?.join("Downloads"))).unwrap_or_else(|| "/tmp".into()),
+            directory: default_directory(),
             schedule: Vec::new(),
             retries: RETRIES,
         }
     }
+}
+
+fn default_directory() -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let directory = user_dirs::downloads(home.as_deref());
+    directory.or_else(|| Some(home?.join("Downloads"))).unwrap_or_else(|| "/tmp".into())
 }
 
 impl Settings {
@@ -114,12 +140,15 @@ impl Settings {
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
-    pub(crate) fn with(&self, patch: SettingsPatch) -> Result<Self, QueueError> {
+    pub(crate) fn with(self, patch: SettingsPatch) -> Result<Self, QueueError> {
         let changed = Self {
             concurrent: patch.concurrent.unwrap_or(self.concurrent),
             limit_bps: patch.limit_bps.unwrap_or(self.limit_bps),
-            directory: patch.directory.unwrap_or_else(|| self.directory.clone()),
-            schedule: patch.schedule.unwrap_or_else(|| self.schedule.clone()),
+            directory: match patch.directory {
+                None => self.directory,
+                Some(directory) => directory.unwrap_or_else(default_directory),
+            },
+            schedule: patch.schedule.unwrap_or(self.schedule),
             retries: patch.retries.unwrap_or(self.retries),
         };
         let invalid = |message: String| Err(QueueError::Invalid(message));
@@ -176,15 +205,21 @@ mod tests {
 
     #[test]
     fn patch_changes_given_fields_and_refuses_invalid_values() {
-        let patch = |text: &str| Settings::default().with(serde_json::from_str(text).unwrap());
-        let limited = patch(r#"{"limit_bps": 8000000, "concurrent": 2}"#).unwrap();
+        let patch = |text: &str| serde_json::from_str::<SettingsPatch>(text).unwrap();
+        let set = patch(r#"{"limit_bps": 8000000, "concurrent": 2}"#).and_then(patch(r#"{"retries": 1}"#));
+        assert_eq!(crate::json(&set), r#"{"concurrent":2,"limit_bps":8000000,"retries":1}"#);
+        let limited = Settings::default().with(set.clone()).unwrap();
         assert_eq!((limited.limit_bps, limited.concurrent), (Some(8_000_000), 2));
-        let again = limited.with(serde_json::from_str(r#"{"directory": "/d"}"#).unwrap()).unwrap();
-        assert_eq!((again.limit_bps, again.directory), (Some(8_000_000), "/d".into()));
-        let freed = limited.with(serde_json::from_str(r#"{"limit_bps": null}"#).unwrap()).unwrap();
-        assert_eq!(freed.limit_bps, None);
+        let limited = limited.with(patch(r#"{"directory": "/d"}"#)).unwrap();
+        let freed = set.and_then(patch(r#"{"limit_bps": null, "directory": null}"#));
+        assert_eq!(
+            limited.with(patch(&crate::json(&freed))).unwrap().directory,
+            Settings::default().directory
+        );
+        assert_eq!(Settings::default().with(freed).unwrap().limit_bps, None);
         let part = r#"{"concurrent": 9, "schedule": [{"days": "mon", "from": "08:00", "to": "09:00"}]}"#;
-        assert_eq!(patch(part).unwrap().windows().unwrap()[0].limits.concurrent, 9);
+        let part = Settings::default().with(patch(part)).unwrap();
+        assert_eq!(part.windows().unwrap()[0].limits.concurrent, 9);
         for text in [
             r#"{"concurrent": 0}"#,
             r#"{"concurrent": 1000}"#,
@@ -193,8 +228,7 @@ mod tests {
             r#"{"schedule": [{"days": "someday", "from": "08:00", "to": "09:00"}]}"#,
             r#"{"schedule": [{"days": "mon", "from": "25:00", "to": "09:00"}]}"#,
         ] {
-            let patch: SettingsPatch = serde_json::from_str(text).unwrap();
-            assert!(Settings::default().with(patch).is_err(), "{text}");
+            assert!(Settings::default().with(patch(text)).is_err(), "{text}");
         }
         assert!(serde_json::from_str::<SettingsPatch>(r#"{"colour": 1}"#).is_err());
     }

@@ -3,6 +3,8 @@
 import { t } from "./i18n.js";
 
 const BASE = "/api/v1";
+// As long as the agent's other clients wait.
+const ANSWER_MS = 30_000;
 
 /** An answer that is not a success, with the agent's message and advice. */
 export class ApiError extends Error {
@@ -15,7 +17,7 @@ export class ApiError extends Error {
 async function call(method, path, body, type = "application/json") {
   const headers = body === undefined ? {} : { "Content-Type": type };
   const text = type === "application/json" && body !== undefined ? JSON.stringify(body) : body;
-  const answer = await fetch(BASE + path, { method, headers, body: text, cache: "no-store" }).catch(() => {
+  const answer = await fetch(BASE + path, { method, headers, body: text, cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) }).catch(() => {
     throw new Error(t("offline"));
   });
   const isJson = (answer.headers.get("Content-Type") ?? "").includes("json");

@@ -4,6 +4,8 @@ import * as api from "./api.js";
 
 const RETRY_FIRST_MS = 500;
 const RETRY_MOST_MS = 5000;
+// The agent sends an event at least every 5 s.
+const SILENCE_MS = 20_000;
 const KINDS = ["transfer", "progress", "removed", "samples", "resync"];
 
 /**
@@ -14,6 +16,7 @@ export class Events {
   #handlers;
   #source = null;
   #timer = null;
+  #silence = null;
   #wait = RETRY_FIRST_MS;
   #watched = null;
 
@@ -44,19 +47,33 @@ export class Events {
     this.#source?.close();
     const source = new EventSource(api.eventsUrl(document.hidden ? null : this.#watched));
     this.#source = source;
+    this.#heard(source);
     source.onopen = () => {
       this.#wait = RETRY_FIRST_MS;
       this.#handlers.connected();
     };
     source.onerror = () => this.#lost(source);
-    for (const kind of KINDS) {
-      source.addEventListener(kind, (event) => this.#handlers[kind](JSON.parse(event.data)));
+    for (const kind of [...KINDS, "stats", "alive"]) {
+      source.addEventListener(kind, (event) => {
+        this.#heard(source);
+        this.#handlers[kind]?.(JSON.parse(event.data));
+      });
     }
+  }
+
+  /** Waits for the next event: a frozen agent keeps its connections, but sends nothing. */
+  #heard(source) {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => {
+      this.#handlers.lost("offline");
+      this.#lost(source);
+    }, SILENCE_MS);
   }
 
   async #lost(source) {
     source.close();
     if (source !== this.#source) return;
+    clearTimeout(this.#silence);
     this.#timer = setTimeout(() => this.#open(), this.#wait);
     this.#wait = Math.min(this.#wait * 2, RETRY_MOST_MS);
     const status = await api.stats().then(() => 200, (error) => error.status ?? 0);

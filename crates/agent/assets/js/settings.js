@@ -29,14 +29,21 @@ function form(dialog, values, error, told) {
   };
   const rows = make("div", { class: "schedule" });
   (values.schedule ?? []).forEach((entry) => rows.append(scheduleRow(entry)));
+  const readSchedule = () => [...rows.children].map((row) => row.read());
+  const scheduleBefore = JSON.stringify(readSchedule());
   const labelled = (name) => make("label", {}, make("span", {}, t(`settings.${name}`)), fields[name]);
   const onsubmit = async (event) => {
     event.preventDefault();
     const limit = parseRate(fields.limit.value);
-    const schedule = [...rows.children].map((row) => row.read());
+    const schedule = readSchedule();
     if (limit === undefined || schedule.some((entry) => entry.limit_bps === undefined)) return setText(error, t("add.rate"));
-    const changes = { concurrent: Number(fields.concurrent.value), limit_bps: limit, schedule };
-    if (fields.directory.value.trim()) changes.directory = fields.directory.value.trim();
+    // The agent stores what was set: its defaults and a rate that is rounded here stay as they are.
+    const changes = {};
+    const isChanged = ({ value, defaultValue }) => value.trim() !== defaultValue;
+    if (isChanged(fields.concurrent)) changes.concurrent = Number(fields.concurrent.value);
+    if (isChanged(fields.limit)) changes.limit_bps = limit;
+    if (isChanged(fields.directory)) changes.directory = fields.directory.value.trim() || null;
+    if (JSON.stringify(schedule) !== scheduleBefore) changes.schedule = schedule;
     return api.changeSettings(changes).then(() => {
       dialog.close();
       told(t("settings.saved"));

@@ -18,8 +18,8 @@ use crate::events::AgentEvent;
 use crate::live::Live;
 use crate::queue::Queue;
 
-/// The interval of comments on an idle connection: proxies and browsers close silent ones.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// The interval of `alive` events on an idle connection: without them, a frozen agent would look idle.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The events to receive.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -57,7 +57,7 @@ impl Drop for WatchGuard {
 }
 
 /// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if the client was too
-/// slow.
+/// slow; `alive` every 5 s without another event.
 #[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(
@@ -74,7 +74,8 @@ pub(super) async fn listen(
         let event = listener.next().await?;
         Some((Ok(event), listener))
     });
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+    let alive = Event::default().event("alive").data("{}");
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).event(alive))
 }
 
 impl Listener {

@@ -21,6 +21,7 @@ pub use auth::Access;
 pub use auth::LoginUrl;
 pub(crate) use auth::SCOPE_HEADER;
 pub use error::{ApiError, ErrorBody};
+pub(crate) use events::KEEP_ALIVE;
 pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
 
 use crate::queue::Queue;

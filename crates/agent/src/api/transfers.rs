@@ -47,6 +47,7 @@ pub(super) struct ListQuery {
     /// Only transfers in this state.
     state: Option<String>,
     /// The number of transfers, at most 1000.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The most recently added first, in any state: one page, without `next`.
     newest: bool,
@@ -134,15 +135,12 @@ pub(super) async fn add(
 /// is known.
 #[utoipa::path(post, path = "/api/v1/transfers/offer", tag = "transfers", request_body = Offer,
     responses((status = 200, body = Transfer), (status = 400, body = ErrorBody),
-              (status = 403, description = "The token does not permit this", body = ErrorBody),
+              (status = 403, description = "A browser may not request this", body = ErrorBody),
               (status = 409, description = "The browser had better go on; nothing is kept", body = ErrorBody)))]
-pub(super) async fn offer(
-    State(api): State<ApiState>,
-    Extension(scope): Extension<Scope>,
-    body: Bytes,
-) -> ApiResult<Transfer> {
+pub(super) async fn offer(State(api): State<ApiState>, body: Bytes) -> ApiResult<Transfer> {
     let mut offer: Offer = parse(&body)?;
-    offer.request = scope.confined(offer.request, &api.queue.settings().directory)?;
+    // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no file.
+    offer.request = Scope::Downloads.confined(offer.request, &api.queue.settings().directory)?;
     let queue = Arc::clone(&api.queue);
     // Dropped with this call, which ends early where the client ends the connection.
     let client = Arc::new(());
@@ -175,7 +173,8 @@ pub(super) async fn show(State(api): State<ApiState>, Path(id): Path<i64>) -> Ap
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RemoveQuery {
-    /// Whether the partial file of a file that is not complete is deleted; without it, a later transfer can resume it.
+    /// Whether the partial files of files that are not complete are deleted; without it, a later transfer can resume
+    /// them.
     files: bool,
 }
 
@@ -267,10 +266,11 @@ pub(super) async fn place(
 #[serde(default, deny_unknown_fields)]
 pub struct TransferPatch {
     /// Transfers of higher priority run sooner.
+    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
     pub priority: Option<i64>,
     /// The rate limit of the transfer, in bits per second; null removes it.
     #[serde(deserialize_with = "crate::settings::given", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
+    #[schema(value_type = Option<u64>, minimum = 8)]
     pub limit_bps: Option<Option<u64>>,
 }
 

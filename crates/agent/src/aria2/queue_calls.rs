@@ -127,7 +127,7 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
             let patch = SettingsPatch {
                 concurrent: options.concurrent,
                 limit_bps: options.overall_limit.map(limit_bps),
-                directory: options.dir.map(Into::into),
+                directory: options.dir.map(|directory| Some(directory.into())),
                 ..SettingsPatch::default()
             };
             scope.check_settings(&patch).map_err(refused)?;

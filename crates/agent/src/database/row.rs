@@ -6,8 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use longhaul_engine::sink::directory::Directory;
-use longhaul_engine::sink::part_file::{PartFile, part_of};
 use rusqlite::types::{FromSqlError, Type};
 
 use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferKind, TransferState};
@@ -56,30 +54,9 @@ impl PartIdentity {
         })
     }
 
-    /// Returns whether the file has its final name, which the engine gives only to a complete and verified file.
-    pub(crate) fn is_in_place(&self) -> bool {
-        Self::of(&self.target, &self.target).is_ok_and(|there| there == *self)
-    }
-
-    /// Removes the partial file and its journal, unless another transfer has replaced them.
-    ///
-    /// # Errors
-    /// The reason, if another program writes the partial file, or it cannot be removed.
-    pub(crate) fn remove_partial(&self) -> Result<(), String> {
-        let (Some(directory), Some(name)) = (self.target.parent(), self.target.file_name()) else {
-            return Ok(());
-        };
-        let is_own = || Self::of(&part_of(&self.target), &self.target).is_ok_and(|there| there == *self);
-        if !is_own() {
-            return Ok(());
-        }
-        let directory = Directory::open(directory).map_err(|error| error.to_string())?;
-        let part = PartFile::open_existing_in(directory, name).map_err(|error| error.to_string())?;
-        // It may have been replaced before it was locked.
-        if is_own() {
-            part.discard();
-        }
-        if is_own() { Err(format!("{} stays there", part.path().display())) } else { Ok(()) }
+    /// Returns whether the file has this name. The engine gives the final one only to a complete and verified file.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        Self::of(path, &self.target).is_ok_and(|there| there == *self)
     }
 }
 

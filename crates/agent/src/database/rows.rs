@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::row::COLUMNS;
 use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
 use crate::json;
-use crate::settings::{Doors, Settings};
+use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
 
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
@@ -381,19 +381,19 @@ impl Database {
         place(&mut self.connection).map_err(DatabaseError::using("reorder"))
     }
 
-    /// Reads the settings.
-    pub(crate) fn settings(&self) -> Result<Option<Settings>, DatabaseError> {
+    /// Reads all changes of the settings.
+    pub(crate) fn settings(&self) -> Result<SettingsPatch, DatabaseError> {
         self.stored("settings")
     }
 
-    /// Stores the settings.
-    pub(crate) fn set_settings(&self, settings: &Settings) -> Result<(), DatabaseError> {
+    /// Stores all changes of the settings.
+    pub(crate) fn set_settings(&self, settings: &SettingsPatch) -> Result<(), DatabaseError> {
         self.store("settings", settings)
     }
 
     /// Reads the addresses that the last agent served.
     pub(crate) fn doors(&self) -> Result<Doors, DatabaseError> {
-        self.stored("doors").map(Option::unwrap_or_default)
+        self.stored("doors")
     }
 
     /// Stores the addresses that this agent serves.
@@ -401,7 +401,7 @@ impl Database {
         self.store("doors", doors)
     }
 
-    fn stored<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, DatabaseError> {
+    fn stored<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, DatabaseError> {
         let select = "SELECT value FROM settings WHERE name = ?";
         let text: Option<String> = self
             .connection
@@ -409,7 +409,7 @@ impl Database {
             .optional()
             .map_err(DatabaseError::using("read"))?;
         // Unreadable settings of another version are replaced by the defaults.
-        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
     }
 
     fn store(&self, name: &str, value: &impl Serialize) -> Result<(), DatabaseError> {
@@ -423,13 +423,13 @@ impl Database {
 
     /// Limits the file's size to simulate a full disk.
     #[cfg(test)]
-    pub(super) fn limit_pages(&self, pages: i64) {
+    pub(crate) fn limit_pages(&self, pages: i64) {
         self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
     }
 
     /// Returns the number of pages of the file.
     #[cfg(test)]
-    pub(super) fn pages(&self) -> i64 {
+    pub(crate) fn pages(&self) -> i64 {
         self.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap()
     }
 }

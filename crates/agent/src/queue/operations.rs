@@ -97,8 +97,7 @@ impl Queue {
         headers: Option<Vec<String>>,
         scope: Scope,
     ) -> Result<Transfer, QueueError> {
-        let mut request = self.request(id)?;
-        scope.check_link(&request)?;
+        let mut request = scope.permitted(self.request(id)?)?;
         request.refresh(url, headers)?;
         let (sealed, shown) = (self.seal(&request), request.shown_urls());
         let allowed = |state| !matches!(state, TransferState::Done | TransferState::Running);
@@ -157,8 +156,8 @@ impl Queue {
         Ok(transfer)
     }
 
-    /// Removes an ended transfer from the list, and its record; with `files` also its partial file. A complete file
-    /// stays.
+    /// Removes an ended transfer from the list, and its record; with `files` also its partial files. Complete files
+    /// stay.
     ///
     /// # Errors
     /// [`QueueError`]; then the transfer stays in the list.
@@ -168,8 +167,8 @@ impl Queue {
             self.wait_for_run(id);
         }
         let row = self.row(id)?;
-        if let Some(part) = row.part.filter(|_| files && row.transfer.state.is_ended()) {
-            part.remove_partial().map_err(QueueError::PartialFile)?;
+        if files && row.transfer.state.is_ended() {
+            self.remove_partial_files(&row).map_err(|error| QueueError::PartialFile(error.to_string()))?;
         }
         let live = self.live(id).is_some();
         self.database(|database| {

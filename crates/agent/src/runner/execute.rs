@@ -23,21 +23,29 @@ const START_OVER: &str = "to fetch the new file, remove this transfer with its p
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
     pub(super) message: String,
-    /// Whether a later try cannot help, whatever the kind.
-    pub(super) is_permanent: bool,
-    /// Whether a file has the name, and the request permits no other and no replacement.
-    pub(super) file_exists: bool,
+    pub(super) cause: FailureCause,
+}
+
+/// The cause of a failure, where its kind does not say enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FailureCause {
+    OfKind,
+    /// A later try cannot help, whatever the kind.
+    Permanent,
+    /// A file has the name, and the request permits no other and no replacement.
+    FileExists,
 }
 
 impl Failure {
     pub(super) fn new(kind: FailureKind, error: impl std::fmt::Display) -> Self {
-        Self { kind, message: error.to_string(), is_permanent: false, file_exists: false }
+        Self { kind, message: error.to_string(), cause: FailureCause::OfKind }
     }
 }
 
 impl From<UploadError> for Failure {
     fn from(error: UploadError) -> Self {
-        Self { is_permanent: error.is_permanent(), ..Self::new(error.kind(), error) }
+        let cause = if error.is_permanent() { FailureCause::Permanent } else { FailureCause::OfKind };
+        Self { cause, ..Self::new(error.kind(), error) }
     }
 }
 
@@ -51,7 +59,7 @@ impl From<TransferError> for Failure {
                     "a file {} exists: remove it and retry, or add the link again with --if-exists rename or replace",
                     path.display()
                 );
-                Self { file_exists: true, ..Self::new(kind, message) }
+                Self { cause: FailureCause::FileExists, ..Self::new(kind, message) }
             }
             TransferError::Output(OutputError::Busy(path)) => {
                 Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))

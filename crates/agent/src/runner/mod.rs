@@ -147,7 +147,9 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, limit));
     // Inserted before the state changes, so that a later pause finds the run.
-    queue.insert_live(Arc::clone(&live));
+    if !queue.insert_live(Arc::clone(&live)) {
+        return Ok(None);
+    }
     if queue.is_stopping() {
         // The agent may have cancelled all runs before this one was inserted.
         queue.remove_live(id);

@@ -9,7 +9,7 @@ use longhaul_core::queue_plan;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::sink::part_file;
 
-use super::execute::{self, Failure};
+use super::execute::{self, Failure, FailureCause};
 use super::observe::RunObserver;
 use super::records;
 use crate::database::{Row, RunEnd};
@@ -66,7 +66,7 @@ fn state_after_run(
         return (TransferState::Queued, end);
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
-    let may_retry = !failure.is_permanent && attempts < queue.settings().retries;
+    let may_retry = failure.cause == FailureCause::OfKind && attempts < queue.settings().retries;
     let has_worked = row.part.is_some() || live.opened().is_some();
     let state = state_after(failure.kind, row, has_worked, may_retry);
     if state == TransferState::Scheduled {
@@ -76,7 +76,7 @@ fn state_after_run(
     end.error = Some(TransferFailure {
         message: failure.message,
         exit_code: failure.kind.exit_code(),
-        file_exists: failure.file_exists,
+        file_exists: failure.cause == FailureCause::FileExists,
     });
     (state, end)
 }
@@ -126,7 +126,7 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
 
 /// Returns the end of a run that a killed agent could not store: its file has the final name.
 pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
-    let part = row.part.as_ref().filter(|part| part.is_in_place())?;
+    let part = row.part.as_ref().filter(|part| part.is_at(&part.target))?;
     let size = std::fs::metadata(&part.target).ok()?.len();
     let complete =
         row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);

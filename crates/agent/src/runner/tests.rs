@@ -19,7 +19,7 @@ fn request(at: Option<i64>) -> TransferRequest {
 }
 
 /// Adds a transfer that a killed agent had started, with this partial file.
-fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
+pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
     let request = TransferRequest {
         urls: vec![format!("http://127.0.0.1:9/{name}")],
         output: Some(directory.join(name)),

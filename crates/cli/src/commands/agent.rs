@@ -196,7 +196,7 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
     let client = Client::new(paths.socket());
-    if client.is_answered() {
+    if client.check().is_ok() {
         return Ok(false);
     }
     let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
@@ -209,7 +209,8 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     let began = Instant::now();
     let mut child = command.spawn().context("cannot start the agent")?;
     loop {
-        if client.is_answered() {
+        let checked = client.check();
+        if checked.is_ok() {
             // A native host lives as long as its browser: `stop` would wait for an agent that has ended and is its zombie.
             std::thread::spawn(move || child.wait());
             return Ok(true);
@@ -221,12 +222,15 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
                 if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START_TIMEOUT =>
             {
                 std::thread::sleep(POLL_INTERVAL);
-                if !client.is_answered() {
-                    child = command.spawn().context("cannot start the agent")?;
-                }
+                child = command.spawn().context("cannot start the agent")?;
             }
             None if began.elapsed() < START_TIMEOUT => std::thread::sleep(POLL_INTERVAL),
-            _ => return Err(anyhow!("the agent does not start: {}", last_line(&paths.log()))),
+            _ => {
+                return Err(match checked {
+                    Err(error @ ClientError::Silent { .. }) => error.into(),
+                    _ => anyhow!("the agent does not start: {}", last_line(&paths.log())),
+                });
+            }
         }
     }
 }

@@ -113,12 +113,4 @@ mod tests {
             [Family::Firefox, Family::Chromium].map(|f| super::manifest(f, Path::new("/host")));
         assert!(firefox.get("allowed_origins").is_none() && chromium.get("allowed_extensions").is_none());
     }
-
-    #[test]
-    fn extension_is_recognised_by_its_arguments() {
-        let arguments = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
-        assert!(is_our_extension(&arguments(&["chrome-extension://ogkijnhkdbnpemdfgbbbkmpdmajjjgmh/"])));
-        assert!(is_our_extension(&arguments(&["/home/u/.mozilla/longhaul.json", FIREFOX_ID])));
-        assert!(!is_our_extension(&arguments(&[FIREFOX_ID])));
-    }
 }

@@ -46,7 +46,7 @@ enum QueueCommand {
     Cancel(Ids),
     /// Try transfers again that failed or were given up
     Retry(Ids),
-    /// Remove ended transfers from the list; their files stay
+    /// Remove ended transfers from the list; their files stay, also partial ones
     Remove {
         #[command(flatten)]
         ids: Ids,

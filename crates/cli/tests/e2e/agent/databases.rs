@@ -36,10 +36,12 @@ fn of_several_agents_started_at_once_one_serves() {
 #[test]
 fn homes_of_one_user_have_agents_of_their_own_that_start_on_demand() {
     let (home, other) = (Home::new(), Home::without_agent());
+    fs::write(other.state("queue.db"), "no database").unwrap();
     home.queue_ok(&["add", "http://127.0.0.1:9/f", "--paused"]);
     let listed = other.command().env("XDG_RUNTIME_DIR", home.path("run")).args(["queue", "list"]).output();
     let listed = listed.unwrap();
     assert!(listed.status.success() && listed.stdout.is_empty(), "{}", text(&listed));
+    assert!(fs::read_to_string(other.state("agent.log")).unwrap().contains("queue.db is damaged"));
     assert_ne!(home.pid().unwrap(), other.pid().unwrap());
     let socket = home.path("run/longhaul/agent.sock");
     assert!(socket.exists());

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{File, Home, Server, content, same};
+use crate::support::lab::wait_until;
+use crate::support::{File, Home, Server, content, partial_files, same};
 
 #[test]
 fn tokens_are_private_and_that_for_downloads_permits_nothing_else() {
@@ -23,6 +24,13 @@ fn tokens_are_private_and_that_for_downloads_permits_nothing_else() {
     {
         assert_eq!(home.http("POST", path, &[("Authorization", &bearer)], Some(body)).0, status, "{body}");
     }
+    // It gives no other link to what it could not add.
+    let tree = json!({ "urls": ["http://127.0.0.1:9/"], "kind": "tree", "paused": true });
+    let (_, added) = home.http("POST", path, &[], Some(&tree));
+    let added: Value = serde_json::from_str(&added).unwrap();
+    let refresh = format!("{path}/{}/refresh", added["transfers"][0]["id"]);
+    let link = json!({ "url": "http://127.0.0.1:9/other/" });
+    assert_eq!(home.http("POST", &refresh, &[("Authorization", &bearer)], Some(&link)).0, 403);
     let token = std::fs::metadata(home.state("agent.token")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::mode(&token) & 0o777, 0o600);
 }
@@ -110,13 +118,17 @@ fn offer_of_a_killed_agent_leaves_nothing() {
     home.set(&json!({ "directory": home.files() }));
     let body = json!({ "urls": [server.url("/f")], "name": "f.bin", "size": 3_000_000 }).to_string();
     let ((address, token), length) = (home.dashboard(), body.len());
-    let mut stream = TcpStream::connect(&address).unwrap();
     let head =
         format!("POST /api/v1/transfers/offer HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}");
-    write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    while server.requests().is_empty() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let offers: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            write!(stream, "{head}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+            stream
+        })
+        .collect();
+    // The second has the name with a number.
+    wait_until("both have a partial file", || partial_files(&home.files()).len() == offers.len());
     home.kill(Signal::KILL);
     assert!(home.list().is_empty(), "the next agent drops it before it answers");
     assert_eq!(std::fs::read_dir(home.files()).unwrap().count(), 0);
