@@ -164,7 +164,7 @@ impl Confinement {
 }
 
 /// System calls that no thread of the server makes, and that an attacker's code in its process could use: they start programs, look into
-/// other processes, change namespaces, mounts, users, keys, clocks and the kernel, and reach files past this filter (io_uring).
+/// other processes, change namespaces, mounts, users, keys, clocks and the kernel, and call it without a filter's sight (io_uring).
 ///
 /// Those that are allowed are not listed: the C library and the runtime use others from version to version.
 const FORBIDDEN: [libc::c_long; 54] = [
