@@ -234,22 +234,6 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_key_is_named_as_such() {
-        let dir = tempfile::tempdir().unwrap();
-        let files = files(&dir);
-        write(&files, 4096);
-        for head in [
-            "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,F46A\n\n",
-            "ENCRYPTED PRIVATE KEY-----\n",
-        ] {
-            let label = head.split('\n').next().unwrap();
-            fs::write(&files.key, format!("-----BEGIN {head}MIHs\n-----END {label}\n")).unwrap();
-            let error = RenewedTls::read(&files).err().unwrap().to_string();
-            assert!(error.contains("key.pem") && error.contains("encrypted; decrypt it"), "{error}");
-        }
-    }
-
-    #[test]
     fn renewed_certificate_is_used_and_a_broken_or_expired_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let files = files(&dir);

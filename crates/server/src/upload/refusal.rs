@@ -108,10 +108,13 @@ fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
     }
 }
 
-/// 403: a link, a directory or a socket has the name of a partial file or its journal, and only the host's users can remove it.
+/// 403: a link, a directory or a socket has the name of a file, its partial file or its journal, and only the host's users can remove it.
 fn in_the_way(error: &dyn Display) -> Reply {
-    tracing::warn!(%error, "what has the name of an unfinished upload is no file: remove it");
-    Reply::text(403, "what has the name of the unfinished upload is no file; the server's log says where")
+    tracing::warn!(%error, "what has the name of an upload is no file: remove it");
+    Reply::text(
+        403,
+        "what has this name, or that of the partial file, is no file; the server's log says where",
+    )
 }
 
 /// Maps an error of the writing threads to a status.
