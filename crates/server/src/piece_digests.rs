@@ -249,6 +249,12 @@ mod tests {
             std::fs::write(&path, "x").unwrap();
             assert_eq!(digests.reply_within(&source(&path), &other, SLICE).unwrap().status(), 200);
         }
+        // Nor some files of its own.
+        for number in 0..3 {
+            let path = dir.path().join(number.to_string());
+            std::fs::write(&path, "own").unwrap();
+            assert_eq!(digests.reply_within(&source(&path), &turn, SLICE).unwrap().status(), 200);
+        }
         let pieces = document(reply());
         let hashes: Vec<_> =
             bytes.chunks(1 << 20).map(|piece| blake3::hash(piece).to_hex().to_string()).collect();
