@@ -45,7 +45,9 @@ fn lower_of_the_rates_asked_for_and_configured_is_told_and_held() {
     for (own, asked) in
         [(Pace::Auto, Some("40Mbit")), (rate(40), Some("80Mbit")), (rate(40), Some("off")), (rate(40), None)]
     {
-        let (told, took) = large(&site(own), asked);
+        let site = site(own);
+        assert_eq!(get(&mut Talk::to(&site), "/small", asked).0, None, "a short reply is not paced");
+        let (told, took) = large(&site, asked);
         assert_eq!(told.as_deref(), Some("40000000"), "asked for {asked:?}");
         assert!(took >= AT_40_MBIT, "asked for {asked:?}: {took:?}");
     }
@@ -67,14 +69,6 @@ fn what_is_no_pace_asks_for_nothing() {
 /// A rate would bound every reply; a busy machine delays some.
 fn is_unbounded(mut try_once: impl FnMut() -> Duration) -> bool {
     (0..20).any(|_| try_once() < AT_40_MBIT / 2)
-}
-
-#[test]
-fn short_reply_is_not_paced() {
-    let site = site(Pace::Rate(Rate::bits_per_sec(40_000_000)));
-    for asked in [None, Some("80Mbit"), Some("off"), Some("fast")] {
-        assert_eq!(get(&mut Talk::to(&site), "/small", asked).0, None, "asked for {asked:?}");
-    }
 }
 
 #[test]

@@ -46,9 +46,7 @@ fn targets_that_are_no_place_for_a_file() {
     symlink("file", planted("c.longhaul-journal")).unwrap();
     std::fs::create_dir(planted("e.longhaul-journal")).unwrap();
     std::os::unix::net::UnixListener::bind(planted("d.longhaul-part")).unwrap();
-    for name in ["c", "e"] {
-        site.write(&format!("{name}.longhaul-part"), b"");
-    }
+    let _ = ["c", "e"].map(|name| site.write(&format!("{name}.longhaul-part"), b""));
     let before = names(&site);
     for (status, targets) in [
         (400, "/..%2ff etc/f"),
