@@ -20,6 +20,7 @@ use crate::http_connection::{DRAIN_LIMIT, HttpConnection};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::Served;
 use crate::server_phase::ServerPhase;
+use crate::tls::lacks_revocations;
 use crate::transport::ServerTransport;
 
 /// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.
@@ -176,6 +177,13 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
             };
             match handshake {
                 Ok(Ok(stream)) => ServerTransport::Tls(Box::new(stream)),
+                Ok(Err(error)) if lacks_revocations(&error) => {
+                    return tracing::warn!(
+                        %peer,
+                        %error,
+                        "a client is refused: the list of revoked certificates (--client-crl) is out of date, or of other authorities"
+                    );
+                }
                 Ok(Err(error)) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
                 Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
             }

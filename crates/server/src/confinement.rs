@@ -111,8 +111,8 @@ impl Confinement {
     pub fn apply(&self) -> io::Result<Confined> {
         self.keep_needed_capabilities()?;
         let status = self.restrict_files().map_err(io::Error::other)?;
-        forbid_system_calls()?;
         self.warn_of_unreadable();
+        forbid_system_calls()?;
         Ok(match status.ruleset {
             RulesetStatus::NotEnforced => Confined::CapabilitiesOnly,
             RulesetStatus::PartiallyEnforced => Confined::Partially,
@@ -164,10 +164,10 @@ impl Confinement {
 }
 
 /// System calls that no thread of the server makes, and that an attacker's code in its process could use: they start programs, look into
-/// other processes, and change namespaces, mounts, users, keys, clocks and the kernel.
+/// other processes, change namespaces, mounts, users, keys, clocks and the kernel, and call it without a filter's sight (io_uring).
 ///
 /// Those that are allowed are not listed: the C library and the runtime use others from version to version.
-const FORBIDDEN: [libc::c_long; 49] = [
+const FORBIDDEN: [libc::c_long; 54] = [
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
@@ -197,12 +197,15 @@ const FORBIDDEN: [libc::c_long; 49] = [
     libc::SYS_setresuid,
     libc::SYS_setresgid,
     libc::SYS_setgroups,
+    libc::SYS_setfsuid,
+    libc::SYS_setfsgid,
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -216,7 +219,9 @@ const FORBIDDEN: [libc::c_long; 49] = [
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
     libc::SYS_sethostname,
+    libc::SYS_setdomainname,
 ];
 
 /// Makes [`FORBIDDEN`] fail with EPERM in the calling thread, and in those that it starts.

@@ -226,8 +226,11 @@ impl HttpConnection {
         let access = &self.context.access;
         let origin = RequestOrigin { client: self.peer.ip().into(), is_exposed: self.is_exposed() };
         let now = (SystemTime::now(), Instant::now());
-        let action = match access.authorise(&request, &path, origin, now) {
-            _ if !has_valid_host(&request) => Action::Reply(Reply::text(400, "the Host is not a host")),
+        let allowed = match has_valid_host(&request) {
+            true => access.authorise(&request, &path, origin, now),
+            false => Err(Reply::text(400, "the Host is not a host")),
+        };
+        let action = match allowed {
             Ok(grant) => {
                 token.clone_from(&grant.holder);
                 route(self.context.offers(), request, path, grant)

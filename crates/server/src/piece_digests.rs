@@ -36,9 +36,9 @@ const AT_ONCE: usize = 2;
 /// How many requests are hashing or wait for their turn, one of each client or token.
 const WAITING: usize = 64;
 /// How many files' digests are kept, whole or in progress: 2 MiB each at most. Those of one requester do not push out all others, which
-/// would begin again.
+/// would begin again; but a client may get some at once, and all clients behind a proxy are one.
 const KEPT: usize = 32;
-const KEPT_OF_ONE: usize = 2;
+const KEPT_OF_ONE: usize = 8;
 
 /// Computes and keeps the digests of files.
 pub(crate) struct PieceDigests {
@@ -248,6 +248,12 @@ mod tests {
             let path = dir.path().join(number.to_string());
             std::fs::write(&path, "x").unwrap();
             assert_eq!(digests.reply_within(&source(&path), &other, SLICE).unwrap().status(), 200);
+        }
+        // Nor some files of its own.
+        for number in 0..3 {
+            let path = dir.path().join(number.to_string());
+            std::fs::write(&path, "own").unwrap();
+            assert_eq!(digests.reply_within(&source(&path), &turn, SLICE).unwrap().status(), 200);
         }
         let pieces = document(reply());
         let hashes: Vec<_> =

@@ -172,7 +172,9 @@ impl StaticFiles {
             // An unreadable index.html must not expose the directory's listing instead.
             Err(error) => return Err(error),
         }
-        let Some([share, _permit]) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
+        let Some([share, _permit]) = self.listing_permit(&asked.requester, disk) else {
+            return Ok(too_many_listings());
+        };
         let order = SortOrder::from_query(path.query());
         let options = ListingOptions { hidden: self.hidden, max_entries: self.max_entries, order };
         let source = ListedDirectory { root: &self.root, directory: &directory, names: path.names(), follow };
@@ -190,7 +192,9 @@ impl StaticFiles {
         disk: &Disk,
         follow: bool,
     ) -> io::Result<Reply> {
-        let Some([share, _permit]) = self.listing_permit(asked, disk) else { return Ok(too_many_listings()) };
+        let Some([share, _permit]) = self.listing_permit(&asked.requester, disk) else {
+            return Ok(too_many_listings());
+        };
         let path = &asked.path;
         let most = self.max_entries.saturating_mul(directory_json::ENTRIES_PER_HTML_ENTRY);
         let after = directory_json::after(path.query());
@@ -200,8 +204,8 @@ impl StaticFiles {
     }
 
     /// Allows one more listing: to be held in memory until it is sent, and to be made now.
-    fn listing_permit(&self, asked: &AskedFile, disk: &Disk) -> Option<[Share<Requester>; 2]> {
-        Some([self.listings.take(&asked.requester)?, disk.listing_permit(&asked.requester)?])
+    pub(crate) fn listing_permit(&self, requester: &Requester, disk: &Disk) -> Option<[Share<Requester>; 2]> {
+        Some([self.listings.take(requester)?, disk.listing_permit(requester)?])
     }
 }
 

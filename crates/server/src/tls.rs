@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, X509Certificate};
 
@@ -174,6 +174,18 @@ fn is_outdated(list: &CertificateRevocationListDer<'_>) -> bool {
     parsed.and_then(|(_, list)| list.next_update()).is_some_and(|next| next < ASN1Time::now())
 }
 
+/// Returns whether a handshake failed for want of a list of revoked certificates: of this authority, or of this day.
+pub(crate) fn lacks_revocations(error: &std::io::Error) -> bool {
+    use CertificateError::{ExpiredRevocationList, ExpiredRevocationListContext, UnknownRevocationStatus};
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(rustls::Error::InvalidCertificate(
+            ExpiredRevocationList | ExpiredRevocationListContext { .. } | UnknownRevocationStatus
+        ))
+    )
+}
+
 /// Reads a file in PEM, which is read again when it changes, and so is no pipe.
 fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     read_again(path, LONGEST_PEM).map_err(|error| error.to_string())
@@ -231,22 +243,6 @@ mod tests {
         fs::write(&files.key, key.serialize_pem()).unwrap();
         fs::write(&files.cert, made.pem()).unwrap();
         made.der().clone()
-    }
-
-    #[test]
-    fn encrypted_key_is_named_as_such() {
-        let dir = tempfile::tempdir().unwrap();
-        let files = files(&dir);
-        write(&files, 4096);
-        for head in [
-            "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,F46A\n\n",
-            "ENCRYPTED PRIVATE KEY-----\n",
-        ] {
-            let label = head.split('\n').next().unwrap();
-            fs::write(&files.key, format!("-----BEGIN {head}MIHs\n-----END {label}\n")).unwrap();
-            let error = RenewedTls::read(&files).err().unwrap().to_string();
-            assert!(error.contains("key.pem") && error.contains("encrypted; decrypt it"), "{error}");
-        }
     }
 
     #[test]
@@ -321,8 +317,13 @@ mod tests {
             fs::write(&crl, text).unwrap();
             tls.renew();
             let current = tls.current.read().unwrap();
-            let verify = |shown| current.clients.verify_client_cert(shown, &[], UnixTime::now()).is_ok();
-            assert_eq!(certificates.each_ref().map(verify), accepted, "{what}");
+            let verify = |shown| current.clients.verify_client_cert(shown, &[], UnixTime::now());
+            let outcomes = certificates.each_ref().map(verify);
+            assert_eq!(outcomes.each_ref().map(Result::is_ok), accepted, "{what}");
+            let lacks = |outcome: Result<_, rustls::Error>| {
+                outcome.is_err_and(|error| lacks_revocations(&std::io::Error::other(error)))
+            };
+            assert_eq!(outcomes.map(lacks), [what == "out of date"; 2], "{what}");
             assert!(!Arc::ptr_eq(&before, &current.config), "a session of before cannot be resumed");
         }
         fs::copy(&files.cert, &ca).unwrap();

@@ -380,16 +380,6 @@ mod tests {
     }
 
     #[test]
-    fn uploads_of_two_tokens_are_two() {
-        let named = UploadId::of_query("upload=00112233445566778899aabbccddeeff").unwrap();
-        let id = |holder| upload_id(named, holder);
-        assert_eq!(id(None).to_string(), "00112233445566778899aabbccddeeff");
-        assert_eq!(id(Some("a")), id(Some("a")));
-        assert!(id(Some("a")) != id(Some("b")) && id(Some("a")) != id(None));
-        assert_eq!(UploadId::of_query("upload=0"), None);
-    }
-
-    #[test]
     fn put_receives_a_whole_file_and_patch_appends_a_part() {
         let whole = |length, replace| {
             Ok(UploadOperation::WholeFile(WholeFile { length, digest: None, modified: None, replace }))

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::command::UploadCommand;
 use super::start::{holder_of, id_of};
 use super::{Uploads, refusal};
+use crate::disks::Disk;
 use crate::reply::Reply;
 use crate::root::Found;
 use crate::static_files::too_many_listings;
@@ -52,9 +53,10 @@ struct WrittenUpload {
 impl Uploads {
     /// Lists the uploads of the command's directory, and the space of uploads in all: those of its token, and with the right to delete
     /// those of all.
-    pub(super) fn list(&self, command: &UploadCommand) -> Result<Reply, Reply> {
+    pub(super) fn list(&self, command: &UploadCommand, disk: &Disk) -> Result<Reply, Reply> {
         let grant = &command.grant;
-        let share = self.static_files.listings.take(&grant.requester()).ok_or_else(too_many_listings)?;
+        let permit = self.static_files.listing_permit(&grant.requester(), disk);
+        let [share, _permit] = permit.ok_or_else(too_many_listings)?;
         let uploads = self.uploads_in(command).map_err(|error| refusal::directory(&error))?;
         let own = grant.holder.as_ref().filter(|_| !grant.may_replace);
         let (used, counts_all) = (self.partials.used(own).get(), self.partials.counts_all());

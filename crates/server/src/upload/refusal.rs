@@ -78,6 +78,7 @@ pub(super) fn output(error: &OutputError) -> Reply {
         OutputError::IsDirectory(_) => Reply::text(409, "there is a directory of this name"),
         OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),
         OutputError::Busy(_) => busy(),
+        OutputError::NotAFile(_) => in_the_way(error),
         _ => match causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
             Some(source) => of_kernel("a file cannot be written", source, error),
             None => internal("a file cannot be written", error),
@@ -93,6 +94,7 @@ fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
         _ if source.kind() == io::ErrorKind::StorageFull => full(error),
         Some(Errno::FBIG) => too_large(),
         Some(Errno::ROFS) => Reply::text(403, "the server's file system is read-only"),
+        Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => in_the_way(error),
         Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "nothing may be written there"),
         Some(Errno::NAMETOOLONG) => Reply::text(414, "the name is too long"),
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => exhausted(error),
@@ -100,8 +102,19 @@ fn of_kernel(what: &str, source: &io::Error, error: &dyn Display) -> Reply {
             tracing::error!(%error, "{what}");
             Reply::text(500, &format!("the server's file system fails: {errno}; its log says where"))
         }
+        // What is no file cannot be opened as one.
+        None if source.kind() == io::ErrorKind::InvalidInput => in_the_way(error),
         None => internal(what, error),
     }
+}
+
+/// 403: a link, a directory or a socket has the name of a file, its partial file or its journal, and only the host's users can remove it.
+fn in_the_way(error: &dyn Display) -> Reply {
+    tracing::warn!(%error, "what has the name of an upload is no file: remove it");
+    Reply::text(
+        403,
+        "what has this name, or that of the partial file, is no file; the server's log says where",
+    )
 }
 
 /// Maps an error of the writing threads to a status.

@@ -111,7 +111,7 @@ impl Uploads {
             UploadOperation::MakeDirectory => {
                 answered(collection::make(&self.static_files, &command.path, &command.request))
             }
-            UploadOperation::List => answered(self.list(command)?),
+            UploadOperation::List => answered(self.list(command, disk)?),
             UploadOperation::DeleteFile => answered(self.target(command)?.delete()?),
             UploadOperation::AddRange(add) => self.add_range(&self.free_target(command)?, add, disk),
             UploadOperation::Status(id) => answered(self.free_target(command)?.status(*id, self)?),

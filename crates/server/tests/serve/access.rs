@@ -199,16 +199,22 @@ fn token_with_the_right_to_delete_administers_the_uploads_of_all() {
 }
 
 #[test]
-fn quota_of_a_token_is_kept() {
-    let (site, _beside) = site(|_| {});
+fn quotas_of_a_token_and_of_all_are_kept() {
+    let (site, _beside) = site(|config| config.limits.upload_quota = Some(Bytes::mib(4)));
     let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
     assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &h)), (204, 204));
     assert_eq!(begin(&site, "eves", &f), 409, "what is there stays, and counts");
     let refused = send(&site, "eves", &head("PUT", "/g", &["Content-Length: 1048577"]), "");
     assert!(refused.status == 507 && refused.body.contains("of this token"), "{refused:?}");
+    let refused = send(&site, "anns", &head("PUT", "/g", &["Content-Length: 2097153"]), "");
+    assert!(refused.status == 507 && refused.body.contains("of all tokens"), "{refused:?}");
     // A small file counts until it is complete.
     assert_eq!((put(&site, "eves", "/i", "small"), begin(&site, "eves", &g)), (201, 204));
     assert_eq!(put(&site, "eves", "/j", "small"), 507);
+    assert!(!names(&site).iter().any(|name| name.starts_with('j')));
+    // A dropped upload counts no more.
+    assert_eq!(ask(&site, "eves", "DELETE", &g, &[], "").status, 204);
+    assert_eq!(put(&site, "eves", "/j", "small"), 201);
 }
 
 #[test]
@@ -225,19 +231,6 @@ fn slow_uploads_of_one_token_leave_places_to_others() {
     assert_eq!(put(&site, "anns", "/f", "x"), 201);
     let refused = ask(&site, "drops", "PUT", "/in/f", &[], "x");
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
-}
-
-#[test]
-fn quota_of_paused_uploads_is_kept() {
-    let (site, _beside) = site(|config| config.limits.upload_quota = Some(Bytes::mib(2)));
-    let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
-    assert_eq!((begin(&site, "anns", &f), begin(&site, "bobs", &g)), (204, 204));
-    assert_eq!(begin(&site, "anns", &h), 507);
-    assert_eq!(names(&site).iter().filter(|name| name.starts_with('h')).count(), 0);
-    assert_eq!(ask(&site, "bobs", "DELETE", &g, &[], "").status, 204);
-    assert_eq!(begin(&site, "anns", &h), 204);
-    assert_eq!(put(&site, "anns", "/whole", "a whole file"), 507);
-    assert!(!names(&site).iter().any(|name| name.starts_with("whole")));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::metrics::{value, watched};
 use crate::site::{Answer, Site, noise, skipped, wait_for};
-use crate::uploads::{ID, Talk, content, head, names, resource, writable};
+use crate::uploads::{ID, Talk, head, resource};
 
 const KEPT: &[u8] = b"GET /f HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -102,26 +102,6 @@ fn what_is_not_served_is_refused_clearly() {
     let reply = site.raw(&format!("{request}\u{1}\u{2}garbage\r\n\r\n{request}"));
     let replies = ["HTTP/1.1 200", "HTTP/1.1 400"].map(|status| reply.matches(status).count());
     assert_eq!(replies, [1, 1], "{reply}");
-}
-
-#[test]
-fn methods_of_webdav_and_of_proxies_are_refused_and_change_nothing() {
-    for (site, allowed) in [(Site::start(), "HEAD"), (writable(), "PUT")] {
-        site.write("f", b"content");
-        let of_files = "LOCK UNLOCK PROPPATCH COPY MOVE TRACE POST get B\u{e9}LOCK".split(' ');
-        for (method, target) in
-            of_files.map(|method| (method, "/f")).chain([("PROPFIND", "/"), ("CONNECT", "example.org:443")])
-        {
-            let lines = "Authorization: Bearer s3cret\r\nDestination: /g\r\nLock-Token: <urn:x>\r\nDepth: infinity\r\nContent-Length: 0";
-            let answer = site.ask(method, target, &[lines]);
-            let allow = answer.header("allow").unwrap_or_default();
-            let is_told = allow.starts_with("GET") && allow.contains(allowed);
-            assert!(answer.status == 400 || answer.status == 405 && is_told, "{method}: {answer:?}");
-            assert!(!format!("{answer:?}").contains("Destination"), "{method}: {answer:?}");
-        }
-        assert_eq!(names(&site), ["f"]);
-        assert_eq!(content(&site, "f"), b"content");
-    }
 }
 
 /// One byte at a time never lets an idle timeout strike; only a deadline ends it.

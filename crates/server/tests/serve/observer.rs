@@ -95,28 +95,6 @@ fn samples_follow_a_transfer_to_its_last_acknowledged_byte_and_do_not_read_idle_
     assert_eq!((*count, *cpu > Duration::ZERO), (samples.len() as u64, true));
 }
 
-#[test]
-fn replies_shorter_than_the_interval_are_counted() {
-    for interval in [Duration::from_millis(5), Duration::from_secs(10)] {
-        let (site, heard) = observed(Some(interval));
-        site.write("f", "text ".repeat(600).as_bytes());
-        let closing = "GET /f HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-        let received: usize = (0..20).map(|_| site.raw(closing).len()).sum();
-        // One that stays open, and has had its reply long before the end.
-        let mut kept = Talk::to(&site);
-        let received = (received + kept.fetch("/f")) as u64;
-        if interval < Duration::from_secs(1) {
-            wait_for(|| heard.moved() >= received);
-        }
-        site.stopper.finish();
-        drop(kept);
-        site.ended();
-        assert!(heard.samples().is_sorted_by_key(|sample| sample.moved));
-        // The end of a connection may be acknowledged like a byte.
-        assert!((received..=received + 21).contains(&heard.moved()), "{} of {received}", heard.moved());
-    }
-}
-
 /// Reading 300 sockets takes 0.1 ms at the least, and may take a hundredth of the time.
 #[test]
 fn among_many_connections_samples_are_taken_less_often() {

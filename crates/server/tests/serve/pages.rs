@@ -97,21 +97,6 @@ fn huge_directory_is_sorted_then_bounded() {
 }
 
 #[test]
-fn media_types_follow_names() {
-    let site = Site::start();
-    for (name, media) in [
-        ("a.txt", "text/plain; charset=utf-8"),
-        ("a.json", "application/json"),
-        ("a.png", "image/png"),
-        ("a.nothing-known", "application/octet-stream"),
-        ("a", "application/octet-stream"),
-    ] {
-        site.write(name, b"x");
-        assert_eq!(site.get(&format!("/{name}"), &[]).header("Content-Type"), Some(media), "{name}");
-    }
-}
-
-#[test]
 fn uploaded_page_runs_no_scripts() {
     for (site, sandboxed) in [(writable(), true), (Site::start(), false)] {
         for name in ["page.html", "image.svg", "page.xhtml"] {

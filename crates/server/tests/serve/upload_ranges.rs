@@ -106,18 +106,6 @@ fn digest_decides_where_a_range_comes_twice_with_other_bytes() {
 }
 
 #[test]
-fn sequential_client_resumes_an_upload_of_ranges() {
-    let (site, file, url) = (writable(), noise(SIZE), resource("f", ID));
-    for bytes in [0..2 * MIB, 8 * MIB..SIZE] {
-        assert_eq!(add(&site, &file, bytes).status, 202);
-    }
-    assert_eq!(crate::uploads::offset(&site, &url), (2 * MIB).to_string());
-    let rest = patch(&url, 2 * MIB, SIZE - 2 * MIB, SIZE, true);
-    assert_eq!(status(&site, &rest, &file[2 * MIB..]), 201);
-    assert!(content(&site, "f") == file);
-}
-
-#[test]
 fn ranges_of_other_uploads_and_sizes_are_refused() {
     let (site, file) = (writable(), noise(SIZE));
     let other = resource("f", OTHER);

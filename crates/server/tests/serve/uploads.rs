@@ -165,6 +165,8 @@ fn upload_in_parts_becomes_a_file() {
     let options = talk.ask("OPTIONS /sub/f HTTP/1.1\r\nHost: h\r\n\r\n", b"");
     assert_eq!(options.header("accept-patch"), Some("application/partial-upload"));
     assert!(options.header("allow").unwrap().contains("PATCH"));
+    let other = talk.ask("LOCK /sub/f HTTP/1.1\r\nHost: h\r\n\r\n", b"");
+    assert_eq!((other.status, other.header("allow")), (405, options.header("allow")));
     assert_eq!(talk.ask(&head("HEAD", &url, &[]), b"").status, 404);
     let mut offset = 0;
     for end in [0, 3_000_000, 3_000_000, 5_000_007, file.len()] {
@@ -212,30 +214,6 @@ fn upload_whose_connections_have_closed_makes_way_sooner_than_one_between_ranges
 }
 
 #[test]
-fn client_that_connects_anew_at_once_keeps_its_upload() {
-    let (site, file, url) = (writable(), noise(2_000_000), resource("f", ID));
-    let mut talk = Talk::to(&site);
-    assert_eq!(talk.ask(&range(&url, 0..1_000_000, 2_000_000), &file[..1_000_000]).status, 202);
-    // Longer than a client needs to connect anew: what counts is when the connection closed.
-    std::thread::sleep(Duration::from_millis(800));
-    drop(talk);
-    let mut rival = Talk::to(&site);
-    let other = resource("f", UploadId::new([0x5a; 16]));
-    rival.send(&range(&other, 0..1_000_000, 2_000_000), &file[..1_000_000]);
-    assert_eq!(status(&site, &range(&url, 1_000_000..2_000_000, 2_000_000), &file[1_000_000..]), 202);
-    assert_eq!(offset(&site, &url), "2000000");
-}
-
-#[test]
-fn empty_file_is_an_upload_too() {
-    let site = writable();
-    assert_eq!(status(&site, &patch(&resource("f", ID), 0, 0, 0, true), b""), 201);
-    assert_eq!(put(&site, "/g", b""), 201);
-    assert_eq!(names(&site), ["f", "g"]);
-    assert_eq!([content(&site, "f"), content(&site, "g")], [b"", b""]);
-}
-
-#[test]
 fn another_state_of_the_source_starts_over_and_an_upload_can_be_dropped() {
     let site = writable();
     let (old, new) = (resource("f", ID), resource("f", UploadId::new([1; 16])));
@@ -274,14 +252,15 @@ fn whole_file_comes_by_length_or_in_chunks() {
     let chunk = |bytes: &[u8]| [format!("{:x};ext\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
     let mut chunked: Vec<u8> = file.chunks(100_000).flat_map(chunk).collect();
     chunked.extend_from_slice(b"0\r\nX: y\r\n\r\nGET /c HTTP/1.1\r\nHost: h\r\n\r\n");
-    let put = head("PUT", "/c", &["Transfer-Encoding: chunked"]);
-    assert_eq!(talk.ask(&put, &chunked).status, 201);
+    let chunked_put = head("PUT", "/c", &["Transfer-Encoding: chunked"]);
+    assert_eq!(talk.ask(&chunked_put, &chunked).status, 201);
     // The request that came right behind the last chunk.
     let mut got = talk.0.try_clone().unwrap();
     let mut text = vec![0; file.len() + 100];
     got.read_exact(&mut text).unwrap();
     assert!(text.starts_with(b"HTTP/1.1 200 OK\r\n") && content(&site, "c") == file);
-    assert_eq!(names(&site), ["a b", "c"]);
+    assert_eq!((put(&site, "/empty", b""), content(&site, "empty")), (201, Vec::new()));
+    assert_eq!(names(&site), ["a b", "c", "empty"]);
 }
 
 #[test]

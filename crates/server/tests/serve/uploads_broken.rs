@@ -179,16 +179,3 @@ fn connection_reset_before_the_body_leaves_no_file() {
     });
     wait_for(|| names(&site).is_empty());
 }
-
-#[test]
-fn whole_file_takes_the_place_of_a_paused_upload() {
-    let (site, url) = (writable(), resource("f", ID));
-    for (framing, body, replies) in
-        [("Content-Length: 3", "new", 201), ("Transfer-Encoding: chunked", "3\r\nnew\r\n0\r\n\r\n", 204)]
-    {
-        assert_eq!(status(&site, &patch(&url, 0, 5, 9, false), b"12345"), 204);
-        assert_eq!(status(&site, &head("PUT", "/f", &[framing]), body.as_bytes()), replies, "{framing}");
-        assert_eq!(offset(&site, &url), "");
-        assert_eq!((content(&site, "f"), names(&site)), (b"new".to_vec(), vec!["f".to_owned()]));
-    }
-}

@@ -39,10 +39,19 @@ fn targets_that_are_no_place_for_a_file() {
     symlink("dir", site.dir.path().join("in")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, site.dir.path().join("fifo"), rustix::fs::Mode::RWXU).unwrap();
     site.write("file", b"content");
+    // What other users of a shared directory may have planted.
+    let planted = |name: &str| site.dir.path().join(name);
+    symlink(outside.path().join("file"), planted("a.longhaul-part")).unwrap();
+    std::fs::create_dir(planted("b.longhaul-part")).unwrap();
+    symlink("file", planted("c.longhaul-journal")).unwrap();
+    std::fs::create_dir(planted("e.longhaul-journal")).unwrap();
+    std::os::unix::net::UnixListener::bind(planted("d.longhaul-part")).unwrap();
+    let _ = ["c", "e"].map(|name| site.write(&format!("{name}.longhaul-part"), b""));
     let before = names(&site);
     for (status, targets) in [
         (400, "/..%2ff etc/f"),
         (403, "/../f /dir/%2e%2e/%2E%2e/f /out/f /link /fifo /in"),
+        (403, "/a /b /c /d /e"),
         (403, "/.hidden /.git/f /f.longhaul-part /f.longhaul-journal /f.longhaul-journal~"),
         (409, "//etc/f /dir /dir/ /new/ / /none/f /file/f"),
         (414, &format!("/{}", "x".repeat(300))),

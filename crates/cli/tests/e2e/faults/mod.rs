@@ -160,12 +160,3 @@ fn no_fault_of_an_ftp_server_puts_a_wrong_file_under_the_final_name() {
 fn a_lying_client_puts_no_mixture_under_the_final_name() {
     RAW_PUT.play_all();
 }
-
-#[test]
-fn one_seed_makes_one_schedule() {
-    for seed in 0..100 {
-        assert_eq!(generate::schedule(seed), generate::schedule(seed));
-        assert_eq!(ftp::schedule(seed), ftp::schedule(seed));
-        assert_eq!(RawSchedule::new(seed), RawSchedule::new(seed));
-    }
-}

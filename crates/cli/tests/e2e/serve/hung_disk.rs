@@ -135,7 +135,7 @@ fn listing_shows_links_to_other_file_systems_that_answer() {
 fn uploads_to_hung_file_systems_hold_up_neither_an_upload_elsewhere_nor_the_end() {
     const HUNG: [&str; 5] = ["a", "b", "c", "d", "e"];
     const UPLOADS_OF_EACH: usize = 16;
-    // With the usual limit of open files, and with one that allows eleven uploads in all.
+    // With the usual limit of open files, and with one that allows ten uploads in all.
     for files in [10_000, 600] {
         let place = Place::new();
         let points = HUNG.map(|name| place.dir.path().join(name));

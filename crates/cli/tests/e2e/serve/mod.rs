@@ -188,11 +188,10 @@ fn startup_errors_have_their_exit_codes() {
     for (root, args, code, named) in [
         (missing.as_path(), vec![], 66, "missing"),
         (file.as_path(), vec![], 66, "file"),
-        (dir.path(), vec!["--listen", &taken], 69, taken.as_str()),
+        (dir.path(), vec!["--grace", "5", "--listen", &taken], 69, taken.as_str()),
         (dir.path(), vec!["--congestion", "nonsense"], 78, "cubic"),
-        (dir.path(), vec!["--tls-cert", file_text, "--tls-key", file_text], 78, "certificate"),
         (dir.path(), vec!["--tls-cert", missing_text, "--tls-key", &key], 78, "missing"),
-        (dir.path(), vec!["--tls-cert", file_text, "--tls-key", &key], 78, "file"),
+        (dir.path(), vec!["--tls-cert", file_text, "--tls-key", &key], 78, "certificate"),
         (dir.path(), vec!["--tls-cert", &cert, "--tls-key", file_text], 78, "file"),
         (dir.path(), vec!["--tls-cert", &cert, "--tls-key", missing_text], 78, "missing"),
         (
@@ -212,7 +211,6 @@ fn startup_errors_have_their_exit_codes() {
         (dir.path(), vec!["--pace", "10M"], 64, "write 10Mbit or 10MiB"),
         (dir.path(), vec!["--measure=1G"], 64, "write 1Gbit or 1GiB"),
         (dir.path(), vec!["--listen", "localhost:9522"], 64, "127.0.0.1:9522"),
-        (dir.path(), vec!["--grace", "5", "--listen", &taken], 69, taken.as_str()),
         (dir.path(), vec!["--app-buffer", "1G"], 64, "write 1GB or 1GiB"),
         (dir.path(), vec!["--writable", "--token", "t", "--upload-quota", "5G"], 64, "write 5GB or 5GiB"),
         (dir.path(), vec!["--metrics=nonsense"], 64, "nonsense"),
