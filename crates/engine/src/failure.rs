@@ -1,4 +1,4 @@
-//! The classes of failure of `get` and `put`, and their exit codes.
+//! The classes of failure of `get` and `put`, their exit codes, and the texts of their errors at other doors.
 
 /// The class of an error, for exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +31,20 @@ pub enum FailureKind {
     Interrupted,
 }
 
+/// Returns an error's text for people who do not use the command line: without advice that names its options.
+///
+/// Such advice is the last clause of a text, after a semicolon, and no command in backquotes.
+pub fn without_options(text: &str) -> &str {
+    let is_option = |word: &str| {
+        let name = word.trim_start_matches('(').strip_prefix('-');
+        name.is_some_and(|name| name.starts_with(|first: char| first == '-' || first.is_ascii_alphabetic()))
+    };
+    match text.rsplit_once("; ") {
+        Some((why, advice)) if !advice.contains('`') && advice.split(' ').any(is_option) => why,
+        _ => text,
+    }
+}
+
 impl FailureKind {
     /// Returns the exit code of sysexits(3); 130 for an interruption, as shells report it.
     pub const fn exit_code(self) -> u8 {
@@ -48,6 +62,24 @@ impl FailureKind {
             Self::Protocol => 76,
             Self::Denied => 77,
             Self::Interrupted => 130,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_about_options_is_left_out_where_there_are_none() {
+        for (why, advice) in [
+            ("h answered 401: no; yes", "; give a login with --user, in ~/.netrc or in the URL"),
+            ("f exists", "; replace it with -N"),
+            ("it - f - exists", ""),
+            ("no files", ""),
+            ("it takes none; start `longhaul serve --writable`", ""),
+        ] {
+            assert_eq!(without_options(&format!("{why}{advice}")), why);
         }
     }
 }

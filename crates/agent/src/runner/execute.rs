@@ -1,7 +1,7 @@
 //! Executes a transfer with the engine.
 
 use longhaul_core::event::{Done, JobObserver};
-use longhaul_engine::failure::FailureKind;
+use longhaul_engine::failure::{FailureKind, without_options};
 use longhaul_engine::job::TransferError;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::upload::{self, UploadError};
@@ -38,7 +38,12 @@ pub(super) enum FailureCause {
 
 impl Failure {
     pub(super) fn new(kind: FailureKind, error: impl std::fmt::Display) -> Self {
-        Self { kind, message: error.to_string(), cause: FailureCause::OfKind }
+        let text = error.to_string();
+        let message = match without_options(&text) {
+            why if text.contains("--no-resume") => format!("{why}; {START_OVER}"),
+            why => why.to_owned(),
+        };
+        Self { kind, message, cause: FailureCause::OfKind }
     }
 }
 
@@ -52,7 +57,6 @@ impl From<UploadError> for Failure {
 impl From<TransferError> for Failure {
     fn from(error: TransferError) -> Self {
         let kind = error.kind();
-        // The engine's texts name options of `longhaul get`.
         match error {
             TransferError::Output(OutputError::Exists(path)) => {
                 let message = format!(
@@ -64,17 +68,7 @@ impl From<TransferError> for Failure {
             TransferError::Output(OutputError::Busy(path)) => {
                 Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
             }
-            TransferError::OtherFile { path, kept, was, now } => {
-                let path = path.display();
-                let message = format!(
-                    "{path} holds {kept} of another file: {was}; now the server sends {now}; {START_OVER}"
-                );
-                Self::new(kind, message)
-            }
-            error => match error.to_string().split_once("; use --no-resume") {
-                Some((why, _)) => Self::new(kind, format!("{why}; {START_OVER}")),
-                None => Self::new(kind, error),
-            },
+            error => Self::new(kind, error),
         }
     }
 }

@@ -18,6 +18,16 @@ use super::part_names::JOURNAL_FRESH;
 /// The flags for opening a directory: for looking up names, which requires no read permission.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Explains the kernel's error on a symbolic link, which is not followed.
+fn of_link(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP => {
+            io::Error::other("a symbolic link has this name, and is not followed; remove the link")
+        }
+        error => error.into(),
+    }
+}
+
 /// The permissions of partial files and journals, as far as the umask permits them.
 const CREATED_MODE: u32 = 0o644;
 
@@ -184,10 +194,11 @@ impl Directory {
     /// predictable.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error; for a link, what to do about it.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?.into())
+        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        opened.map(File::from).map_err(of_link)
     }
 
     /// Creates a file that only its owner may write to, whatever the umask permits.
@@ -245,7 +256,7 @@ impl Directory {
         // NONBLOCK, because opening a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut content = Vec::new();
-        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
+        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty()).map_err(of_link)?);
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }

@@ -69,7 +69,7 @@ pub enum StoredJournal {
 pub enum JournalError {
     /// A later version wrote the journal.
     #[error(
-        "{path} is a journal of version {version}, and this longhaul supports versions 1 to {VERSION}: resume with the \
+        "{path} is a journal of version {version}, and this longhaul supports versions 1 to {VERSION}; resume with the \
         longhaul that wrote it, or start over with --no-resume"
     )]
     Version {

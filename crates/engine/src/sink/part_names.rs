@@ -17,8 +17,14 @@ const MAX_NUMBER: u32 = 9_999;
 
 /// Returns whether `name` is one of a partial file or its journal. A server that could choose such a name could make
 /// another transfer resume from the server's content.
+///
+/// Upper case counts as lower case, as on file systems such as FAT.
 pub fn is_partial(name: impl AsRef<[u8]>) -> bool {
-    [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| name.as_ref().ends_with(suffix.as_bytes()))
+    let name = name.as_ref();
+    [PART, JOURNAL, JOURNAL_FRESH].iter().any(|suffix| {
+        let end = name.len().checked_sub(suffix.len()).map(|start| &name[start..]);
+        end.is_some_and(|end| end.eq_ignore_ascii_case(suffix.as_bytes()))
+    })
 }
 
 /// Returns whether `name` is one of a partial file, which occupies the space of a whole file.
@@ -63,4 +69,19 @@ pub(super) fn numbered(name: &OsStr) -> impl Iterator<Item = OsString> {
         OsString::from_vec([&stem[..length], &end].concat())
     };
     std::iter::once(name.to_owned()).chain((1..=MAX_NUMBER).map(with_number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partial_names_are_recognised_in_any_case() {
+        for name in ["a.longhaul-part", "a.LONGHAUL-Part", ".longhaul-journal", "é.Longhaul-Journal~"] {
+            assert!(is_partial(name), "{name}");
+        }
+        for name in ["", "longhaul-part", "a.longhaul-part.bin", "é"] {
+            assert!(!is_partial(name), "{name}");
+        }
+    }
 }

@@ -45,6 +45,11 @@ pub(crate) trait StreamPeer: Send + Sync {
         false
     }
 
+    /// Returns whether one stream must move all bytes, because the peer sends them in one answer.
+    fn takes_one_stream(&self) -> bool {
+        false
+    }
+
     /// Returns whether bytes are sent to this peer.
     fn receives(&self) -> bool {
         false
@@ -99,6 +104,12 @@ pub(crate) trait StreamWorker {
 
     /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.
     fn restarts(&self) -> bool {
+        false
+    }
+
+    /// Makes the next request one for the whole file, of which the missing ranges are kept, if the server fails at ranges;
+    /// `is_last` tells that the stream otherwise gives up. Returns whether it did.
+    fn falls_back(&mut self, _is_last: bool) -> bool {
         false
     }
 
@@ -157,8 +168,8 @@ pub(crate) struct Description {
     /// The identity shared by all answers with bytes of this file; `None` if ranges of several answers must not be
     /// combined.
     pub(crate) identity: Option<Identity>,
-    /// The server's tag or date of the file, which shows a later run that the file is the same; also a weak one, and of a
-    /// file of unknown size.
+    /// The server's tag or date of the file, which shows a later run that the file is the same; also a weak tag, and of a
+    /// file of unknown size whose end is marked.
     pub(crate) state: Option<String>,
     /// The modification time.
     pub(crate) modified: Option<SystemTime>,

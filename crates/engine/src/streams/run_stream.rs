@@ -57,12 +57,19 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
         if set.leaves_refused(stream.id(), &error, delivered > Bytes::ZERO) {
             return None;
         }
-        let asked_to_wait = match error.retry {
-            Retry::Never => return Some(error),
-            Retry::After(wait) => Some(wait),
-            Retry::Backoff | Retry::AtOnce => None,
+        let wait = match error.retry {
+            Retry::Never => None,
+            Retry::After(wait) => backoff.failed(Some(wait), fastrand::f64()),
+            Retry::Backoff | Retry::AtOnce => backoff.failed(None, fastrand::f64()),
         };
-        let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Some(error) };
+        // A stream or source that gets bytes shows that the server, or another one, does not fail at ranges.
+        let is_alone = !set.serves_another(stream.id()) && !set.transfer.has_other_source(set.index);
+        if is_alone && error.may_be_of_ranges() && worker.falls_back(wait.is_none()) {
+            tracing::info!("{error}: the whole file is requested instead of ranges");
+            set.keep_only(stream.id());
+            continue;
+        }
+        let Some(wait) = wait else { return Some(error) };
         set.transfer.emit(&Event::Retrying { stream: stream.id(), reason: error.to_string(), wait });
         set.transfer.schedule.rest(wait, &set.transfer.stop);
     }

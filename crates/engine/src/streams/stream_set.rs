@@ -97,7 +97,8 @@ impl<'a> StreamSet<'a> {
     fn adjust(&self, count: usize) -> Vec<Arc<StreamHandle>> {
         self.progress().set_wanted(count);
         self.progress().set_multiplexed(self.source.multiplexes());
-        let count = if self.source.multiplexes() { count.min(1) } else { count };
+        let is_one = self.source.multiplexes() || self.source.takes_one_stream();
+        let count = if is_one { count.min(1) } else { count };
         let status = |id: WorkerId| self.transfer.schedule.with(|schedule, _| schedule.status(id));
         let mut streams: Vec<_> = self.streams().into_iter().map(|s| (status(s.id), s)).collect();
         let mut staying = streams.iter().filter(|(_, stream)| !stream.is_draining()).count();
@@ -165,6 +166,16 @@ impl<'a> StreamSet<'a> {
         }
     }
 
+    /// Drains and interrupts all streams of the source but one.
+    pub(super) fn keep_only(&self, kept: WorkerId) {
+        for stream in self.streams() {
+            stream.set_draining(stream.id != kept);
+            if stream.is_draining() {
+                stream.interrupt();
+            }
+        }
+    }
+
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -228,7 +239,7 @@ impl<'a> StreamSet<'a> {
     }
 
     /// Returns whether the server has responded to another stream.
-    fn serves_another(&self, stream: WorkerId) -> bool {
+    pub(super) fn serves_another(&self, stream: WorkerId) -> bool {
         let answered =
             |s: &Arc<StreamHandle>| self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered);
         self.streams().iter().any(|other| other.id != stream && answered(other))

@@ -78,6 +78,11 @@ impl SourceError {
             && self.retry != Retry::AtOnce
     }
 
+    /// Returns whether the server may have failed because a range was requested.
+    pub(crate) fn may_be_of_ranges(&self) -> bool {
+        matches!(self.cause, Cause::Refused | Cause::Interrupted | Cause::Connection)
+    }
+
     /// Creates the error of a source that did not describe the file in time.
     pub(crate) fn unanswered(shown: &str, limit: Duration) -> Self {
         let message = format!("{shown} has not described the file within {} s", limit.as_secs());
@@ -123,7 +128,7 @@ pub enum TransferError {
     Output(#[from] OutputError),
     /// The partial file belongs to another file than the server's.
     #[error(
-        "{path} holds {kept} of another file: {was}; now the server sends {now}. Use --no-resume to give up what is there, or another \
+        "{path} holds {kept} of another file: {was}; now the server sends {now}; use --no-resume to give up what is there, or another \
          name with -o"
     )]
     OtherFile {

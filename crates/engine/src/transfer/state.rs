@@ -346,6 +346,11 @@ impl<'a> TransferState<'a> {
     pub(super) fn add_received(&self, source: usize, bytes: usize) {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
         self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.wait_for_limit(bytes);
+    }
+
+    /// Waits as `--limit` requires after bytes read from a socket.
+    pub(super) fn wait_for_limit(&self, bytes: usize) {
         if let Some(limit) = &self.limit {
             let wait = limit.read(Bytes::new(bytes as u64));
             wait_for_limit(&self.stop, wait, |waited| add(&self.waits.limit, waited));

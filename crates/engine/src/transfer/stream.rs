@@ -238,6 +238,13 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Counts bytes received from `socket` that are there already; they show that the connection is alive.
+    pub(crate) fn discarded(&mut self, bytes: usize, socket: &TcpStream) {
+        self.intake.measure(Bytes::new(bytes as u64), socket);
+        self.transfer.wait_for_limit(bytes);
+        self.touch();
+    }
+
     pub(super) fn touch(&self) {
         self.transfer.schedule.with(|schedule, now| schedule.touch(self.id(), now));
     }

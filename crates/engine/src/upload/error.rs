@@ -309,11 +309,8 @@ fn kind_of_status(status: u16) -> FailureKind {
 fn hint(status: u16, explained: bool, unspoken_login: bool) -> String {
     let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
     let meaning = if explained { "" } else { meaning(status) };
-    let parts: Vec<_> = [meaning, remedy].into_iter().filter(|text| !text.is_empty()).collect();
-    match parts.as_slice() {
-        [] => String::new(),
-        parts => format!("{} {}", if explained { ';' } else { ':' }, parts.join("; ")),
-    }
+    let parts = [(": ", meaning), ("; ", remedy)].into_iter().filter(|(_, text)| !text.is_empty());
+    parts.map(|(mark, text)| format!("{mark}{text}")).collect()
 }
 
 /// Returns the likely meaning of a status.

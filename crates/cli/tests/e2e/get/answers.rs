@@ -26,6 +26,7 @@ fn statuses_have_their_exit_codes() {
         ("403 No", 77, "may not"),
         ("202 Being prepared", 76, "no file yet"),
         ("204 Nothing", 76, "no content"),
+        ("226 Difference\r\nIM: vcdiff", 76, "226"),
         ("404 None", 66, "no such file"),
         ("410 Gone", 66, "no such file"),
         ("429 Slowly", 69, "later"),
@@ -163,6 +164,8 @@ fn interim_answers_and_odd_heads() {
         "HTTP/1.0 200 OK\r\n\r\n",
         "HTTP/1.1 200 OK\nContent-Length: 2\n\n",
         "HTTP/1.1 203 Copy\r\nContent-Length: 2, 2\r\n\r\n",
+        "HTTP/1.1 201 Made\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 226 Used\r\nContent-Length: 2\r\n\r\n",
         // As of broken servers, whose framing is not in doubt.
         "\r\nHTTP/1.1  200 OK\r\nX : y\r\nPHP Warning: x in y on line 0\r\nnone\r\nContent-Length: 2\r\n\r\n",
         &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),
@@ -199,8 +202,8 @@ fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String
 #[test]
 fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
     let kinds = [
-        "400 X", "403 X", "405 X", "416 X", "429 X", "500 X", "501 X", "503 X", "close", "no HTTP",
-        "no range", "parts", "short", "unit", "blanks",
+        "400 X", "401 X", "403 X", "404 X", "405 X", "410 X", "416 X", "429 X", "500 X", "501 X", "503 X",
+        "close", "hang", "no HTTP", "no range", "parts", "short", "unit", "blanks",
     ];
     at_once(kinds, |kind| {
         // ASCII, for `answer_range`.
@@ -209,6 +212,9 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
         let server = Server::new(move |peer| {
             while let Some(request) = peer.read_request() {
                 if request.field("range").is_some() {
+                    if kind == "hang" {
+                        return peer.stay_silent();
+                    }
                     match answer_range(&served, &request, kind) {
                         Some(answer) => _ = peer.send(answer),
                         None => return peer.close(),
@@ -224,7 +230,8 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
             }
         });
         let urls = ["/f", "/g"].map(|path| server.url(path));
-        let run = get().args(["--streams", "4", "--retries", "3", "--parallel", "1", "-o", "d/"]).args(&urls);
+        let patience = ["--stall-timeout", "2s", "--retries", "3"];
+        let run = get().args(["--streams", "4", "--parallel", "1", "-o", "d/"]).args(patience).args(&urls);
         run.run().ok();
         for name in ["f", "g"] {
             same(run.path("d").join(name), &file.bytes);

@@ -45,6 +45,13 @@ fn killed_or_interrupted_transfer_resumes() {
         let asked = server.requests().len();
         let done = run.fetches(&file.bytes).done();
         assert!(done["resumed"].as_u64() > Some(0) && done["bytes"] == SIZE, "{done}");
+        let [resumed, rate, seconds] =
+            ["resumed", "goodput_bps", "seconds"].map(|name| done[name].as_f64().unwrap());
+        let moved = SIZE as f64 - resumed;
+        assert!(
+            (rate * seconds / 8.0 - moved).abs() < 0.01 * moved,
+            "only what this run moves counts: {done}"
+        );
         let asks = server.requests().split_off(asked);
         assert!(asks.iter().all(|request| request.range(SIZE).is_some()), "only parts are asked for");
     });

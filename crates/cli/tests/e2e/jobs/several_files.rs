@@ -113,12 +113,18 @@ fn same_command_again_fetches_only_what_is_not_there() {
         let ended = run.args(options).run();
         assert!(ended.status.code() == Some(code) && ended.stderr.contains(word), "{options:?}: {ended:?}");
     }
-    // A weak tag shows it, too, and a tag of a file of unknown size.
-    for head in ["ETag: W/\"1\"\r\nContent-Length: 2", "ETag: \"1\""] {
-        let server = Server::answering(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\nok"));
+    // A weak tag shows it, too, and a tag of a file of unknown size; no weak date, nor a tag of what may be cut off.
+    for (answer, is_shown) in [
+        ("ETag: W/\"1\"\r\nContent-Length: 2\r\n\r\nok", true),
+        ("ETag: \"1\"\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", true),
+        ("Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\nContent-Length: 2\r\n\r\nok", false),
+        ("ETag: \"1\"\r\n\r\nok", false),
+    ] {
+        let server = Server::answering(format!("HTTP/1.1 200 OK\r\n{answer}"));
         let run = get().args([&server.url("/f")]);
         run.run().ok();
-        assert!(run.run().ok().stderr.contains("f: already there"), "{head}");
+        let (ended, text) = (run.run(), if is_shown { "f: already there" } else { "f exists" });
+        assert!(ended.stderr.contains(text) && ended.status.success() == is_shown, "{answer}: {ended:?}");
     }
 }
 

@@ -1,8 +1,10 @@
-//! Lines of LIST. RFC 959 does not specify their form; servers use that of `ls -l` or that of DOS.
+//! Lines of LIST. RFC 959 does not specify their form; servers use that of `ls -l`, of DOS, of NetWare, or EPLF
+//! (cr.yp.to/ftp/list/eplf.html).
 //!
 //! ```text
 //!   drwxr-xr-x   2 owner group    4096 Jan  1 12:00 name        -rw-r--r-- 1 owner 4096 2026-01-31 12:00 name
-//!   01-31-26  12:00PM       <DIR>          name                 01-31-2026  12:00PM             4096 name
+//!   01-31-26  12:00PM       <DIR>          name                 01-31-2026  12:00PM            4,096 name
+//!   d [R----F--] owner             512 Jan 16 18:53    name     +i8388621.48594,m825718503,r,s4096,<tab>name
 //! ```
 
 use super::facts::shown;
@@ -19,11 +21,10 @@ struct Columns<'a> {
 
 /// Parses a line; `None` if it is empty, a sum (`total 7`), the directory itself or its parent.
 pub(super) fn parse_list_line(line: &[u8]) -> Result<Option<ListingEntry>, FactsError> {
-    if is_sum(line) {
-        return Ok(None);
-    }
-    let columns = unix(line).or_else(|| dos(line));
-    let Columns { kind, size, name } = columns.ok_or_else(|| FactsError::Columns(shown(line)))?;
+    let columns = unix(line).or_else(|| netware(line)).or_else(|| dos(line)).or_else(|| eplf(line));
+    let Some(Columns { kind, size, name }) = columns else {
+        return if is_sum(line) { Ok(None) } else { Err(FactsError::Columns(shown(line))) };
+    };
     if matches!(name, b"." | b"..") {
         return Ok(None);
     }
@@ -41,7 +42,7 @@ fn is_sum(line: &[u8]) -> bool {
 
 /// Parses a line of `ls -l`: the mode, some of links, owner and group, the size, the date, and after one blank the name.
 fn unix(line: &[u8]) -> Option<Columns<'_>> {
-    let (mode, mut rest) = word(line)?;
+    let (mode, rest) = word(line)?;
     let kind = match mode.first()? {
         b'-' => FileKind::File,
         b'd' => FileKind::Directory,
@@ -53,6 +54,27 @@ fn unix(line: &[u8]) -> Option<Columns<'_>> {
     if !mode.get(1..10)?.iter().all(|b| b"rwxsStTlL-".contains(b)) {
         return None;
     }
+    from_size(kind, rest)
+}
+
+/// Parses a line of NetWare: `d` or `-`, the rights in brackets, the owner, the size, the date, and the aligned name.
+fn netware(line: &[u8]) -> Option<Columns<'_>> {
+    let kind = match line.first()? {
+        b'-' => FileKind::File,
+        b'd' => FileKind::Directory,
+        _ => return None,
+    };
+    let (rights, rest) = word(&line[1..])?;
+    let rights = rights.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if !rights.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') {
+        return None;
+    }
+    let columns = from_size(kind, rest)?;
+    Some(Columns { name: columns.name.trim_ascii_start(), ..columns })
+}
+
+/// Parses the size, the date, and after one blank the name, which may have columns before them.
+fn from_size(kind: FileKind, mut rest: &[u8]) -> Option<Columns<'_>> {
     while let Some((size, after)) = word(rest) {
         if is_number(size.strip_prefix(b"-").unwrap_or(size))
             && let Some(name) = after_date(after)
@@ -78,10 +100,24 @@ fn dos(line: &[u8]) -> Option<Columns<'_>> {
     let (kind, name) = match size {
         _ if size.eq_ignore_ascii_case(b"<DIR>") => (FileKind::Directory, aligned),
         [b'<', .., b'>'] => (FileKind::Link, before(aligned, b" [")),
-        _ if is_number(size) => (FileKind::File, rest.strip_prefix(b" ")?),
+        _ if is_grouped(size) => (FileKind::File, rest.strip_prefix(b" ")?),
         _ => return None,
     };
-    Some(Columns { kind, size: number_of(size), name })
+    let digits: Vec<_> = size.iter().copied().filter(u8::is_ascii_digit).collect();
+    Some(Columns { kind, size: number_of(&digits), name })
+}
+
+/// Parses a line of EPLF: facts that each end with a comma, and after a tab the name.
+fn eplf(line: &[u8]) -> Option<Columns<'_>> {
+    let tab = line.iter().position(|b| *b == b'\t')?;
+    let facts: Vec<_> = line[..tab].strip_prefix(b"+")?.split(|b| *b == b',').collect();
+    let kind = match (facts.contains(&&b"/"[..]), facts.contains(&&b"r"[..])) {
+        (true, _) => FileKind::Directory,
+        (_, true) => FileKind::File,
+        _ => FileKind::Other,
+    };
+    let size = facts.iter().find_map(|fact| number_of(fact.strip_prefix(b"s")?));
+    Some(Columns { kind, size, name: &line[tab + 1..] })
 }
 
 /// Returns the name after a date and a blank: `Jan 31 12:00`, `Jan 31 2026`, `31 Jan 2026` or `2026-01-31 12:00`.
@@ -121,6 +157,12 @@ fn is_number(word: &[u8]) -> bool {
     !word.is_empty() && word.iter().all(u8::is_ascii_digit)
 }
 
+/// Returns whether a word is a number, possibly with a comma before each three digits.
+fn is_grouped(word: &[u8]) -> bool {
+    let groups: Vec<_> = word.split(|b| *b == b',').collect();
+    groups.iter().all(|group| is_number(group)) && groups[1..].iter().all(|group| group.len() == 3)
+}
+
 fn number_of(word: &[u8]) -> Option<u64> {
     std::str::from_utf8(word).ok().filter(|word| !word.is_empty()).and_then(number)
 }
@@ -147,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_both_forms_are_parsed() {
+    fn entries_of_all_forms_are_parsed() {
         use FileKind::{Directory, File, Link, Other};
         for (line, kind, size, name) in [
             ("drwxr-xr-x   2 owner group    4096 Jan  1 12:00 sub", Directory, None, "sub"),
@@ -168,6 +210,18 @@ mod tests {
             ("01-31-2026  03:19am             1973 read me.txt", File, Some(1973), "read me.txt"),
             ("2026/01/31  15:04    <dir>    s", Directory, None, "s"),
             ("01-31-26  12:00PM <JUNCTION>     link [C:\\x]", Link, None, "link"),
+            ("04-27-00  09:09PM        1,234,567 f", File, Some(1_234_567), "f"),
+            ("d [R----F--] supervisor     512       Jan 16 18:53    login", Directory, None, "login"),
+            (
+                "-[RWCEAFMS] rhesus       214059       Oct 20 15:27    cx 1.exe",
+                File,
+                Some(214_059),
+                "cx 1.exe",
+            ),
+            ("+i8388621.48594,m825718503,r,s280,\tf 1", File, Some(280), "f 1"),
+            ("+i8388621.50690,m824255907,/,\tsub", Directory, None, "sub"),
+            ("+/,\t5", Directory, None, "5"),
+            ("+m1,\tx", Other, None, "x"),
         ] {
             let ListingEntry { name: found, facts } = parse_list_line(line.as_bytes()).unwrap().unwrap();
             assert_eq!((facts.kind, facts.size), (kind, size.map(Bytes::new)), "{line}");
@@ -185,13 +239,13 @@ mod tests {
         for line in "name|total|total 1 2|-rw-r--r-- 1 a b 5 Jan 1 2020|-rw-r--r-- 1 a b 5 Jan 32 2020 f|\
             xrw-r--r-- 1 a b 5 Jan 1 2020 f|-rw-r--r 1 a b 5 Jan 1 2020 f|-rw-r--r-- 1 a b 5 2020 f|\
             01-31-26  12:00PM f|01-31-26 <DIR> f|01-31  12:00PM 5 f|01-31-26  12:00PM 5x f|\
-            +i8388621.48594,m825718503,r,s280,\tf"
+            01-31-26  12:00PM 1,23 f|01-31-26  12:00PM ,123 f|+r,s280, f|- [r----f--] a 5 Jan 1 2020 f"
             .split('|')
         {
             assert!(matches!(parse_list_line(line.as_bytes()), Err(FactsError::Columns(_))), "{line}");
         }
         for name in ["../x", "/etc/x", "a/b", ""] {
-            for start in ["-rw-r--r-- 1 a b 5 Jan 1 2020 ", "01-31-26  12:00PM 5 "] {
+            for start in ["-rw-r--r-- 1 a b 5 Jan 1 2020 ", "01-31-26  12:00PM 5 ", "+r,\t"] {
                 assert!(parse_list_line(format!("{start}{name}").as_bytes()).is_err(), "{start}{name}");
             }
         }

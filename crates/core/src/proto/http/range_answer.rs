@@ -42,7 +42,7 @@ pub enum RangeError {
 /// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// The whole file (200, 203, or a 206 of all bytes): no range was requested, the server does not support ranges, or the
+    /// The whole file (a 206 of all bytes, or another success): no range was requested, the server does not support ranges, or the
     /// file has changed.
     Whole {
         /// The length of the file, if stated.
@@ -58,7 +58,7 @@ pub enum RangeAnswer {
 }
 
 impl RangeAnswer {
-    /// Interprets `head`, a 200, 203 or 206, as the answer to `requested`.
+    /// Interprets `head`, of a success, as the answer to `requested`.
     ///
     /// # Errors
     /// [`RangeError`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a

@@ -1,5 +1,6 @@
 //! Parser of a Metalink document: from elements to files.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use quick_xml::events::{BytesRef, BytesStart, Event};
@@ -30,6 +31,11 @@ impl Version {
 
 /// The deepest accepted nesting; Metalink has four levels.
 const MAX_DEPTH: usize = 64;
+
+/// The longest searched XML declaration.
+const MAX_DECLARATION: usize = 256;
+/// The names of Latin-1 in XML declarations.
+const LATIN_1: [&str; 2] = ["ISO-8859-1", "latin1"];
 
 /// An open element, by the handling of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +95,7 @@ pub(super) fn parse(document: &[u8]) -> Result<Metalink, MetalinkError> {
     if document.len() > MAX_DOCUMENT.as_usize() {
         return Err(MetalinkError::TooLarge);
     }
-    let text = std::str::from_utf8(document).map_err(|error| MetalinkError::Encoding(error.valid_up_to()))?;
+    let text = decode(document)?;
     let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
     reader.config_mut().expand_empty_elements = true;
     let mut document = Document::default();
@@ -101,6 +107,19 @@ pub(super) fn parse(document: &[u8]) -> Result<Metalink, MetalinkError> {
         }
         document.take(&namespace, &event).map_err(|fault| fault.at(at))?;
     }
+}
+
+/// Decodes a document in UTF-8, or as its XML declaration says in Latin-1.
+fn decode(document: &[u8]) -> Result<Cow<'_, str>, MetalinkError> {
+    let end = document.windows(2).take(MAX_DECLARATION).position(|end| end == b"?>");
+    let declaration = end.map(|end| &document[..end]).filter(|start| start.starts_with(b"<?xml"));
+    let declaration = String::from_utf8_lossy(declaration.unwrap_or_default());
+    let encoding = declaration.split_once("encoding").and_then(|(_, value)| value.split(['"', '\'']).nth(1));
+    if encoding.is_some_and(|name| LATIN_1.iter().any(|latin| name.eq_ignore_ascii_case(latin))) {
+        return Ok(document.iter().copied().map(char::from).collect());
+    }
+    let text = std::str::from_utf8(document).map_err(|error| MetalinkError::Encoding(error.valid_up_to()));
+    text.map(Cow::Borrowed)
 }
 
 /// An error in an event, without its position in the document.

@@ -10,8 +10,8 @@ pub enum MetalinkError {
     /// The document is larger than [`MAX_DOCUMENT`].
     #[error("the metalink is larger than {MAX_DOCUMENT}")]
     TooLarge,
-    /// The document is not in UTF-8.
-    #[error("the metalink is not in UTF-8 (byte {0})")]
+    /// The document is neither in UTF-8 nor declared as Latin-1.
+    #[error("the metalink is not in UTF-8 (byte {0}), and does not declare ISO-8859-1")]
     Encoding(usize),
     /// The document is not well-formed XML.
     #[error("the metalink is not well-formed XML at byte {at}: {why}")]

@@ -79,7 +79,7 @@ pub struct MetalinkUrl {
 }
 
 impl Metalink {
-    /// Parses a document in UTF-8.
+    /// Parses a document in UTF-8, or in Latin-1 if its XML declaration says so.
     ///
     /// Elements of other namespaces, `metaurl`, hashes of unknown algorithms and malformed URLs are ignored. A document type
     /// declaration and references to entities that XML does not predefine are refused.

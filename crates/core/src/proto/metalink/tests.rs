@@ -212,8 +212,14 @@ fn other_and_truncated_documents_are_identified() {
         assert!(matches!(read(&malformed), MetalinkError::Syntax { .. }), "{malformed}");
     }
     assert_eq!(Metalink::parse(b"<metalink \xff"), Err(MetalinkError::Encoding(10)));
-    let latin = "<?xml version=\"1.0\" encoding=\"UTF-16\"?>".encode_utf16().flat_map(u16::to_le_bytes);
-    assert!(Metalink::parse(&latin.collect::<Vec<_>>()).is_err());
+    for (declared, is_read) in [("iso-8859-1", true), ("UTF-8", false)] {
+        let text = document("<file name=\"\u{1}\"/>").replace("UTF-8", declared);
+        let latin: Vec<_> = text.bytes().map(|byte| if byte == 1 { 0xfc } else { byte }).collect();
+        let names = Metalink::parse(&latin).map(|metalink| metalink.files[0].name.to_string());
+        assert_eq!(names.ok(), is_read.then(|| "ü".to_owned()), "{declared}");
+    }
+    let wide = "<?xml version=\"1.0\" encoding=\"UTF-16\"?>".encode_utf16().flat_map(u16::to_le_bytes);
+    assert!(Metalink::parse(&wide.collect::<Vec<_>>()).is_err());
     let whole = whole();
     for cut in 0..whole.trim_end().len() {
         assert!(Metalink::parse(&whole.as_bytes()[..cut]).is_err(), "{cut}");

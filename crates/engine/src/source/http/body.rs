@@ -48,6 +48,14 @@ impl Body {
         }
     }
 
+    /// Returns the number of bytes read; the highest after the end.
+    pub(super) fn position(&self) -> u64 {
+        match self {
+            Self::Ended => u64::MAX,
+            Self::Length { got, .. } | Self::Chunked { got, .. } | Self::UntilClose { got } => *got,
+        }
+    }
+
     /// Returns whether nothing is left to read.
     pub(super) fn has_ended(&self) -> bool {
         match self {

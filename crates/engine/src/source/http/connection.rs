@@ -185,6 +185,11 @@ impl Connection {
         &self.key
     }
 
+    /// Returns the number of bytes read of the current body; the highest after its end.
+    pub(super) fn body_position(&self) -> u64 {
+        self.body.position()
+    }
+
     /// Returns how many requests have no answer yet.
     pub fn unanswered(&self) -> usize {
         self.unanswered.len()

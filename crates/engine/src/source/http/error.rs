@@ -58,12 +58,12 @@ pub enum HttpError {
     },
     /// The host has no root certificates.
     #[error(
-        "no root certificates on this host, so no server can be trusted: install ca-certificates, or give --cacert FILE"
+        "no root certificates on this host, so no server can be trusted: install ca-certificates; or give --cacert FILE"
     )]
     NoRoots,
     /// A login or token would be sent unencrypted.
     #[error(
-        "will not send a login or a token to {to} unencrypted, where any host on the path can read it: use https:// or ftps://, or permit \
+        "will not send a login or a token to {to} unencrypted, where any host on the path can read it; use https:// or ftps://, or permit \
          it with --allow-cleartext"
     )]
     Cleartext {
@@ -275,8 +275,10 @@ impl HttpError {
     pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
-            // Other 2xx contain no file: 202 is a notice, 204 has no content.
-            (200 | 203 | 206, _) => Ok(()),
+            // Some programs answer 201 to all. Other 2xx contain no file: 202 is a notice, 204 has no content.
+            (200 | 201 | 203 | 206, _) => Ok(()),
+            // With IM it is a difference between two versions (RFC 3229), which no request asks for.
+            (226, _) if head.text("im").is_none() => Ok(()),
             (304, _) => Err(Self::NotModified { at }),
             (416, Some(ContentRange::Unsatisfied { total })) => {
                 Err(Self::RangeNotSatisfiable { at, total: Some(total) })
@@ -328,9 +330,9 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
 /// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
 fn explained(explanation: Option<&str>, status: u16, unspoken_login: bool) -> String {
     let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
-    let parts = [explanation.unwrap_or(meaning(status)), remedy];
-    let parts: Vec<_> = parts.into_iter().filter(|text| !text.is_empty()).collect();
-    if parts.is_empty() { String::new() } else { format!(": {}", parts.join("; ")) }
+    let parts = [(": ", explanation.unwrap_or(meaning(status))), ("; ", remedy)];
+    let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
+    parts.map(|(mark, text)| format!("{mark}{text}")).collect()
 }
 
 /// Returns the likely meaning of a status.

@@ -130,9 +130,10 @@ impl HttpError {
     pub(super) fn range_failure(&self) -> Option<RangeFailure> {
         match self {
             Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
-            Self::Status { status: 401 | 404 | 407 | 408 | 410 | 425, .. } => None,
-            // Some servers are too busy for ranges alone.
-            Self::Status { status: 429 | 500 | 502..=599, .. }
+            Self::Status { status: 407 | 408 | 425, .. } => None,
+            // Some servers are too busy for ranges alone, or find no file.
+            Self::Status { status: 401 | 404 | 410 | 429 | 500 | 502..=599, .. }
+            | Self::Timeout { .. }
             | Self::Send { .. }
             | Self::Receive { .. }
             | Self::ClosedBeforeHead { .. }

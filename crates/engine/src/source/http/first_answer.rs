@@ -30,7 +30,7 @@ const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
 /// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
 pub(super) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// The number of failed requests for a range after which the whole file is requested: the server may fail at any range.
-const MAX_RANGE_FAILURES: u32 = 3;
+pub(super) const MAX_RANGE_FAILURES: u32 = 3;
 /// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
@@ -137,7 +137,10 @@ impl HttpSource<'_> {
             *ranged.borrow_mut() = range.is_some().then(|| target.clone());
             range
         };
-        let may_give_up = || ask.resume.is_none() && ranged.borrow().is_some();
+        let may_give_up = || {
+            let fails = |target: &ResolvedUrl| ask.resume.is_none() || client.refuses_ranges(target, None);
+            ranged.borrow().as_ref().is_some_and(fails)
+        };
         let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
             Ok(opened) => {
                 let is_first = ask.resume.is_none() && ask.at_most.is_none();
@@ -147,8 +150,8 @@ impl HttpSource<'_> {
             Err(error) => {
                 let failure = error.range_failure().filter(|failure| match failure {
                     RangeFailure::Unsatisfiable => ask.resume.is_none(),
-                    RangeFailure::Refused | RangeFailure::Misread => ask.at_most.is_none(),
-                    RangeFailure::Broken => ask.at_most.is_none() && ask.resume.is_none(),
+                    // A resumed file is asked for again by a range before it is begun anew.
+                    _ => ask.at_most.is_none(),
                 });
                 (Err(error.into()), failure)
             }
@@ -248,8 +251,9 @@ impl HttpSource<'_> {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
-            if !ask.waits || (tries >= MAX_RANGE_FAILURES && may_give_up() && error.range_failure().is_some())
-            {
+            // Each further timeout is as long as the first.
+            let has_tried = tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout { .. });
+            if !ask.waits || (has_tried && may_give_up() && error.range_failure().is_some()) {
                 return Err(error);
             }
             let asked_to_wait = match error.retry() {
@@ -297,7 +301,7 @@ impl HttpSource<'_> {
         Description {
             size: file.size,
             identity: file.identity.clone().filter(|_| file.size.is_some()),
-            state: file.state().map(str::to_owned),
+            state: file.state(&opened.head).map(str::to_owned),
             modified: opened.head.last_modified(),
             name: name.as_ref().map(|name| name.as_str().to_owned()),
             is_directory: target.url().path().strip_suffix('/') == Some(self.url.path()),

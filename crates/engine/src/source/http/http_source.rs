@@ -1,6 +1,7 @@
 //! A file on an HTTP server: described by its first answer, fetched by ranges.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -68,6 +69,8 @@ pub(crate) struct HttpSource<'e> {
     /// Held while the original URL is requested again.
     refreshing: Mutex<()>,
     disagreements: Disagreements,
+    /// Whether the whole file was requested because the server failed at ranges.
+    has_fallen_back: AtomicBool,
 }
 
 /// The results of the first answer.
@@ -92,6 +95,7 @@ impl<'e> HttpSource<'e> {
             location: Mutex::default(),
             refreshing: Mutex::default(),
             disagreements: Disagreements::default(),
+            has_fallen_back: AtomicBool::new(false),
         }
     }
 
@@ -141,6 +145,15 @@ impl<'e> HttpSource<'e> {
     /// Sets the target that the URL redirects to.
     pub(super) fn set_location(&self, location: Location) {
         *lock(&self.location) = location;
+    }
+
+    /// Returns whether the whole file may be requested because the server failed at ranges: once only.
+    pub(super) fn falls_back(&self) -> bool {
+        let file = self
+            .described()
+            .ok()
+            .filter(|described| described.file.is_recognised_whole() && !described.file.refuses_ranges());
+        file.is_some() && !self.has_fallen_back.swap(true, Ordering::Relaxed)
     }
 
     /// Records an answer with bytes of the described file.
@@ -197,6 +210,10 @@ impl StreamPeer for HttpSource<'_> {
 
     fn worker(&self) -> Box<dyn StreamWorker + '_> {
         Box::new(HttpWorker::new(self))
+    }
+
+    fn takes_one_stream(&self) -> bool {
+        self.described().is_ok_and(|described| described.file.refuses_ranges())
     }
 }
 

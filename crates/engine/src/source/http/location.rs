@@ -49,6 +49,11 @@ impl Location {
         self.fruitless = 0;
     }
 
+    /// Returns the target.
+    pub(super) fn target(&self) -> Option<&ResolvedUrl> {
+        self.target.as_ref()
+    }
+
     /// Returns whether the original URL has not been requested again since `other` was copied.
     pub(super) fn has_generation_of(&self, other: &Self) -> bool {
         self.generation == other.generation

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::{PACE_HEADER, Pace};
-use longhaul_core::proto::http::{RangeAnswer, RangeRequest, ResponseHead, Validator};
+use longhaul_core::proto::http::{Framing, RangeAnswer, RangeRequest, ResponseHead, Validator};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -84,9 +84,13 @@ impl RemoteFile {
         }
     }
 
-    /// Returns the server's tag or date of the file, as sent; a later run compares it.
-    pub(super) fn state(&self) -> Option<&str> {
-        self.validators.iter().flatten().next().map(String::as_str)
+    /// Returns the server's tag or strong date of the file that `head` begins; a later run compares it. `None` if the end
+    /// of the connection alone marks that of the file: the file here may be cut off.
+    pub(super) fn state(&self, head: &ResponseHead) -> Option<&str> {
+        let [tag, date] = &self.validators;
+        let is_strong = matches!(self.identity, Some(Identity::LastModified(_)));
+        let state = tag.as_deref().or_else(|| date.as_deref().filter(|_| is_strong));
+        state.filter(|_| head.framing() != Ok(Framing::UntilClose))
     }
 
     /// Returns the request for a range; `None` for a file that is sent in one answer only.
@@ -104,9 +108,19 @@ impl RemoteFile {
         self.refuses_ranges.load(Ordering::Relaxed)
     }
 
+    /// Requests the whole file from now on; returns whether that is new.
+    pub(super) fn refuse_ranges(&self) -> bool {
+        !self.refuses_ranges.swap(true, Ordering::Relaxed)
+    }
+
     /// Requests the whole file from now on, as its first answer contained; returns whether that is new.
     pub(super) fn give_up_ranges(&self) -> bool {
-        self.whole && !self.refuses_ranges.swap(true, Ordering::Relaxed)
+        self.whole && self.refuse_ranges()
+    }
+
+    /// Returns whether the missing ranges of the file can be taken from an answer with the whole file.
+    pub(super) fn is_recognised_whole(&self) -> bool {
+        self.identity.is_some() && self.size.is_some()
     }
 
     /// Returns the range for requesting a whole file without identity, if its first answer was of a range: the server

@@ -17,7 +17,7 @@ use super::key_pin::KeyPin;
 use super::weak_rsa;
 
 /// The refusal of a certificate that states neither names nor purposes.
-const OLD_VERSION: &str = "the server's certificate is of X.509 version 1, which counts only if it or its authority is given with \
+const OLD_VERSION: &str = "the server's certificate is of X.509 version 1, which states no purpose; give it or its authority with \
                            --cacert FILE, or its key with --pin";
 
 /// Verifies a server's certificate.
@@ -115,13 +115,13 @@ impl ServerTrust {
         if let Ok(PublicKey::RSA(key)) = parsed.public_key().parsed()
             && let Some(bits) = weak_rsa::weak_bits(&key)
         {
-            let verifies =
-                !self.pins.is_empty() && weak_rsa::verifies(&key, signed.scheme, message, signed.signature());
-            let refused = || {
-                Error::General(format!(
+            if self.pins.is_empty() {
+                return Err(Error::General(format!(
                     "the server's RSA key of {bits} bits is too weak to prove anything; --pin or --insecure accepts it"
-                ))
-            };
+                )));
+            }
+            let verifies = weak_rsa::verifies(&key, signed.scheme, is_tls13, message, signed.signature());
+            let refused = || CertificateError::BadSignature.into();
             return verifies.then(HandshakeSignatureValid::assertion).ok_or_else(refused);
         }
         let key = SubjectPublicKeyInfoDer::from(parsed.public_key().raw);

@@ -140,14 +140,14 @@ pub(crate) fn explained(error: &rustls::Error, plain: &str) -> String {
             )
         }
         rustls::Error::AlertReceived(Alert::CertificateRequired | Alert::NoCertificate) => {
-            "the server requires a client's certificate: give yours with --cert and --key".to_owned()
+            "the server requires a client's certificate; give yours with --cert and --key".to_owned()
         }
         rustls::Error::AlertReceived(Alert::UnknownCA | Alert::BadCertificate) => {
-            "the server does not accept the certificate of --cert: give one of an authority that it trusts".to_owned()
+            "the server does not accept this client's certificate; give one with --cert of an authority that it trusts".to_owned()
         }
         rustls::Error::AlertReceived(Alert::HandshakeFailure | Alert::ProtocolVersion) => {
             "the server refused: it has no version or cipher of TLS in common with this program (TLS 1.2 and 1.3, keys by ECDHE, \
-             AES-GCM or ChaCha20; neither CBC nor keys by RSA), or requires a client's certificate (--cert, --key)"
+             AES-GCM or ChaCha20; neither CBC nor keys by RSA), or requires a client's certificate; give yours with --cert and --key"
                 .to_owned()
         }
         other => other.to_string(),

@@ -1,4 +1,4 @@
-//! RSA signatures by keys below 2048 bits, which ring does not verify. Old appliances have such keys.
+//! RSA signatures by pinned keys below 2048 bits, as of old appliances. ring verifies none by PSS, which TLS 1.3 requires.
 
 use std::ops::Range;
 
@@ -18,10 +18,12 @@ pub(super) fn weak_bits(key: &RSAPublicKey<'_>) -> Option<u64> {
     Some(BigUint::from_bytes_be(key.modulus).bits()).filter(|bits| *bits < MIN_OF_RING)
 }
 
-/// Returns whether a weak key made the signature (RFC 8017, sections 8.1.2 and 8.2.2).
+/// Returns whether a weak key made the signature (RFC 8017, sections 8.1.2 and 8.2.2). In TLS 1.3, handshakes have none of
+/// PKCS #1 (RFC 8446, section 4.2.3).
 pub(super) fn verifies(
     key: &RSAPublicKey<'_>,
     scheme: SignatureScheme,
+    is_tls13: bool,
     message: &[u8],
     signature: &[u8],
 ) -> bool {
@@ -39,6 +41,7 @@ pub(super) fn verifies(
         Scheme::RSA_PSS_SHA256 => is_pss::<Sha256>(&encoded, message),
         Scheme::RSA_PSS_SHA384 => is_pss::<Sha384>(&encoded, message),
         Scheme::RSA_PSS_SHA512 => is_pss::<Sha512>(&encoded, message),
+        _ if is_tls13 => false,
         Scheme::RSA_PKCS1_SHA256 => is_pkcs1(&encoded, 1, &Sha256::digest(message)),
         Scheme::RSA_PKCS1_SHA384 => is_pkcs1(&encoded, 2, &Sha384::digest(message)),
         Scheme::RSA_PKCS1_SHA512 => is_pkcs1(&encoded, 3, &Sha512::digest(message)),
@@ -98,11 +101,15 @@ mod tests {
             [(SignatureScheme::RSA_PSS_SHA384, PSS), (SignatureScheme::RSA_PKCS1_SHA256, PKCS1)]
         {
             let signature = bytes(signature);
-            assert!(verifies(&key, scheme, b"hello", &signature), "{scheme:?}");
-            assert!(!verifies(&key, scheme, b"hellp", &signature), "{scheme:?}");
-            assert!(!verifies(&key, SignatureScheme::RSA_PSS_SHA256, b"hello", &signature), "{scheme:?}");
+            let verify =
+                |scheme, is_tls13, text: &[u8], made: &[u8]| verifies(&key, scheme, is_tls13, text, made);
+            let is_pss = scheme == SignatureScheme::RSA_PSS_SHA384;
+            assert!(verify(scheme, false, b"hello", &signature), "{scheme:?}");
+            assert_eq!(verify(scheme, true, b"hello", &signature), is_pss, "{scheme:?}");
+            assert!(!verify(scheme, false, b"hellp", &signature), "{scheme:?}");
+            assert!(!verify(SignatureScheme::RSA_PSS_SHA256, false, b"hello", &signature), "{scheme:?}");
             let other = [&signature[..127], &[signature[127] ^ 1]].concat();
-            assert!(!verifies(&key, scheme, b"hello", &other), "{scheme:?}");
+            assert!(!verify(scheme, false, b"hello", &other), "{scheme:?}");
         }
     }
 }

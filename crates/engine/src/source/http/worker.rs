@@ -3,14 +3,18 @@
 mod answer;
 mod connecting;
 mod trailing_request;
+mod whole_answer;
 
 use std::collections::VecDeque;
 
+use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
 
 use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
+use super::first_answer::MAX_RANGE_FAILURES;
 use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
 use crate::failure::FailureKind;
@@ -20,6 +24,9 @@ use crate::transfer::error::{Cause, Retry, SourceError};
 
 /// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
 const MOST_REQUESTS_AHEAD: usize = 64;
+
+/// With more bytes to read past, the whole file is requested only as a last resort: the server may recover.
+const MAX_SKIPPED: Bytes = Bytes::mib(64);
 
 /// The worker of one stream.
 pub(super) struct HttpWorker<'s> {
@@ -39,6 +46,12 @@ pub(super) struct HttpWorker<'s> {
     has_answered: bool,
     /// The state of the redirect that led to `location`.
     redirect: Redirect,
+    /// The consecutive failures without an answer of the file.
+    range_failures: u32,
+    /// Whether the next request is for the whole file, because the server fails at ranges.
+    asks_whole: bool,
+    /// Whether the connection is within an answer with the whole file, of which the leases are kept.
+    in_whole: bool,
     /// The offset that a file sent in one answer only had reached when its connection broke before a restart.
     broke_off: Option<u64>,
 }
@@ -74,6 +87,9 @@ impl<'s> HttpWorker<'s> {
             has_refreshed: false,
             has_answered: false,
             redirect: Redirect::Holds,
+            range_failures: 0,
+            asks_whole: false,
+            in_whole: false,
             broke_off: None,
         }
     }
@@ -83,7 +99,7 @@ impl StreamWorker for HttpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
         let described = self.source.described()?;
         self.requested.clear();
-        self.trails = false;
+        (self.trails, self.in_whole) = (false, false);
         self.has_answered = false;
         let mut exchange = Exchange { worker: self, described: &described, stream };
         let served = exchange.first_connection().and_then(|connection| {
@@ -96,6 +112,11 @@ impl StreamWorker for HttpWorker<'_> {
         if !self.has_answered && self.redirect == Redirect::Holds && served.as_ref().is_err_and(broke) {
             self.redirect = Redirect::Doubtful;
         }
+        // A failure that is retried at once is none of the request.
+        if !served.as_ref().is_err_and(|error| error.retry == Retry::AtOnce) {
+            self.asks_whole = false;
+            self.range_failures += u32::from(served.is_err());
+        }
         let Some(connection) = served? else { return Ok(()) };
         // While other streams run, an idle connection may occupy the only place of a server of few connections.
         if stream.is_complete() && !stream.holds_window() && !self.trails {
@@ -106,6 +127,13 @@ impl StreamWorker for HttpWorker<'_> {
 
     fn restarts(&self) -> bool {
         self.broke_off.is_some()
+    }
+
+    fn falls_back(&mut self, is_last: bool) -> bool {
+        let is_near = |asked: &Requested| asked.range.start() <= MAX_SKIPPED.get();
+        let fails = self.range_failures >= MAX_RANGE_FAILURES && self.requested.front().is_some_and(is_near);
+        self.asks_whole = (is_last || fails) && self.range_failures > 0 && self.source.falls_back();
+        self.asks_whole
     }
 }
 
@@ -142,7 +170,8 @@ impl Exchange<'_, '_, '_> {
                     return Ok(());
                 }
                 // Answers to stolen ranges would have to be read first.
-                if !connection.reusable() || !self.worker.requested.is_empty() {
+                let is_usable = connection.reusable() || self.worker.in_whole;
+                if !is_usable || !self.worker.requested.is_empty() {
                     self.drop_requests();
                     *connection = self.connect()?;
                 }
@@ -177,7 +206,7 @@ impl Exchange<'_, '_, '_> {
     fn drop_requests(&mut self) {
         self.stream.disconnected();
         self.worker.requested.clear();
-        self.worker.trails = false;
+        (self.worker.trails, self.worker.in_whole) = (false, false);
     }
 
     fn shown(&self) -> &str {
@@ -186,14 +215,26 @@ impl Exchange<'_, '_, '_> {
 
     /// Leases a range and requests it; `false` if none is left, or this stream drains.
     fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
-        let file = &self.described.file;
         // Leased from here on; after any failure, `disconnected` releases the lease.
-        let Some(range) = self.stream.lease() else { return Ok(false) };
-        let request = file.request(range).map(|request| request.only_if(file.if_range()));
+        let Some((range, request)) = self.lease() else { return Ok(false) };
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        self.worker.requested.push_back(Requested { range, with_if_range, answered: false });
-        connection.send_get(request.as_ref())?;
+        let answered = self.worker.in_whole;
+        self.worker.requested.push_back(Requested { range, with_if_range, answered });
+        if answered {
+            self.skip_to(connection, range.start())?;
+        } else {
+            connection.send_get(request.as_ref())?;
+        }
         Ok(true)
+    }
+
+    /// Leases a range; returns it with the request for it, which is `None` if the whole file is requested.
+    fn lease(&self) -> Option<(ByteRange, Option<RangeRequest>)> {
+        if self.asks_whole() {
+            return Some((self.stream.lease_chunk(Bytes::new(u64::MAX))?, None));
+        }
+        let (file, range) = (&self.described.file, self.stream.lease()?);
+        Some((range, file.request(range).map(|request| request.only_if(file.if_range()))))
     }
 
     /// Requests the next range if no request is outstanding; `false` if none is left, or this stream drains.
@@ -206,7 +247,7 @@ impl Exchange<'_, '_, '_> {
         let file = &self.described.file;
         loop {
             // A body of unknown length is the last answer on its connection.
-            if file.size.is_none() || !connection.reusable() || self.worker.trails {
+            if file.size.is_none() || !connection.reusable() || self.worker.trails || self.asks_whole() {
                 return Ok(());
             }
             let (ahead, requests) = self.stream.outstanding();
@@ -255,6 +296,11 @@ impl Exchange<'_, '_, '_> {
         if !self.stream.complete() {
             return Err(SourceError::stolen(self.shown()));
         }
+        let is_cut = self.described.file.size.is_some_and(|size| connection.body_position() < size.get());
+        if self.worker.in_whole && is_cut {
+            return Ok(());
+        }
+        self.worker.in_whole = false;
         loop {
             match connection.read_body(&mut [0])? {
                 // Requests sent ahead get no answer.

@@ -8,7 +8,7 @@ use super::{Exchange, Redirect, Requested};
 use crate::failure::FailureKind;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::source::http::first_answer::RangeFailure;
+use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::remote_file::Agreement;
 use crate::source::http::source_error::bad_range;
 use crate::transfer::error::{Cause, Retry, SourceError};
@@ -46,6 +46,11 @@ impl Exchange<'_, '_, '_> {
                     message,
                 ));
             }
+            // Each further timeout is as long as this one.
+            Err(error @ HttpError::Timeout { .. }) => {
+                self.worker.range_failures = MAX_RANGE_FAILURES;
+                return Err(error.into());
+            }
             head => head?,
         };
         if let Err(error) = connection.check_answer(&head) {
@@ -57,25 +62,26 @@ impl Exchange<'_, '_, '_> {
     /// Compares the head of an answer with the request and the described file.
     pub(super) fn take_answer(
         &mut self,
-        connection: &Connection,
+        connection: &mut Connection,
         head: &ResponseHead,
         requested: ByteRange,
         with_if_range: bool,
     ) -> Result<(), SourceError> {
-        let file = &self.described.file;
-        let answer = RangeAnswer::of(head, file.request(requested).as_ref())
+        let (file, asks_whole) = (&self.described.file, self.asks_whole());
+        let request = file.request(requested).filter(|_| !asks_whole);
+        let answer = RangeAnswer::of(head, request.as_ref())
             .map_err(|source| self.without_ranges(bad_range(self.shown(), &source)))?;
         match file.agreement(head, answer, with_if_range) {
             Agreement::Part(range) => {
                 if range.end() < requested.end() {
                     self.stream.shorten(range.end());
                 }
-                self.worker.source.agreed();
-                self.worker.location.note_answer();
-                self.worker.has_refreshed = false;
-                self.worker.has_answered = true;
-                self.stream.answered();
+                self.agreed();
                 Ok(())
+            }
+            Agreement::FromStart | Agreement::RangesIgnored if asks_whole => {
+                self.agreed();
+                self.take_whole(connection, requested.start())
             }
             Agreement::FromStart => {
                 self.worker.has_answered = true;
@@ -98,6 +104,15 @@ impl Exchange<'_, '_, '_> {
             }
             Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(head))),
         }
+    }
+
+    /// Records an answer with bytes of the file.
+    fn agreed(&mut self) {
+        self.worker.source.agreed();
+        self.worker.location.note_answer();
+        (self.worker.has_refreshed, self.worker.has_answered) = (false, true);
+        self.worker.range_failures = 0;
+        self.stream.answered();
     }
 
     /// Converts a failure status to an error, which a new connection may avoid.

@@ -75,12 +75,10 @@ impl Exchange<'_, '_, '_> {
         if self.adopt_location() {
             return Ok(None);
         }
-        let Some(range) = self.stream.lease() else { return Err(self.without_range()) };
-        let file = &self.described.file;
-        let request = file.request(range).map(|request| request.only_if(file.if_range()));
+        let Some((range, request)) = self.lease() else { return Err(self.without_range()) };
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
         let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
-        let OpenedUrl { connection, head, target, .. } = opened.map_err(|error| match &error {
+        let OpenedUrl { mut connection, head, target, .. } = opened.map_err(|error| match &error {
             HttpError::RangeNotSatisfiable { at, .. } => source.disagreed(at.peer, &error.to_string()).0,
             // A slow original URL looks like a stall, so the range is stolen.
             HttpError::Cancelled => self.without_range(),
@@ -88,7 +86,7 @@ impl Exchange<'_, '_, '_> {
         })?;
         self.stream.connected(connection.socket(), connection.peer());
         self.worker.requested.push_back(Requested { range, with_if_range, answered: true });
-        self.take_answer(&connection, &head, range, with_if_range)?;
+        self.take_answer(&mut connection, &head, range, with_if_range)?;
         self.worker.location.refresh(target);
         self.worker.redirect = Redirect::Holds;
         source.set_location(self.worker.location.clone());
