@@ -35,12 +35,17 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
 /// Runs the worker with retries; returns the error for which the stream gives up.
 fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Option<SourceError> {
     let mut backoff = Backoff::new(set.options.retries);
+    // The error after which the whole file was requested.
+    let mut of_ranges = None;
     loop {
         let Err(mut error) = worker.work(stream) else { return None };
         stream.disconnected();
         let delivered = stream.take_delivered();
         if !worker.restarts() {
             backoff.received(delivered);
+        }
+        if delivered > Bytes::ZERO {
+            of_ranges = None;
         }
         if stream.is_over() {
             return None;
@@ -67,9 +72,11 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
         if is_alone && error.may_be_of_ranges() && worker.falls_back(wait.is_none()) {
             tracing::info!("{error}: the whole file is requested instead of ranges");
             set.keep_only(stream.id());
+            of_ranges = Some(error);
             continue;
         }
-        let Some(wait) = wait else { return Some(error) };
+        // A server that answers everything wrongly is explained by its first answer.
+        let Some(wait) = wait else { return Some(of_ranges.unwrap_or(error)) };
         set.transfer.emit(&Event::Retrying { stream: stream.id(), reason: error.to_string(), wait });
         set.transfer.schedule.rest(wait, &set.transfer.stop);
     }

@@ -370,7 +370,8 @@ mod tests {
         };
         for status in [400, 401, 403, 404, 405, 407, 409, 413, 414, 422, 423, 500, 501, 503, 507] {
             let text = refused(status, false).to_string();
-            assert!(text.contains(&format!(" {status} No: ")), "{text}");
+            let is_explained = [": ", "; "].iter().any(|mark| text.contains(&format!(" {status} No{mark}")));
+            assert!(is_explained, "{text}");
         }
         for (status, end) in [
             (423, " 423 No; wait for its end, or choose another name"),

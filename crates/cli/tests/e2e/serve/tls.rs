@@ -152,7 +152,7 @@ fn only_clients_with_a_certificate_of_the_authority_are_served() {
     let server = site.serve(&["--client-ca", &site.key("authority.pem")]);
     let trusted = site.key("server.pem");
     for (name, code, word) in
-        [(Some("known"), 0, ""), (None, 76, "--cert"), (Some("foreign"), 76, "certificate of --cert")]
+        [(Some("known"), 0, ""), (None, 76, "--cert"), (Some("foreign"), 76, "with --cert")]
     {
         let keys = name.map(|name| ["pem", "key"].map(|kind| site.key(&format!("{name}.{kind}"))));
         let mut args = vec!["--cacert", &trusted];

@@ -19,8 +19,8 @@ pub(super) struct Probe {
     from: Duration,
     to: Duration,
     sent_before: Bytes,
-    /// The rate of sending during the burst, and whether the window held it back, once that is over: slow start doubles the window meanwhile.
-    sent: Option<(Rate, bool)>,
+    /// The rate of sending during the burst, once that is over.
+    sent: Option<Rate>,
 }
 
 /// What a test has shown.
@@ -68,14 +68,14 @@ impl Probe {
         if now < self.to {
             return None;
         }
-        let (sent, by_window) = *self.sent.get_or_insert_with(|| {
+        let sent = *self.sent.get_or_insert_with(|| {
             // A late observation has lengthened the burst.
             self.to = now;
-            let sent = Rate::over(seen.sent - self.sent_before, now - self.from);
-            (sent, seen.window < self.pace.bdp(seen.rtt))
+            Rate::over(seen.sent - self.sent_before, now - self.from)
         });
         // The end of the echo may be acknowledged late.
         let until = self.to + self.rtt.0 + self.queue * 2;
+        let by_window = seen.window < self.pace.bdp(seen.rtt);
         (now >= until).then(|| self.result(history, sent.min(self.pace), until, by_window))
     }
 
