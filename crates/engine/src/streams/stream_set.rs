@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
@@ -15,10 +15,6 @@ use crate::source::StreamPeer;
 use crate::threads::{lock, spawn_guarded};
 use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
-
-/// How long interrupted streams are waited for, and how often they are looked at.
-const LEAVING_TIMEOUT: Duration = Duration::from_secs(1);
-const LEAVING_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The state shared by the streams of a source.
 pub(crate) struct StreamSet<'a> {
@@ -170,25 +166,14 @@ impl<'a> StreamSet<'a> {
         }
     }
 
-    /// Drains and interrupts all streams of the source but one, and waits a moment for their leases.
+    /// Drains and interrupts all streams of the source but one, and releases their leases.
     pub(super) fn keep_only(&self, kept: WorkerId) {
-        let until = Instant::now() + LEAVING_TIMEOUT;
-        loop {
-            let streams = self.streams();
-            for stream in &streams {
-                stream.set_draining(stream.id != kept);
-                if stream.is_draining() {
-                    stream.interrupt();
-                }
+        for stream in self.streams() {
+            stream.set_draining(stream.id != kept);
+            if stream.is_draining() {
+                stream.interrupt();
+                self.transfer.schedule.change(|schedule| schedule.release(stream.id));
             }
-            let others = || streams.iter().filter(|stream| stream.id != kept);
-            let (schedule, stop) = (&self.transfer.schedule, &self.transfer.stop);
-            let have_left =
-                schedule.with(|schedule, _| others().all(|stream| schedule.front(stream.id).is_none()));
-            if have_left || stop.is_cancelled() || Instant::now() > until {
-                return;
-            }
-            schedule.rest(LEAVING_INTERVAL, stop);
         }
     }
 
