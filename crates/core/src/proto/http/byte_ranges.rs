@@ -104,6 +104,7 @@ fn without_overlaps(parts: Vec<ByteRange>) -> Vec<ByteRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn parts(header: &str, size: u64) -> Vec<(u64, u64)> {
         match RangeHeader::parse(header, Bytes::new(size)) {
@@ -139,6 +140,21 @@ mod tests {
         let many = format!("bytes={}", "0-0,2-2,".repeat(40));
         for (header, size) in [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0), (many.as_str(), 10)] {
             assert_eq!(RangeHeader::parse(header, Bytes::new(size)), RangeHeader::Unsatisfiable, "{header}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_lie_inside_the_file_and_do_not_overlap(header in "bytes=([0-9]{0,3}-[0-9]{0,3}[, ]{0,2}){0,9}", size in 0u64..300) {
+            if let RangeHeader::Parts(parts) = RangeHeader::parse(&header, Bytes::new(size)) {
+                let mut seen = vec![false; size as usize];
+                for part in parts {
+                    prop_assert!(!part.is_empty() && part.end() <= size);
+                    for i in part.start()..part.end() {
+                        prop_assert!(!std::mem::replace(&mut seen[i as usize], true));
+                    }
+                }
+            }
         }
     }
 }
