@@ -27,7 +27,8 @@ case "${1:-}" in
     browser) packages+=("${node[@]}") ;;
     static) packages+=(musl-tools) target=$(uname -m)-unknown-linux-musl ;;
     cross) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user) target=aarch64-unknown-linux-gnu ;;
-    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2 ns2
+    test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2
+        ns2 lighttpd webfs
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
@@ -37,7 +38,7 @@ esac
 die() { echo "setup: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # Packages that bring a service, and its name.
-services=(nginx-common:nginx globus-gridftp-server-progs:globus-gridftp-server
+services=(nginx-common:nginx lighttpd:lighttpd webfs:webfs globus-gridftp-server-progs:globus-gridftp-server
     globus-gridftp-server-progs:globus-gridftp-sshftp proftpd-core:proftpd)
 
 # vsftpd and proftpd exclude each other as packages; the tests need both, so vsftpd's program is unpacked here.

@@ -21,9 +21,10 @@ const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 /// Explains the kernel's error on a symbolic link, which is not followed.
 fn of_link(error: Errno) -> io::Error {
     match error {
-        Errno::LOOP => {
-            io::Error::other("a symbolic link has this name, and is not followed; remove the link")
-        }
+        Errno::LOOP => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a symbolic link has this name, and is not followed; remove the link",
+        ),
         error => error.into(),
     }
 }

@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use super::{fetch_all, put_all, tree_without};
 use crate::support::{
-    Apache, Globus, Nginx, Proftpd, Vsftpd, Writable, age, assert_equal, content, fetched_and_unchanged, get,
-    many_files, same,
+    Apache, Globus, Nginx, Proftpd, ServerProcess, Vsftpd, Writable, age, assert_equal, content,
+    fetched_and_unchanged, free_port, get, installed, many_files, same, site_dir,
 };
 
 /// nginx and Apache list no hidden files, and serve an index file instead of a listing.
@@ -51,6 +52,39 @@ fn apache_by_its_pages() {
     let Some(site) = Apache::start() else { return };
     let files = tree_without(&site.path("tree"), &UNLISTED);
     fetch_all(&site.url("/tree/"), &site.path("tree"), files);
+}
+
+#[test]
+fn lighttpd_python_and_webfs_by_their_pages() {
+    let dir = site_dir();
+    let (tree, config) = (dir.path().join("files"), dir.path().join("lighttpd.conf"));
+    // webfs links to `a:b;c` as to the scheme `a`.
+    let files = tree_without(&tree, &[&UNLISTED[..], &["a:b;c"]].concat());
+    for (program, arguments) in [
+        ("/usr/sbin/lighttpd", "-D -f CONFIG"),
+        ("/usr/bin/python3", "-m http.server --bind 127.0.0.1 --directory TREE PORT"),
+        ("/usr/bin/webfsd", "-F -i 127.0.0.1 -p PORT -r TREE"),
+    ] {
+        let Some(program) = installed(&[program]) else { continue };
+        let port = free_port();
+        let root = tree.display();
+        let text = format!(
+            "server.document-root = \"{root}\"\nserver.bind = \"127.0.0.1\"\nserver.port = {port}\n\
+             dir-listing.activate = \"enable\"\nmimetype.assign = (\"\" => \"application/octet-stream\")\n"
+        );
+        fs::write(&config, text).unwrap();
+        let values = [
+            ("CONFIG", config.display().to_string()),
+            ("TREE", root.to_string()),
+            ("PORT", port.to_string()),
+        ];
+        let arguments =
+            values.iter().fold(arguments.to_owned(), |line, (name, value)| line.replace(name, value));
+        let mut command = Command::new(program);
+        command.args(arguments.split(' ')).stderr(Stdio::null());
+        let _server = ServerProcess::listening(command, port);
+        fetch_all(&format!("http://127.0.0.1:{port}/"), &tree, files);
+    }
 }
 
 #[test]
