@@ -31,7 +31,7 @@ pub enum FailureKind {
     Interrupted,
 }
 
-/// Returns an error's text for people who do not use the command line: without advice that names its options.
+/// Returns an error's text for other doors than the command line: without advice that names options.
 ///
 /// Such advice is the last clause of a text, after a semicolon, and no command in backquotes.
 pub fn without_options(text: &str) -> &str {
