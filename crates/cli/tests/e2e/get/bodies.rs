@@ -49,6 +49,12 @@ fn repeated_early_close_is_a_resumable_error() {
 fn closed_early_without_ranges_starts_over() {
     let file = File { ranges: false, ..File::new(content(3_000_000, 4)) };
     to_f(&Server::closing(&file, 1_000_001, 1), &[]).fetches(&file.bytes);
+    // The first answer is in chunks, the next states its length.
+    let server = Server::new(|peer| match peer.number {
+        0 => peer.answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nx"),
+        _ => peer.answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+    });
+    to_f(&server, &[]).fetches(b"ok");
     let server = Server::closing(&file, 100_001, usize::MAX);
     to_f(&server, &["--retries", "2"]).fails_unnamed(75, &[&server.url("/f"), "closed the connection early"]);
 }

@@ -160,7 +160,10 @@ impl RemoteFile {
             }
             RangeAnswer::Part { .. } if self.identity.is_none() => Agreement::OtherFile,
             _ if !same => Agreement::OtherFile,
-            RangeAnswer::Whole { total } if self.whole && total == self.size => Agreement::FromStart,
+            // The described answer may have been in chunks.
+            RangeAnswer::Whole { total } if self.whole && (total == self.size || self.size.is_none()) => {
+                Agreement::FromStart
+            }
             RangeAnswer::Whole { .. } if self.whole => Agreement::OtherFile,
             RangeAnswer::Whole { total: Some(total) } if Some(total) != self.size => Agreement::OtherFile,
             // Nothing shows that a body of unknown length is the file.
