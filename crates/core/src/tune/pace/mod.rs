@@ -187,7 +187,10 @@ impl Pacer {
     pub fn interval(&self) -> Duration {
         let rtt = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get());
         match self.phase {
-            PacerPhase::Start(ref trains) => trains.interval(rtt),
+            // Trains of 0.025 RTTs must be measured: a queue of 0.1 BDP overflows two RTTs later.
+            PacerPhase::Start(_) => {
+                (rtt / 40).mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
+            }
             PacerPhase::Free => (rtt / 4).clamp(Params::MIN_RTT * 3 / 10, Params::MIN_RTT * 10),
             PacerPhase::Test(ref probe) => probe.interval(),
             PacerPhase::Hold { .. } => Params::MIN_RTT * 3 / 10,
@@ -293,9 +296,11 @@ impl Pacer {
                     }
                     _ => cap.scaled((1.0 + self.gain) * Params::HEADROOM),
                 };
-                // The first raise is within the trains' error.
-                let is_beyond = self.set_by == CapOrigin::Trains && self.gain > Params::ROOM - 1.0;
-                let set_by = if is_beyond { CapOrigin::Raise } else { self.set_by };
+                let set_by = match self.set_by {
+                    // The first raise is within the trains' error.
+                    CapOrigin::Trains if self.gain > Params::ROOM - 1.0 => CapOrigin::Raise,
+                    set_by => set_by,
+                };
                 let growth = if set_by == CapOrigin::Losses { 2.0 } else { 4.0 };
                 self.gain = (self.gain * growth).min(1.0);
                 (raised, set_by, now)

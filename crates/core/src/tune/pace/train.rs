@@ -28,14 +28,6 @@ struct Arrival {
 }
 
 impl PacketTrains {
-    /// Returns the interval until the next observation: trains of 0.025 RTTs must be measured, for a queue of 0.1 BDP overflows two RTTs
-    /// later. The next burst is awaited with a fifth of the observations, which cost most of a server's CPU.
-    pub(super) fn interval(&self, rtt: Duration) -> Duration {
-        let interval = (rtt / 40).mul_f64(Params::UNCERTAINTY);
-        let interval = interval.clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50);
-        if self.burst.is_empty() { interval * 5 } else { interval }
-    }
-
     /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once two bursts in a row agree on it.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
         let has_arrived = std::mem::replace(&mut self.delivered, delivered) < delivered;
@@ -50,17 +42,14 @@ impl PacketTrains {
         }
         let (rate, error) = rate_of(&ended)?;
         let before = self.before.replace(rate)?;
-        let agree = before.min(rate) >= before.max(rate).scaled(1.0 - 2.0 * Params::UNCERTAINTY);
         // Their mean: one may have met other traffic.
-        agree.then(|| (before.scaled(0.5) + rate.scaled(0.5)).scaled(1.0 - error))
+        agree(before, rate).then(|| (before.scaled(0.5) + rate.scaled(0.5)).scaled(1.0 - error))
     }
 }
 
 /// Returns the rate of a burst and its relative error; `None` if its ends are uncertain, or its middle did not arrive when that rate says:
 /// then the host or the network stopped for a moment.
 fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
-    // The first was awaited with fewer observations.
-    let burst = if burst.get(1)?.early < burst[0].early { &burst[1..] } else { burst };
     let (first, last) = (burst.first()?, burst.last()?);
     let (time, rate) = (last.at - first.at, Rate::over(last.delivered - first.delivered, last.at - first.at));
     let half = Bytes::new((first.delivered.get() + last.delivered.get()) / 2);
@@ -74,4 +63,9 @@ fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
     let is_even =
         due.saturating_add(slack) >= middle.at.saturating_sub(middle.early) && due <= middle.at + slack;
     is_even.then_some((rate, error))
+}
+
+/// Returns whether two rates differ by no more than twice the uncertainty of each.
+fn agree(one: Rate, other: Rate) -> bool {
+    one.min(other) >= one.max(other).scaled(1.0 - 2.0 * Params::UNCERTAINTY)
 }
