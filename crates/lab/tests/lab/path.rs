@@ -10,17 +10,16 @@ use crate::common::{FULL, lab, observed, path, udp};
 use longhaul_core::units::Bytes;
 use longhaul_lab::{DirectionStats, Lab, ObservationOptions, PathSpec, QueueLimit};
 
-/// Returns the statistics to the server once they no longer change.
-fn settled(lab: &Lab) -> DirectionStats {
-    let mut before = lab.stats().unwrap().client_to_server;
-    loop {
-        thread::sleep(Duration::from_millis(50));
-        let now = lab.stats().unwrap().client_to_server;
-        if now == before {
-            return now;
+/// Returns the statistics to the server once `packets` are counted, or after a minute.
+fn settled(lab: &Lab, packets: u64) -> DirectionStats {
+    for _ in 0..1200 {
+        let stats = lab.stats().unwrap().client_to_server;
+        if stats.packets + stats.dropped_loss + stats.dropped_queue == packets {
+            return stats;
         }
-        before = now;
+        thread::sleep(Duration::from_millis(50));
     }
+    lab.stats().unwrap().client_to_server
 }
 
 #[test]
@@ -29,7 +28,7 @@ fn every_packet_arrives_or_is_counted_as_lost() {
         let lab = lab(PathSpec { loss: 0.05, seed, ..PathSpec::default() })?;
         let (client, _server) = udp(&lab);
         (0..20_000).for_each(|_| assert_eq!(client.send(&[0; 100]).unwrap(), 100));
-        let stats = settled(&lab);
+        let stats = settled(&lab, 20_000);
         assert_eq!(stats.packets + stats.dropped_loss, 20_000);
         assert_eq!((stats.dropped_queue, stats.dropped_overflow), (0, 0));
         assert_eq!(stats.bytes, Bytes::new(stats.packets * 128));
@@ -45,8 +44,8 @@ fn every_packet_arrives_or_is_counted_as_lost() {
         let Some(lab) = lab(PathSpec { queue: queue.parse().ok(), ..path("2Mbit", 4) }) else { return };
         let (client, server) = udp(&lab);
         (0..1000).for_each(|_| assert_eq!(client.send(&[0; FULL]).unwrap(), FULL));
+        let stats = settled(&lab, 1000);
         let arrived = iter::from_fn(|| server.recv(&mut [0; FULL]).ok()).count() as u64;
-        let stats = lab.stats().unwrap().client_to_server;
         assert_eq!((stats.packets, stats.dropped_queue), (arrived, 1000 - arrived), "{queue}");
         assert!((holds..1000).contains(&arrived), "{queue}: {arrived}");
     }

@@ -58,10 +58,11 @@ impl History {
         self.rate(now.saturating_sub(span), now, counter)
     }
 
-    /// Returns whether the congestion window has grown in the last RTT.
-    pub(super) fn window_grows(&self) -> bool {
+    /// Returns whether the congestion window has grown by more than this factor in the last RTT.
+    pub(super) fn window_grows(&self, factor: f64) -> bool {
         let Some((now, seen)) = self.entries.back() else { return false };
-        self.before(now.saturating_sub(seen.min_rtt.get())).is_some_and(|(_, old)| old.window < seen.window)
+        let before = self.before(now.saturating_sub(seen.min_rtt.get()));
+        before.is_some_and(|(_, old)| old.window.get() as f64 * factor < seen.window.get() as f64)
     }
 
     /// Returns the share of the bytes sent in the last RTT that was lost; zero where that is `few` bytes at most.

@@ -166,11 +166,14 @@ impl Pacer {
         matches!(self.phase, PacerPhase::Start(_))
     }
 
-    /// Returns whether slow start should be restarted: the congestion window is less than a cap needs that losses have set, which protects the
-    /// queue; or the congestion control paced below a test. At most once in ten RTTs.
+    /// Returns whether slow start should be restarted: the congestion window is less than a measured cap needs, which protects the queue, and
+    /// no longer doubles, by losses or by HyStart, which takes jitter for a queue; or the congestion control paced below a test. At most once
+    /// in ten RTTs.
     pub fn is_held_back(&mut self, seen: &Observation, now: Duration) -> bool {
         let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
-        let is_wanted = self.is_held_back || (self.set_by == CapOrigin::Losses && is_small);
+        let has_ended = self.set_by == CapOrigin::Losses
+            || (self.set_by == CapOrigin::Trains && !self.history.window_grows(Params::ROOM));
+        let is_wanted = self.is_held_back || (is_small && has_ended);
         let is_due = is_wanted && now >= self.restart_from.max(self.ignore_losses_until);
         if is_due {
             (self.is_held_back, self.restart_from) = (false, now + seen.rtt.get() * Params::MEMORY_RTTS);
@@ -264,7 +267,8 @@ impl Pacer {
         }
         if self.set_by == CapOrigin::Raise {
             let room = self.history.peak_delivery().scaled(Params::ROOM);
-            let growth = if self.history.window_grows() { self.history.delivery().scaled(2.0) } else { room };
+            let growth =
+                if self.history.window_grows(1.0) { self.history.delivery().scaled(2.0) } else { room };
             self.cap = self.cap.map(|cap| cap.max(room).max(growth));
         }
         match &self.phase {
@@ -296,11 +300,9 @@ impl Pacer {
                     }
                     _ => cap.scaled((1.0 + self.gain) * Params::HEADROOM),
                 };
-                let set_by = match self.set_by {
-                    // The first raise is within the trains' error.
-                    CapOrigin::Trains if self.gain > Params::ROOM - 1.0 => CapOrigin::Raise,
-                    set_by => set_by,
-                };
+                // The first raise is within the trains' error.
+                let is_beyond = self.set_by == CapOrigin::Trains && self.gain > Params::ROOM - 1.0;
+                let set_by = if is_beyond { CapOrigin::Raise } else { self.set_by };
                 let growth = if set_by == CapOrigin::Losses { 2.0 } else { 4.0 };
                 self.gain = (self.gain * growth).min(1.0);
                 (raised, set_by, now)

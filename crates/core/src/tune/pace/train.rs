@@ -42,8 +42,9 @@ impl PacketTrains {
         }
         let (rate, error) = rate_of(&ended)?;
         let before = self.before.replace(rate)?;
+        let agree = before.min(rate) >= before.max(rate).scaled(1.0 - 2.0 * Params::UNCERTAINTY);
         // Their mean: one may have met other traffic.
-        agree(before, rate).then(|| (before.scaled(0.5) + rate.scaled(0.5)).scaled(1.0 - error))
+        agree.then(|| (before.scaled(0.5) + rate.scaled(0.5)).scaled(1.0 - error))
     }
 }
 
@@ -63,9 +64,4 @@ fn rate_of(burst: &[Arrival]) -> Option<(Rate, f64)> {
     let is_even =
         due.saturating_add(slack) >= middle.at.saturating_sub(middle.early) && due <= middle.at + slack;
     is_even.then_some((rate, error))
-}
-
-/// Returns whether two rates differ by no more than twice the uncertainty of each.
-fn agree(one: Rate, other: Rate) -> bool {
-    one.min(other) >= one.max(other).scaled(1.0 - 2.0 * Params::UNCERTAINTY)
 }

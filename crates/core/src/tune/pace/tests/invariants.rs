@@ -76,7 +76,7 @@ proptest! {
             assert!(pacer.cap.is_none() || before.is_none() && is_first || pacer.cap >= before, "{before:?}: {pacer:?}");
             if pacer.set_by == CapOrigin::Raise && let Some(cap) = pacer.cap {
                 assert!(cap >= pacer.history.peak_delivery().scaled(1.25), "{pacer:?}");
-                assert!(!pacer.history.window_grows() || cap >= pacer.history.delivery().scaled(2.0), "{pacer:?}");
+                assert!(!pacer.history.window_grows(1.0) || cap >= pacer.history.delivery().scaled(2.0), "{pacer:?}");
             }
             assert!(pacer.set_by != CapOrigin::Losses, "{pacer:?}");
         });

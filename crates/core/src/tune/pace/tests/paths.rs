@@ -53,3 +53,20 @@ fn pause_lowers_no_cap() {
     path.run(&mut pacer, 66.0);
     assert!(pacer.as_ref().unwrap().cap >= before, "{pacer:?}");
 }
+
+#[test]
+fn slow_start_that_ends_far_below_the_trains_cap_is_restarted() {
+    let rtt = Rtt::new(Duration::from_millis(100));
+    for (growth, is_restarted) in [(Bytes::ZERO, true), (Bytes::kib(10), false)] {
+        let mut pacer = Pacer::default();
+        pacer.hold(mbit(900.0), CapOrigin::Trains, Duration::MAX);
+        let mut seen = Observation { rtt, min_rtt: rtt, window: Bytes::mib(1), ..Observation::default() };
+        for ms in 0..=100 {
+            seen.sent += Bytes::kib(10);
+            seen.window += growth;
+            pacer.observe(&seen, Duration::from_millis(ms));
+        }
+        assert_eq!(pacer.is_held_back(&seen, rtt.get()), is_restarted, "{pacer:?}");
+        assert!(!pacer.is_held_back(&seen, rtt.get() * 2), "once in ten RTTs");
+    }
+}
