@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use longhaul_scope::capture::Flow;
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
@@ -13,12 +14,15 @@ use serde_json::{Value, json};
 use crate::exit::{self, Code};
 use crate::say;
 
-/// Which records, drawn into what.
+use super::explain::{is_capture, load_capture};
+
+/// Which records or captures, drawn into what.
 ///
-/// Several records are compared in the same charts.
+/// Several records are compared in the same charts. A capture (pcap, pcapng) counts as a record of each of its largest
+/// connections.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// What `longhaul get --record` or `longhaul serve --record` has written
+    /// What --record of `get`, `put` or `serve` has written, or captured packets
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
@@ -40,7 +44,7 @@ pub(crate) struct ReportArgs {
     json: bool,
 }
 
-/// Draws the records, and prints the paths of the written files.
+/// Draws the records and captures, and prints the paths of the written files.
 pub(crate) fn run(args: &ReportArgs) -> ExitCode {
     match report(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,13 +70,10 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     }
     let mut records = Vec::new();
     for (name, path) in names(args)?.into_iter().zip(&args.records) {
-        let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
-        if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
-            say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
-        }
+        let (part, jobs) = if is_capture(path) { ("connection", flows(path)?) } else { ("job", jobs(path)?) };
         let several = jobs.len() > 1;
         for (number, record) in (1..).zip(jobs) {
-            let name = if several { format!("{name}: job {number}") } else { name.clone() };
+            let name = if several { format!("{name}: {part} {number}") } else { name.clone() };
             records.push((name, record));
         }
     }
@@ -95,6 +96,35 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         }
     }
     Ok(())
+}
+
+/// Reads the jobs of a record, and prints what is damaged.
+fn jobs(path: &Path) -> Result<Vec<Record>, (String, Code)> {
+    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
+    if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
+        say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
+    }
+    Ok(jobs)
+}
+
+/// Reads the largest connections of a capture.
+fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
+    /// The most connections of a capture, the largest: more lines in a chart cannot be told apart.
+    const MOST: usize = 8;
+    /// The least bytes of a connection, as a share of those of the largest one.
+    const LEAST_SHARE: u64 = 100;
+    let flows = load_capture(path)?.flows;
+    let least = flows.first().map_or(0, |largest| largest.bytes.get() / LEAST_SHARE);
+    let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MOST).collect();
+    if drawn.len() < flows.len() {
+        say::line(format_args!(
+            "{}: the largest {} of {} connections; `longhaul explain` lists all",
+            path.display(),
+            drawn.len(),
+            flows.len()
+        ));
+    }
+    Ok(drawn.into_iter().map(Flow::record).collect())
 }
 
 /// Returns the numbers of a record.
