@@ -94,9 +94,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(is_same(&file, &link));
-        assert!(
-            is_below(&dir.path().join("new"), dir.path()) && !is_below(dir.path(), &dir.path().join("new"))
-        );
+        assert!(is_below(&dir.path().join("new"), dir.path()));
         assert!(!is_same(Path::new("none/file"), Path::new("none/file2")));
         for text in ["0.9ms", "11s", "0s", "10", "often"] {
             assert!(interval(text).is_err(), "{text}");

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use longhaul_scope::capture::Flow;
+use longhaul_scope::chart::{Mark, PALE, Series, Sheet};
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
@@ -38,6 +39,11 @@ pub(crate) struct ReportArgs {
     /// Draw only the charts whose titles begin so, such as "throughput" or "receive window"; may be given several times
     #[arg(long = "chart", value_name = "TITLE")]
     charts: Vec<String>,
+
+    /// Draw a value of another source, such as a paper, into a chart: the begin of its title, a name, and X,Y for a
+    /// point or Y for a line, in seconds, bytes and bits/s; may be given several times
+    #[arg(long, value_name = "CHART;NAME;[X,]Y", value_parser = Published::parse)]
+    published: Vec<Published>,
 
     /// Print the records' numbers, one JSON object for each; draw only what -o names
     #[arg(long)]
@@ -84,6 +90,9 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         return Ok(());
     }
     let mut sheet = figures::of_records(&records);
+    for published in &args.published {
+        published.draw(&mut sheet).map_err(|message| (message, exit::USAGE))?;
+    }
     let titles: Vec<_> = sheet.charts.iter().map(|chart| chart.title.clone()).collect();
     sheet.keep(&args.charts).map_err(|unknown| {
         let message = format!("--chart {unknown:?}: no chart has that title: {}", titles.join("; "));
@@ -125,6 +134,45 @@ fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
         ));
     }
     Ok(drawn.into_iter().map(Flow::record).collect())
+}
+
+/// A value of another source in a chart.
+#[derive(Debug, Clone, PartialEq)]
+struct Published {
+    /// The begin of the chart's title.
+    chart: String,
+    name: String,
+    /// The position on the horizontal axis; `None` for a line.
+    x: Option<f64>,
+    y: f64,
+}
+
+impl Published {
+    fn parse(text: &str) -> Result<Self, String> {
+        let usage = || "write CHART;NAME;X,Y for a point, or CHART;NAME;Y for a line".to_owned();
+        let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(usage);
+        let [chart, name, value] = text.split(';').collect::<Vec<_>>()[..] else { return Err(usage()) };
+        let (x, y) = match value.split_once(',') {
+            Some((x, y)) => (Some(number(x)?), number(y)?),
+            None => (None, number(value)?),
+        };
+        Ok(Self { chart: chart.to_owned(), name: name.to_owned(), x, y })
+    }
+
+    fn draw(&self, sheet: &mut Sheet) -> Result<(), String> {
+        let begin = self.chart.to_lowercase();
+        let chart = sheet.charts.iter_mut().find(|chart| chart.title.to_lowercase().starts_with(&begin));
+        let chart = chart.ok_or_else(|| format!("--published {:?}: no chart has that title", self.chart))?;
+        let colour = chart.series.iter().map(|series| series.colour).filter(|colour| *colour < PALE).max();
+        let x = self.x.or(chart.series.first().and_then(|series| series.points.first()).map(|point| point.x));
+        chart.series.push(Series {
+            name: self.name.clone(),
+            colour: colour.map_or(0, |colour| colour + 1),
+            mark: if self.x.is_some() { Mark::Rings } else { Mark::Dashed },
+            points: vec![(x.unwrap_or_default(), self.y).into()],
+        });
+        Ok(())
+    }
 }
 
 /// Returns the numbers of a record.

@@ -317,23 +317,16 @@ mod tests {
         assert_words(&ProbeReport { upload, verdict: verdict.clone(), ..report() }, &words);
         // What was not steady has bounds.
         let range = RateRange { least_bps: Rate::mbit(40), most_bps: Rate::mbit(60) };
-        let rate = Some(MeasuredRate { range: Some(range), ..rate });
-        let tcp = vec![TcpRow { is_flat: false, range: Some(range), ..tcp[0].clone() }];
-        let seconds = |seconds: u64| Duration::from_millis(seconds * 1000 + 678);
-        let (least_seconds, most_seconds) = (seconds(1431), seconds(2147));
+        let [least_seconds, most_seconds] = [1_431_678, 2_147_678].map(Duration::from_millis);
         let put_range = Some(ForecastRange { rate: range, least_seconds, most_seconds });
-        let report = ProbeReport {
-            upload: Some(UploadFindings { tcp, rate }),
-            verdict: Verdict { put_range, ..verdict },
-            ..report()
-        };
+        let tcp = vec![TcpRow { range: Some(range), ..tcp[0].clone() }];
+        let upload = Some(UploadFindings { tcp, rate: Some(MeasuredRate { range: Some(range), ..rate }) });
+        let report = ProbeReport { upload, verdict: Verdict { put_range, ..verdict }, ..report() };
         let words =
             ["40.0 Mbit/s to 60.0 Mbit/s (TCP bursts)", "1400 to 2100 s at 40.0 Mbit/s to 60.0 Mbit/s:"];
         assert_words(&report, &words);
-        let json = serde_json::to_value(&report).unwrap();
-        assert_eq!(json["upload"]["tcp"][0]["range"]["most_bps"], 60_000_000, "{json}");
-        assert_eq!(json["verdict"]["put_range"]["least_bps"], 40_000_000, "{json}");
-        assert_eq!(json["verdict"]["put_range"]["most_seconds"], 2147.678, "{json}");
+        let json = &serde_json::to_value(&report).unwrap()["verdict"]["put_range"];
+        assert!(json["least_bps"] == 40_000_000 && json["most_seconds"] == 2147.678, "{json}");
     }
 
     #[test]
@@ -343,10 +336,6 @@ mod tests {
         let words =
             ["the server allows measurements 100 Mbit/s now", "at most 86.0 s at 1.00 Gbit/s or more"];
         assert_words(&ProbeReport { server, ..report() }, &words);
-        let server = ServerFindings { measures: true, ceiling_bps: Some(Rate::mbit(200)), ..report().server };
-        let report = ProbeReport { server, ..report() };
-        assert_words(&report, &["measurement endpoint of at most 200 Mbit/s"]);
-        assert_eq!(serde_json::to_value(&report).unwrap()["server"]["ceiling_bps"], 200_000_000);
     }
 
     #[test]
@@ -362,10 +351,6 @@ mod tests {
         let words =
             ["UDP            at most 1.00 Gbit/s (--ceiling)", "at most 86.0 s at 1.00 Gbit/s or more"];
         assert_words(&held, &words);
-        let json = serde_json::to_value(&held).unwrap();
-        let expected =
-            serde_json::json!({ "rate_bps": 1_000_000_000, "set_by": "option", "is_reached": true });
-        assert_eq!(json["udp_ceiling"], expected);
     }
 
     #[test]

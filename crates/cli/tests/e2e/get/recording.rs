@@ -205,17 +205,6 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
 }
 
 #[test]
-fn files_of_one_run_share_a_record() {
-    let server = Server::of(File::new(content(100_000, 5)));
-    let urls = [server.url("/f"), server.url("/g")];
-    let run = get().args(["--record", "r", "--parallel", "1"]).args(&urls);
-    run.run().ok();
-    let jobs = Record::load_jobs(&run.path("r")).unwrap();
-    assert_eq!(jobs.iter().map(|job| job.header.what.clone()).collect::<Vec<_>>(), urls);
-    assert!(jobs.iter().all(|job| job.damage.is_none() && matches!(job.outcome(), Some(Event::Done(_)))));
-}
-
-#[test]
 fn invalid_record_is_refused_before_a_request() {
     let server = Server::of(File::new(content(100, 5)));
     let url = server.url("/f");

@@ -126,10 +126,8 @@ fn put_is_limited_by_the_upload_direction() {
     // 1 GiB at 18 Mbit/s.
     let seconds = verdict.put_seconds.unwrap().as_secs_f64();
     assert!((477.0..479.0).contains(&seconds), "{seconds}");
-    let growing = UploadFindings {
-        tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }],
-        rate: Some(MeasuredRate { range: Some(range(20, 25)), ..rate }),
-    };
+    let rate = Some(MeasuredRate { range: Some(range(20, 25)), ..rate });
+    let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], rate };
     let verdict = conclude(&Evidence { upload: Some(&growing), ..evidence(&path, &tcp) });
     let rate = verdict.put_rate_bps.unwrap().as_bits_per_sec();
     assert!((18_000_000..19_000_000).contains(&rate), "{rate}");
@@ -145,8 +143,7 @@ fn without_a_path_rate_the_best_throughput_counts() {
     let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &tcp) });
     assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::mbit(300))));
     assert_eq!(verdict.range, None);
-    let growing =
-        [100, 300].map(|mbit| TcpRow { is_flat: false, range: Some(range(mbit, 2 * mbit)), ..row(4, mbit) });
+    let growing = [TcpRow { is_flat: false, range: Some(range(200, 600)), ..row(4, 300) }];
     let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &growing) });
     assert_eq!(verdict.range.unwrap().rate, range(300, 600));
     let nothing = conclude(&Evidence { rtt: None, limit: None, ..evidence(&path, &[]) });
