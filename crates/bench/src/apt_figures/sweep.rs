@@ -54,7 +54,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
         delays: &[(SHORT_DELAY, 5), (LONG_DELAY, 6)],
-        best: Some(("the paper: best Delta, about 3 s", [2.5, 3.5])),
+        best: Some(("the paper: best, 3 s", [2.5, 3.5])),
         changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
