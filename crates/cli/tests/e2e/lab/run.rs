@@ -235,7 +235,7 @@ fn invalid_scenarios_and_options_are_refused_and_a_list_touches_nothing() {
         "no-jq, no-ping, missing on this machine: apt-get install iputils-ping jq",
     );
     for (scenario, out, code, words) in [
-        (&bad, dir.path(), 64, "loss"),
+        (&bad, dir.path(), 64, "bad.toml"),
         (&absent, dir.path(), 66, "absent.toml"),
         (&good, &*no_place, 73, "below-a-file"),
         // Before anything is made.
