@@ -334,10 +334,8 @@ fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
         .rate
         .and_then(|found| found.range)
         .map(|range| RateRange { least_bps: rate, most_bps: payload_rate(range.most_bps, mtu) });
-    let range = match steady {
-        Some(_) => single.and_then(|row| row.range),
-        None => of_path,
-    };
+    let of_single = single.and_then(|row| row.range);
+    let range = if steady.is_some() { of_single } else { of_path.or(of_single) };
     let forecast = transfer_time(rate, range, evidence, 1);
     verdict.put_rate_bps = Some(rate).filter(|_| forecast.total.is_some());
     (verdict.put_seconds, verdict.put_range) = (forecast.total, forecast.range);
