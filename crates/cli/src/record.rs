@@ -16,7 +16,7 @@ pub(crate) struct RecordArgs {
     ///
     /// An existing record is replaced once the transfer's file is opened, or the server has
     /// started; any other file is kept. It grows by about 200 kB a second for each connection on which
-    /// data moves, at 10ms.
+    /// data moves, at 10ms. Several files of one run share the record.
     #[arg(long = "record", value_name = "FILE", help_heading = "Output")]
     file: Option<PathBuf>,
 
@@ -66,14 +66,20 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Returns whether two paths refer to one file, or would once it is created.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
-    let place = |path: &Path| {
-        path.canonicalize().or_else(|_| {
-            let path = std::path::absolute(path)?;
-            let name = path.file_name().unwrap_or_default();
-            Ok::<_, std::io::Error>(path.parent().unwrap_or(&path).canonicalize()?.join(name))
-        })
-    };
     matches!((place(one), place(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Returns whether a file lies in a directory or below it, or would once it is created.
+pub(crate) fn is_below(file: &Path, directory: &Path) -> bool {
+    matches!((place(file), directory.canonicalize()), (Ok(file), Ok(directory)) if file.starts_with(&directory))
+}
+
+fn place(path: &Path) -> std::io::Result<PathBuf> {
+    path.canonicalize().or_else(|_| {
+        let path = std::path::absolute(path)?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(path.parent().unwrap_or(&path).canonicalize()?.join(name))
+    })
 }
 
 #[cfg(test)]
@@ -88,6 +94,7 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(is_same(&file, &link));
+        assert!(is_below(&dir.path().join("new"), dir.path()));
         assert!(!is_same(Path::new("none/file"), Path::new("none/file2")));
         for text in ["0.9ms", "11s", "0s", "10", "often"] {
             assert!(interval(text).is_err(), "{text}");

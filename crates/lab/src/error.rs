@@ -169,6 +169,14 @@ pub enum LabError {
         /// The file with its output, and the last line.
         said: String,
     },
+    /// Programs that a scenario names as its needs are missing.
+    #[error("the scenario needs {programs}, missing on this machine: apt-get install {packages}")]
+    Programs {
+        /// The programs, with commas.
+        programs: String,
+        /// Their packages.
+        packages: String,
+    },
     /// Earlier results cannot be resumed.
     #[error("cannot go on from {path}: {why}. --fresh throws them away, --out chooses another place")]
     Results {
@@ -239,6 +247,7 @@ impl LabError {
             | Self::NotListening { .. }
             | Self::Counters { .. }
             | Self::Shell { .. }
+            | Self::Programs { .. }
             | Self::WorkerGone => LabErrorKind::Host,
         }
     }

@@ -4,6 +4,7 @@
 //! devices with delay, rate limit and loss.
 
 mod clock;
+mod cpu_time;
 mod cross_traffic;
 mod error;
 mod host;
@@ -15,6 +16,7 @@ pub mod scenario;
 mod spec;
 mod wire;
 
+pub use cpu_time::CpuShares;
 pub use cross_traffic::CrossFlowStats;
 pub use error::{LabError, LabErrorKind};
 pub use host::{Finished, Host, ObservationOptions, Process, ServerCommand, ServerCommandFailure};

@@ -117,6 +117,8 @@ pub enum Mark {
     Events,
     /// Points with their spread, joined by a line: measurements.
     Measured,
+    /// Points with their spread, not joined: single measurements, or such without an order.
+    Separate,
     /// Pale areas of the plot's full height; each pair of points bounds one area.
     Band,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
+use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, PALE, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Controls, LINE, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
@@ -21,6 +21,8 @@ pub(crate) struct Sweep {
     values: &'static [f64],
     /// tau, and the paper's figure for it.
     delays: &'static [(Duration, u8)],
+    /// The values that the paper finds best, with what it says of them.
+    best: Option<(&'static str, [f64; 2])>,
     changes: Changes,
 }
 
@@ -42,6 +44,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.1, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
         delays: &[(SHORT_DELAY, 3), (LONG_DELAY, 4)],
+        best: Some(("the paper: best alpha", [2.0, 3.0])),
         changes: Changes::Apt(|alpha| Controls { alpha, ..PUBLISHED }),
     },
     Sweep {
@@ -51,6 +54,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Seconds,
         values: &[1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0],
         delays: &[(SHORT_DELAY, 5), (LONG_DELAY, 6)],
+        best: Some(("the paper: best, 3 s", [2.5, 3.5])),
         changes: Changes::Apt(|delta| Controls { delta: Duration::from_secs_f64(delta), ..PUBLISHED }),
     },
     Sweep {
@@ -60,6 +64,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::Number,
         values: &[1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0, 25.0],
         delays: &[(SHORT_DELAY, 8), (LONG_DELAY, 9)],
+        best: Some(("the paper: good N0", [4.0, 8.0])),
         changes: Changes::Apt(|n0| Controls { n0: n0 as usize, ..PUBLISHED }),
     },
     Sweep {
@@ -69,6 +74,7 @@ pub(crate) const SWEEPS: [Sweep; 4] = [
         unit: Unit::BitsPerSecond,
         values: &[0.0, 10e6, 20e6, 30e6, 40e6, 50e6],
         delays: &[(LONG_DELAY, 11)],
+        best: None,
         changes: Changes::Background,
     },
 ];
@@ -134,6 +140,10 @@ impl Sweep {
                 let name = "payload that UDP leaves".to_owned();
                 series.push(Series { name, colour: NEUTRAL, mark: Mark::Dashed, points });
             }
+            if let Some((name, ends)) = self.best {
+                let points = ends.map(|end| Point::from((end, LINE))).to_vec();
+                series.insert(0, Series { name: name.to_owned(), colour: PALE, mark: Mark::Band, points });
+            }
             let all = || own.iter().flat_map(|own| own.apt.iter().chain(&own.longhaul)).flatten();
             let bounded = all().filter(|own| own.is_bounded).count();
             let mut notes = Vec::new();
@@ -148,7 +158,7 @@ impl Sweep {
             Chart {
                 title: format!("As figure {figure} of Ito et al.: tau = {}", millis(delay)),
                 note: notes.join("; "),
-                x: Axis { label: self.label.to_owned(), unit: self.unit, scale: Scale::Linear },
+                x: Axis { label: self.label.to_owned(), unit: self.unit, scale: Scale::Near },
                 y: Axis { label: "Mean rate".to_owned(), unit: Unit::BitsPerSecond, scale },
                 series,
             }

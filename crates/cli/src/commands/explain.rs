@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 type Failure = (String, Code);
 
 /// Returns whether a file begins with a capture's magic number.
-fn is_capture(path: &Path) -> bool {
+pub(super) fn is_capture(path: &Path) -> bool {
     /// pcap with microseconds and nanoseconds, in both byte orders, and pcapng.
     const MAGICS: [[u8; 4]; 5] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
@@ -126,6 +126,11 @@ fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
 }
 
 fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
+    Ok(load_capture(path)?.flows.into_iter().map(of_flow).collect())
+}
+
+/// Reads a capture, and prints what is damaged.
+pub(super) fn load_capture(path: &Path) -> Result<Capture, Failure> {
     let capture = Capture::load(path).map_err(|error| {
         let code = match error.kind() {
             CaptureErrorKind::NoInput => exit::NO_INPUT,
@@ -136,7 +141,7 @@ fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
     if let Some(damage) = &capture.damage {
         say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
     }
-    Ok(capture.flows.into_iter().map(of_flow).collect())
+    Ok(capture)
 }
 
 fn of_flow(flow: Flow) -> Explanation {

@@ -150,7 +150,7 @@ struct Upload<'a> {
 
 impl<'a> Upload<'a> {
     fn files(&self, paths: &[PathBuf], url: &Url) -> ExitCode {
-        // A record covers a single file.
+        // The record names the destination.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
         let batch = match self.batch(to.as_ref().unwrap_or(url), Some(paths.len())) {
             Ok(batch) => batch,
@@ -258,11 +258,11 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     }
     refuse_duplicates(paths, url)?;
     if let Some(record) = args.transfer.record.file() {
-        if args.recursive || paths.len() > 1 {
-            bail!("--record is for one file; send the others with commands of their own");
-        }
         if paths.iter().any(|path| record::is_same(record, path)) {
             bail!("{} cannot be both the file and its record", record.display());
+        }
+        if args.recursive && paths.iter().any(|path| record::is_below(record, path)) {
+            bail!("{} lies in the directory to be sent; put the record elsewhere", record.display());
         }
     }
     args.transfer.check_cleartext(url)?;

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use longhaul_scope::capture::Flow;
+use longhaul_scope::chart::{Mark, PALE, Series, Sheet};
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
@@ -13,12 +15,15 @@ use serde_json::{Value, json};
 use crate::exit::{self, Code};
 use crate::say;
 
-/// Which records, drawn into what.
+use super::explain::{is_capture, load_capture};
+
+/// Which records or captures, drawn into what.
 ///
-/// Several records are compared in the same charts.
+/// Several records are compared in the same charts. A capture (pcap, pcapng) counts as a record of each of its largest
+/// connections.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// What `longhaul get --record` or `longhaul serve --record` has written
+    /// What --record of `get`, `put` or `serve` has written, or captured packets
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
@@ -35,12 +40,17 @@ pub(crate) struct ReportArgs {
     #[arg(long = "chart", value_name = "TITLE")]
     charts: Vec<String>,
 
+    /// Draw a value of another source, such as a paper, into a chart: the begin of its title, a name, and X,Y for a
+    /// point or Y for a line, in seconds, bytes and bits/s; may be given several times
+    #[arg(long, value_name = "CHART;NAME;[X,]Y", value_parser = Published::parse)]
+    published: Vec<Published>,
+
     /// Print the records' numbers, one JSON object for each; draw only what -o names
     #[arg(long)]
     json: bool,
 }
 
-/// Draws the records, and prints the paths of the written files.
+/// Draws the records and captures, and prints the paths of the written files.
 pub(crate) fn run(args: &ReportArgs) -> ExitCode {
     match report(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,13 +76,10 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     }
     let mut records = Vec::new();
     for (name, path) in names(args)?.into_iter().zip(&args.records) {
-        let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
-        if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
-            say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
-        }
+        let (part, jobs) = if is_capture(path) { ("connection", flows(path)?) } else { ("job", jobs(path)?) };
         let several = jobs.len() > 1;
         for (number, record) in (1..).zip(jobs) {
-            let name = if several { format!("{name}: job {number}") } else { name.clone() };
+            let name = if several { format!("{name}: {part} {number}") } else { name.clone() };
             records.push((name, record));
         }
     }
@@ -83,6 +90,9 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         return Ok(());
     }
     let mut sheet = figures::of_records(&records);
+    for published in &args.published {
+        published.draw(&mut sheet).map_err(|message| (message, exit::USAGE))?;
+    }
     let titles: Vec<_> = sheet.charts.iter().map(|chart| chart.title.clone()).collect();
     sheet.keep(&args.charts).map_err(|unknown| {
         let message = format!("--chart {unknown:?}: no chart has that title: {}", titles.join("; "));
@@ -95,6 +105,74 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         }
     }
     Ok(())
+}
+
+/// Reads the jobs of a record, and prints what is damaged.
+fn jobs(path: &Path) -> Result<Vec<Record>, (String, Code)> {
+    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
+    if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
+        say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
+    }
+    Ok(jobs)
+}
+
+/// Reads the largest connections of a capture.
+fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
+    /// The most connections of a capture, the largest: more lines in a chart cannot be told apart.
+    const MOST: usize = 8;
+    /// The least bytes of a connection, as a share of those of the largest one.
+    const LEAST_SHARE: u64 = 100;
+    let flows = load_capture(path)?.flows;
+    let least = flows.first().map_or(0, |largest| largest.bytes.get() / LEAST_SHARE);
+    let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MOST).collect();
+    if drawn.len() < flows.len() {
+        say::line(format_args!(
+            "{}: the largest {} of {} connections; `longhaul explain` lists all",
+            path.display(),
+            drawn.len(),
+            flows.len()
+        ));
+    }
+    Ok(drawn.into_iter().map(Flow::record).collect())
+}
+
+/// A value of another source in a chart.
+#[derive(Debug, Clone, PartialEq)]
+struct Published {
+    /// The begin of the chart's title.
+    chart: String,
+    name: String,
+    /// The position on the horizontal axis; `None` for a line.
+    x: Option<f64>,
+    y: f64,
+}
+
+impl Published {
+    fn parse(text: &str) -> Result<Self, String> {
+        let usage = || "write CHART;NAME;X,Y for a point, or CHART;NAME;Y for a line".to_owned();
+        let number = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(usage);
+        let [chart, name, value] = text.split(';').collect::<Vec<_>>()[..] else { return Err(usage()) };
+        let (x, y) = match value.split_once(',') {
+            Some((x, y)) => (Some(number(x)?), number(y)?),
+            None => (None, number(value)?),
+        };
+        Ok(Self { chart: chart.to_owned(), name: name.to_owned(), x, y })
+    }
+
+    fn draw(&self, sheet: &mut Sheet) -> Result<(), String> {
+        let begin = self.chart.to_lowercase();
+        let chart = sheet.charts.iter_mut().find(|chart| chart.title.to_lowercase().starts_with(&begin));
+        let chart = chart.ok_or_else(|| format!("--published {:?}: no chart has that title", self.chart))?;
+        let colour = chart.series.iter().map(|series| series.colour).filter(|colour| *colour < PALE).max();
+        let x = self.x.or(chart.series.first().and_then(|series| series.points.first()).map(|point| point.x));
+        chart.series.push(Series {
+            name: self.name.clone(),
+            colour: colour.map_or(0, |colour| colour + 1),
+            mark: if self.x.is_some() { Mark::Rings } else { Mark::Dashed },
+            points: vec![(x.unwrap_or_default(), self.y).into()],
+        });
+        Ok(())
+    }
 }
 
 /// Returns the numbers of a record.

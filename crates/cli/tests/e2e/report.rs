@@ -100,14 +100,17 @@ fn several_records_and_outputs_at_once_under_unique_names() {
 }
 
 #[test]
-fn chosen_charts_alone_are_drawn() {
+fn chosen_charts_are_drawn_with_published_values() {
     let directory = directory();
     let chosen = ["a.jsonl", "--chart", "throughput", "--chart", "Socket buffer", "-o", "a.svg"];
-    report(directory.path(), &chosen).ok();
+    let published = ["--published", "throughput;the paper;6e6", "--published", "socket;its peak;1,50"];
+    report(directory.path(), &[&chosen[..], &published].concat()).ok();
     let svg = read(&directory, "a.svg");
     assert!(svg.contains(">Throughput<") && svg.contains(">Socket buffer in use<"));
+    assert!(svg.contains(">the paper<") && svg.contains(">its peak<"));
     assert!(!svg.contains(">Application buffer in use<"));
     fails(directory.path(), "a.jsonl --chart \u{e9}", 64, &["no chart has that title", "Throughput; "]);
+    fails(directory.path(), "a.jsonl --published \u{e9};a;1", 64, &["no chart has that title"]);
 }
 
 #[test]

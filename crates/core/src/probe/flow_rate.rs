@@ -1,6 +1,9 @@
 //! The rates of TCP connections, from the bytes that have arrived over time.
 
+use std::fmt;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -13,13 +16,26 @@ pub struct Progress {
     pub bytes: Bytes,
 }
 
+/// The bounds of a rate that was not measured more exactly, as that of a connection in slow start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RateRange {
+    /// The lower bound.
+    pub least_bps: Rate,
+    /// The upper bound.
+    pub most_bps: Rate,
+}
+
+impl fmt::Display for RateRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} to {}", self.least_bps, self.most_bps))
+    }
+}
+
 /// The shortest window of the burst rate: a shorter one is distorted by the receiver's wake-ups, which are 1 to 2 ms
 /// late.
 const WINDOW: Duration = Duration::from_millis(20);
 /// The smallest payload of a window at the mean rate, so that its number of packets is not too coarse.
 const WINDOW_BYTES: Bytes = Bytes::kib(32);
-/// The largest number of windows, a bound on memory: five hours.
-const MOST_WINDOWS: usize = 1 << 20;
 /// The last part of the time, in which a connection counts as steady.
 const STEADY_SHARE: f64 = 0.5;
 /// The shortest time of a sustained rate, longer than hosts and Wi-Fi links delay packets to deliver them together.
@@ -27,8 +43,9 @@ const SUSTAINED: Duration = Duration::from_millis(250);
 /// Headers of IPv4 and TCP with timestamps (RFC 7323).
 const TCP_HEADERS: u64 = 52;
 
-/// Returns the rate within the bursts of a flow: over windows of at least 20 ms, sorted by falling rate, the rate at
-/// which half of the bytes are reached; `None` for a flow shorter than two windows.
+/// Returns the rate within the bursts of a flow: half of its bytes lie in a window of this rate or a higher one. A window
+/// takes at least 20 ms and starts at any arrival, because windows of a fixed grid include the pauses beside a burst.
+/// `None` for a flow shorter than two windows.
 ///
 /// Acknowledgements clock a connection in slow start: each flight leaves the bottleneck at the bottleneck's rate, even
 /// before the flights fill the RTT.
@@ -40,23 +57,31 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     if span < window.saturating_mul(2) {
         return None;
     }
-    let mut windows: Vec<u64> = Vec::new();
-    for two in progress.windows(2) {
-        let index = two[1].at.saturating_sub(first.at).as_nanos() / window.as_nanos().max(1);
-        let index = usize::try_from(index).unwrap_or(usize::MAX).min(MOST_WINDOWS);
-        if windows.len() <= index {
-            windows.resize(index + 1, 0);
-        }
-        windows[index] += two[1].bytes.saturating_sub(two[0].bytes).get();
+    // For each step of the progress, the most bytes of a window that includes it, and the step's own.
+    let mut steps: Vec<(u64, u64)> =
+        progress.windows(2).map(|two| (0, two[1].bytes.saturating_sub(two[0].bytes).get())).collect();
+    for (from, to, bytes) in sliding(progress, window) {
+        steps[from..to].iter_mut().for_each(|(most, _)| *most = bytes.max(*most));
     }
-    let half = windows.iter().sum::<u64>() / 2;
-    windows.sort_unstable_by(|one, other| other.cmp(one));
+    let half = steps.iter().map(|(_, own)| own).sum::<u64>() / 2;
+    steps.sort_unstable_by(|one, other| other.cmp(one));
     let mut seen = 0;
-    let median = windows.into_iter().find(|bytes| {
-        seen += bytes;
+    let (median, _) = steps.into_iter().find(|(_, own)| {
+        seen += own;
         seen >= half
     })?;
     (median > 0).then(|| Rate::over(Bytes::new(median), window))
+}
+
+/// Returns the windows of this time that start at each entry: the first and the last entry, and the bytes between.
+fn sliding(progress: &[Progress], window: Duration) -> impl Iterator<Item = (usize, usize, u64)> {
+    let mut to = 0;
+    progress.iter().enumerate().map(move |(from, start)| {
+        while progress.get(to + 1).is_some_and(|next| next.at <= start.at + window) {
+            to += 1;
+        }
+        (from, to, progress[to].bytes.saturating_sub(start.bytes).get())
+    })
 }
 
 /// Returns the highest rate over one RTT, at least 250 ms; a shorter flow counts as if it had lasted so long.
@@ -112,7 +137,24 @@ pub fn steady_rate(progress: &[Progress]) -> Rate {
 pub fn is_flat(progress: &[Progress]) -> bool {
     /// The largest relative difference of equal rates.
     const SAME: f64 = 0.15;
-    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return false };
+    let [before, after] = last_quarters(progress).map(|rate| rate.as_bits_per_sec() as f64);
+    before > 0.0 && (after / before - 1.0).abs() < SAME
+}
+
+/// Returns the bounds of the rate of a flow that is not flat: the lower rate of the last half and the last quarter of its
+/// time, and the highest of a window of 10 ms, which a flight of slow start fills before it fills one of the burst rate.
+/// After losses the windows are left out: bytes behind a lost packet arrive at once.
+pub fn rate_range(progress: &[Progress], had_losses: bool) -> RateRange {
+    let window = WINDOW / 2;
+    let bytes = sliding(progress, window).map(|(_, _, bytes)| bytes).max().filter(|_| !had_losses);
+    let fastest = Rate::over(Bytes::new(bytes.unwrap_or_default()), window);
+    let ([before, last], half) = (last_quarters(progress), steady_rate(progress));
+    RateRange { least_bps: half.min(last), most_bps: fastest.max(before).max(last).max(half) }
+}
+
+/// Returns the rates of the last two quarters of the time; zero for an empty flow.
+fn last_quarters(progress: &[Progress]) -> [Rate; 2] {
+    let (Some(first), Some(last)) = (progress.first(), progress.last()) else { return [Rate::default(); 2] };
     let span = last.at.saturating_sub(first.at);
     let until = |share: f64| {
         let limit = first.at + span.mul_f64(share);
@@ -120,11 +162,9 @@ pub fn is_flat(progress: &[Progress]) -> bool {
     };
     let (half, three) = (until(0.5), until(0.75));
     let rate = |from: Progress, to: Progress| {
-        Rate::over(to.bytes.saturating_sub(from.bytes), to.at.saturating_sub(from.at)).as_bits_per_sec()
-            as f64
+        Rate::over(to.bytes.saturating_sub(from.bytes), to.at.saturating_sub(from.at))
     };
-    let (before, after) = (rate(half, three), rate(three, *last));
-    before > 0.0 && (after / before - 1.0).abs() < SAME
+    [rate(half, three), rate(three, *last)]
 }
 
 /// Adds the progress of several connections.
@@ -200,6 +240,10 @@ mod tests {
         // The mean rate over that time is far lower.
         assert_rate(steady_rate(&slow_start()), 0.0..=60.0);
         assert!(!is_flat(&slow_start()));
+        let range = rate_range(&slow_start(), false);
+        assert_rate(range.least_bps, 20.0..=60.0);
+        assert_rate(range.most_bps, 99.0..=101.0);
+        assert_rate(rate_range(&slow_start(), true).most_bps, 30.0..=60.0);
         assert_rate(supported_rate(&slow_start(), Rtt::new(MS(100))), 60.0..=105.0);
     }
 

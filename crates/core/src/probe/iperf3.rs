@@ -7,6 +7,8 @@ use thiserror::Error;
 
 use crate::units::{Bytes, Rate};
 
+use super::flow_rate::RateRange;
+
 /// The reason why the output of iperf3 cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Iperf3Error {
@@ -40,6 +42,8 @@ pub struct Iperf3Tcp {
     pub bytes: Bytes,
     /// Whether the rate had stopped growing.
     pub is_flat: bool,
+    /// The bounds of `received` and of the rates in the intervals of the second half.
+    pub range: RateRange,
     /// Retransmitted segments, if the sender's system counts them.
     pub retransmits: Option<u64>,
     /// The least RTT measured by the sender, if reported.
@@ -154,14 +158,17 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
     let missing = || Iperf3Error::Garbage("it has no results of TCP".to_owned());
     let received = output.end.sum_received.or(output.end.sum_sent.clone()).ok_or_else(missing)?;
     let end = output.intervals.last().map_or(0.0, |interval| interval.sum.end);
-    let late = output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
-    let (bytes, seconds) = late
+    let late = || output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
+    let (bytes, seconds) = late()
         .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
     let senders = || output.end.streams.iter().filter_map(|stream| stream.sender.as_ref());
     let handed = output.end.sum_sent.as_ref().map_or(0.0, |sum| sum.bytes).max(received.bytes);
     // The sender's intervals count the bytes passed to its socket, most of which may still be in the send buffer.
     let is_received = received.bytes > handed * RECEIVED && seconds > 0.0;
     let steady = if is_received { bytes * 8.0 / seconds } else { received.bits_per_second };
+    let rates = late().map(|Interval { sum }| sum.bytes * 8.0 / sum.seconds).filter(|rate| rate.is_finite());
+    let (slowest, fastest) =
+        rates.fold((steady, steady), |(least, most), rate| (rate.min(least), rate.max(most)));
     let micros = |value: f64| Some(duration(value / 1e6)).filter(|time| !time.is_zero());
     let least = senders().filter_map(|sender| sender.min_rtt).fold(f64::INFINITY, f64::min);
     let mean = senders().filter_map(|sender| sender.mean_rtt).fold(0.0, f64::max);
@@ -170,6 +177,7 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
         time: duration(received.seconds),
         bytes: Bytes::new(handed.max(0.0) as u64),
         is_flat: is_received && is_flat(&output.intervals),
+        range: RateRange { least_bps: rate(slowest), most_bps: rate(fastest) },
         retransmits: output.end.sum_sent.and_then(|sum| sum.retransmits),
         min_rtt: micros(least),
         mean_rtt: micros(mean),
@@ -235,6 +243,8 @@ mod tests {
             "sum_received":{"seconds":0.2,"bytes":1335056,"bits_per_second":53916876}}}"#;
         let found = parse_tcp(json).unwrap();
         assert_eq!((found.received, found.is_flat), (Rate::bits_per_sec(53_916_876), false));
+        assert_eq!(found.range.least_bps, found.received);
+        assert_eq!(found.range.most_bps, rate(1_206_632.0 * 8.0 / 0.067));
         assert_eq!(found.bytes, Bytes::new(2_097_152));
     }
 

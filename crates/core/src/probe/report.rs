@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
+use super::flow_rate::RateRange;
 use super::packet_train::LossShare;
 use super::rtt::RttSummary;
 use super::server_limits::ServerLimit;
@@ -69,6 +70,15 @@ pub struct MeasuredRate {
     pub evidence: RateEvidence,
     /// Whether the path may carry more, because the sender was the limit.
     pub is_lower_bound: bool,
+    /// The bounds of the rate if no connection was steady; `rate_bps` is then the lower one.
+    pub range: Option<RateRange>,
+}
+
+impl MeasuredRate {
+    /// Creates a rate without bounds.
+    pub fn new(rate_bps: Rate, evidence: RateEvidence, is_lower_bound: bool) -> Self {
+        Self { rate_bps, evidence, is_lower_bound, range: None }
+    }
 }
 
 /// The method that gave a rate.
@@ -180,6 +190,8 @@ pub struct TcpRow {
     pub seconds: Duration,
     /// Whether the rate had stopped growing.
     pub is_flat: bool,
+    /// The bounds of the rate if it had not.
+    pub range: Option<RateRange>,
     /// Packets that arrived out of order: each loss causes some.
     pub out_of_order: u64,
 }

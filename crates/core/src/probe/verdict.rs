@@ -1,5 +1,6 @@
 //! The conclusions of a probe: the settings that `get` will use, the time of a transfer, and advice for both hosts.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use serde::Serialize;
 use crate::plan::{LARGEST_WINDOW, window_ceiling};
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
-use super::flow_rate::payload_rate;
+use super::flow_rate::{RateRange, payload_rate};
 use super::packet_train::per_cent;
 use super::report::{CeilingSource, PathFindings, TcpRow, UdpCeiling, UploadFindings};
 use super::server_limits::ServerLimit;
@@ -51,15 +52,47 @@ pub struct Verdict {
     /// The time to `get` the file.
     #[serde(serialize_with = "optional_seconds")]
     pub seconds: Option<Duration>,
+    /// The bounds of `rate_bps` and of `seconds`, if no connection was steady.
+    pub range: Option<ForecastRange>,
     /// The payload rate that `put` will reach with one stream, if the upload was measured.
     pub put_rate_bps: Option<Rate>,
     /// The time to `put` the file.
     #[serde(serialize_with = "optional_seconds")]
     pub put_seconds: Option<Duration>,
+    /// The bounds of `put_rate_bps` and of `put_seconds`, if no connection was steady.
+    pub put_range: Option<ForecastRange>,
     /// The arithmetic behind the numbers, one sentence each.
     pub arithmetic: Vec<String>,
     /// Changes advised on this host or the other, one sentence each.
     pub advice: Vec<String>,
+}
+
+/// The bounds of a forecast.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ForecastRange {
+    /// The bounds of the payload rate.
+    #[serde(flatten)]
+    pub rate: RateRange,
+    /// The time at the higher rate.
+    #[serde(with = "seconds")]
+    pub least_seconds: Duration,
+    /// The time at the lower rate.
+    #[serde(with = "seconds")]
+    pub most_seconds: Duration,
+}
+
+impl fmt::Display for ForecastRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (least, most) = (two_digits(self.least_seconds), two_digits(self.most_seconds));
+        f.pad(&format!("{least} to {most} s"))
+    }
+}
+
+/// Returns seconds with two significant digits.
+pub(super) fn two_digits(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let unit = 10_f64.powf(seconds.max(1.0).log10().floor() - 1.0);
+    format!("{:.*}", usize::from(unit < 1.0), (seconds / unit).round() * unit)
 }
 
 fn optional_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -268,9 +301,23 @@ fn advise_ceiling(evidence: &Evidence<'_>, verdict: &mut Verdict) {
 /// Adds the time of a `get`: ramp-up, then the rate.
 fn finish(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let Some(rate) = verdict.rate_bps else { return };
-    let (total, ramp) = transfer_time(rate, evidence, verdict.streams);
-    verdict.arithmetic.extend(ramp);
-    verdict.seconds = total;
+    let forecast = transfer_time(rate, unsteady_rate(rate, evidence), evidence, verdict.streams);
+    verdict.arithmetic.extend(forecast.arithmetic);
+    (verdict.seconds, verdict.range) = (forecast.total, forecast.range);
+}
+
+/// Returns the bounds of the rate of a `get` if no connection was steady: the highest rate of TCP, and the path's.
+fn unsteady_rate(rate: Rate, evidence: &Evidence<'_>) -> Option<RateRange> {
+    let plain = || evidence.tcp.iter().filter(|row| row.buffer.is_none() && row.congestion.is_none());
+    let reached = plain().map(|row| row.payload_bps).max()?;
+    let mtu = evidence.path.mtu.unwrap_or(Bytes::new(1500));
+    let path = evidence.path.rate.map(|found| found.range.map_or(found.rate_bps, |range| range.most_bps));
+    let most = path
+        .map(|path| payload_rate(path, mtu))
+        .or(plain().filter_map(|row| row.range).map(|range| range.most_bps).max());
+    let is_steady = plain().any(|row| row.is_flat);
+    most.filter(|_| !is_steady)
+        .map(|most| RateRange { least_bps: reached.min(rate), most_bps: most.max(rate) })
 }
 
 /// Adds the forecast of a `put`: at the rate of one connection if that was steady or had losses, else at its burst
@@ -283,16 +330,30 @@ fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let steady =
         single.filter(|row| row.is_flat || row.out_of_order > 0 || path.is_none()).map(|row| row.payload_bps);
     let Some(rate) = steady.or(path) else { return };
-    let (total, arithmetic) = transfer_time(rate, evidence, 1);
-    verdict.put_rate_bps = Some(rate).filter(|_| total.is_some());
-    verdict.put_seconds = total;
-    verdict.arithmetic.extend(arithmetic.map(|line| format!("put, {line}")));
+    let of_path = upload
+        .rate
+        .and_then(|found| found.range)
+        .map(|range| RateRange { least_bps: rate, most_bps: payload_rate(range.most_bps, mtu) });
+    let of_single = single.and_then(|row| row.range);
+    let range = if steady.is_some() { of_single } else { of_path.or(of_single) };
+    let forecast = transfer_time(rate, range, evidence, 1);
+    verdict.put_rate_bps = Some(rate).filter(|_| forecast.total.is_some());
+    (verdict.put_seconds, verdict.put_range) = (forecast.total, forecast.range);
+    verdict.arithmetic.extend(forecast.arithmetic.map(|line| format!("put, {line}")));
 }
 
-/// Returns the time of the file at a rate, and the arithmetic.
-fn transfer_time(rate: Rate, evidence: &Evidence<'_>, streams: u32) -> (Option<Duration>, Option<String>) {
+/// The time of the file, and its arithmetic.
+#[derive(Default)]
+struct Forecast {
+    total: Option<Duration>,
+    range: Option<ForecastRange>,
+    arithmetic: Option<String>,
+}
+
+/// Returns the time of the file at a rate that has these bounds if it was not steady.
+fn transfer_time(rate: Rate, bounds: Option<RateRange>, evidence: &Evidence<'_>, streams: u32) -> Forecast {
     if rate.as_bits_per_sec() == 0 {
-        return (None, None);
+        return Forecast::default();
     }
     let (rtt, size) = (evidence.rtt.unwrap_or_default(), evidence.size);
     let doublings = (rate.bdp(rtt).get() as f64 / INITIAL_WINDOW / f64::from(streams)).max(1.0).log2();
@@ -300,13 +361,21 @@ fn transfer_time(rate: Rate, evidence: &Evidence<'_>, streams: u32) -> (Option<D
     // full rate does.
     let ramp = rtt.get().mul_f64(doublings.ceil() + 1.0);
     let total = ramp + rate.time_for(size);
+    let range = bounds.map(|rate| ForecastRange {
+        rate,
+        least_seconds: ramp.saturating_add(rate.most_bps.time_for(size)),
+        most_seconds: ramp.saturating_add(rate.least_bps.time_for(size)),
+    });
+    let (rate, time) = match range {
+        Some(range) => (format!("({})", range.rate), range.to_string()),
+        None => (rate.to_string(), format!("{:.1} s", total.as_secs_f64())),
+    };
     let arithmetic = format!(
-        "{size}: {size} / {rate} + {:.1} s of connecting and slow start ({:.0} round trips) = {:.1} s",
+        "{size}: {size} / {rate} + {:.1} s of connecting and slow start ({:.0} round trips) = {time}",
         ramp.as_secs_f64(),
         doublings.ceil() + 1.0,
-        total.as_secs_f64()
     );
-    (Some(total), Some(arithmetic))
+    Forecast { total: Some(total), range, arithmetic: Some(arithmetic) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use longhaul_core::probe::flow_rate::ip_rate;
+use longhaul_core::probe::flow_rate::{RateRange, ip_rate};
 use longhaul_core::probe::report::{
     MeasuredRate, NEAR_CEILING, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpCeiling,
     UdpRow, UploadFindings,
@@ -26,6 +26,15 @@ use super::target::ProbeTarget;
 
 /// The MTU assumed if no measurement shows another: Ethernet's.
 const USUAL_MTU: Bytes = Bytes::new(1500);
+
+/// Returns the bounds of a path's rate that bursts show as `rate`, unless a connection was steady: flights that are too
+/// short for the burst rate show too low a one.
+pub(super) fn unsteady_path(rows: &[TcpRow], rate: Rate, mtu: Bytes) -> Option<RateRange> {
+    let plain = || rows.iter().filter(|row| row.buffer.is_none() && row.congestion.is_none());
+    let most = plain().filter_map(|row| row.range).map(|range| ip_rate(range.most_bps, mtu)).max();
+    let is_steady = plain().any(|row| row.is_flat);
+    most.filter(|_| !is_steady).map(|most| RateRange { least_bps: rate, most_bps: most.max(rate) })
+}
 
 /// The state of a probe.
 pub(super) struct Findings<'a> {
@@ -158,7 +167,11 @@ impl<'a> Findings<'a> {
                 // Without trains, a limit of the path cannot be distinguished from one of the
                 // server.
                 let is_lower_bound = is_held || (has_no_trains && evidence == RateEvidence::TcpSteady);
-                self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound });
+                let range = match evidence {
+                    RateEvidence::TcpBursts => unsteady_path(&self.tcp, rate, mtu),
+                    _ => None,
+                };
+                self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound, range });
             }
         }
     }
@@ -175,7 +188,7 @@ impl<'a> Findings<'a> {
             is_lower_bound |= ceiling.is_reached;
         }
         let evidence = RateEvidence::UdpTrains;
-        self.path.rate = Some(MeasuredRate { rate_bps, evidence, is_lower_bound });
+        self.path.rate = Some(MeasuredRate::new(rate_bps, evidence, is_lower_bound));
     }
 
     /// Records the rate that the endpoint allows this client now.
@@ -385,9 +398,7 @@ mod tests {
         let conclude_after = |failure| {
             conclude(&options(), failure, |findings| {
                 findings.path.loss = Some(LossShare::new(10_000, 3000));
-                let evidence = RateEvidence::UdpTrains;
-                findings.path.rate =
-                    Some(MeasuredRate { rate_bps: MBIT(100), evidence, is_lower_bound: false });
+                findings.path.rate = Some(MeasuredRate::new(MBIT(100), RateEvidence::UdpTrains, false));
             })
         };
         let whole = conclude_after(None);

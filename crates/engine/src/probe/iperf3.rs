@@ -172,7 +172,7 @@ fn upload(
     }
     let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
     let rate_bps = ip_rate(best, findings.mtu());
-    upload.rate = Some(MeasuredRate { rate_bps, evidence: RateEvidence::TcpSteady, is_lower_bound: true });
+    upload.rate = Some(MeasuredRate::new(rate_bps, RateEvidence::TcpSteady, true));
     findings.upload = Some(upload);
     Ok(())
 }
@@ -231,6 +231,7 @@ fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&st
         payload_bps: result.received,
         seconds: result.time,
         is_flat: result.is_flat,
+        range: (!result.is_flat).then_some(result.range),
         out_of_order: result.retransmits.unwrap_or(0),
     }
 }

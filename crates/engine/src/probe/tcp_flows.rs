@@ -4,7 +4,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_core::probe::flow_rate::{Progress, burst_rate, is_flat, steady_rate, sum, supported_rate};
+use longhaul_core::probe::flow_rate::{
+    Progress, burst_rate, is_flat, rate_range, steady_rate, sum, supported_rate,
+};
 use longhaul_core::probe::report::TcpRow;
 use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
@@ -115,6 +117,8 @@ pub(super) struct FlowResult {
     pub(super) mtu: Option<Bytes>,
     /// The silence at the end of the measurement, if longer than a path without loss can cause.
     pub(super) silence: Option<Duration>,
+    /// The least time of a steady flow: within slow start two flights may have equal rates.
+    pub(super) settled: Duration,
     /// The first failure.
     pub(super) failure: Option<ProbeError>,
 }
@@ -174,7 +178,7 @@ pub(super) fn together(
     let shared =
         MeasurementState { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
     let cancel = Cancel::new().child_until(shared.started + plan.time);
-    let mut result = FlowResult::default();
+    let mut result = FlowResult { settled: plan.rtt.get() * SETTLED_RTTS, ..FlowResult::default() };
     std::thread::scope(|scope| {
         let flow = |index| {
             let (run, shared, cancel) = (&run, &shared, &cancel);
@@ -324,13 +328,15 @@ impl FlowResult {
     pub(super) fn row(&self, streams: u32, buffer: Option<Bytes>, congestion: Option<&str>) -> TcpRow {
         let all = sum(&self.flows);
         let time = all.last().zip(all.first()).map(|(last, first)| last.at.saturating_sub(first.at));
+        let is_steady = is_flat(&all) && time >= Some(self.settled);
         TcpRow {
             streams,
             buffer,
             congestion: congestion.map(str::to_owned),
             payload_bps: steady_rate(&all),
             seconds: time.unwrap_or_default(),
-            is_flat: is_flat(&all),
+            is_flat: is_steady,
+            range: (!is_steady).then(|| rate_range(&all, self.out_of_order > 0)),
             out_of_order: self.out_of_order,
         }
     }

@@ -18,7 +18,7 @@ use crate::source::http::{Client, Connection, HttpError};
 
 use super::endpoint_request::endpoint_url;
 use super::error::ProbeError;
-use super::findings::Findings;
+use super::findings::{Findings, unsteady_path};
 use super::http::{SEVERAL, flow_time};
 use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
 
@@ -101,7 +101,8 @@ fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Opti
     let rate_bps = ip_rate(burst.unwrap_or(steady), mtu);
     // Retransmits that depressed a row also make a burst's rate doubtful.
     let had_losses = upload.tcp.iter().any(|row| row.out_of_order > 0 && !row.is_flat);
-    Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses })
+    let range = burst.and_then(|_| unsteady_path(&upload.tcp, rate_bps, mtu));
+    Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses, range })
 }
 
 /// Sends over one connection until the connections together have shown enough.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use longhaul_sys::process::PidNamespace;
 use longhaul_sys::tun::{Offload, Tun};
 
+use crate::cpu_time::CpuTime;
 use crate::error::LabError;
 use crate::link::{Capture, Direction, DirectionEvidence, Observers, PathStats};
 use crate::spec::PathSpec;
@@ -124,6 +125,8 @@ pub(crate) struct HostsInner {
     listening: [Listening; 2],
     has_ipv6: bool,
     captures: [Option<Capture>; 2],
+    /// The CPU time when the path started.
+    started: CpuTime,
     pub(crate) spec: PathSpec,
 }
 
@@ -187,6 +190,7 @@ impl HostsInner {
             listening,
             has_ipv6: client_ipv6 && server_ipv6,
             captures,
+            started: CpuTime::now(),
             spec,
         })
     }
@@ -203,7 +207,8 @@ impl HostsInner {
     }
 
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
-        let mut stats = PathStats::default();
+        let cpu = CpuTime::now().since(self.started);
+        let mut stats = PathStats { cpu, ..PathStats::default() };
         for host in &self.tcp_memory {
             stats.memory_pressures += host.pressures()?;
         }

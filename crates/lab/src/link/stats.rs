@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
+use crate::cpu_time::CpuShares;
 use crate::cross_traffic::CrossFlowStats;
 use crate::model::BackgroundCounts;
 use crate::spec::PathSpec;
@@ -93,25 +94,10 @@ pub struct DirectionStats {
 }
 
 impl DirectionStats {
-    /// Describes how this direction deviates from the specification; `None` if it does not.
-    ///
-    /// It is late if the sum of both 99 % quantiles exceeds [`PathSpec::allowed_lateness`].
-    pub fn infidelity(&self, spec: &PathSpec) -> Option<String> {
-        let (allowed, of_what) = spec.allowed_lateness();
-        if self.dropped_overflow > 0 {
-            return Some(format!(
-                "{} packets were dropped by the emulator itself, not by the model",
-                self.dropped_overflow
-            ));
-        }
-        (self.read_late_p99 + self.late_p99 > allowed).then(|| {
-            format!(
-                "1 % of packets entered {} late or left {} late, and {of_what} is {}: this machine did not keep up",
-                millis(self.read_late_p99),
-                millis(self.late_p99),
-                millis(allowed)
-            )
-        })
+    /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this direction is late.
+    fn lateness(&self, spec: &PathSpec) -> f64 {
+        let late = self.read_late_p99 + self.late_p99;
+        late.as_secs_f64() / spec.allowed_lateness().0.as_secs_f64()
     }
 }
 
@@ -163,6 +149,8 @@ pub struct PathStats {
     pub cross_flows: CrossFlowStats,
     /// TCP memory pressure events (`net.ipv4.tcp_mem`) of the kernel that both hosts share.
     pub memory_pressures: u64,
+    /// How busy the CPUs of this machine were while the path was running.
+    pub cpu: CpuShares,
 }
 
 impl PathStats {
@@ -171,14 +159,24 @@ impl PathStats {
         [("client -> server", self.client_to_server), ("server -> client", self.server_to_client)]
     }
 
-    /// Describes how the path deviates from the specification, by direction.
+    /// Describes how the path deviates from the specification, with cause and remedy: one text for the lateness of both
+    /// directions, that of the later one.
     pub fn infidelities(&self, spec: &PathSpec) -> Vec<String> {
-        self.directions()
-            .into_iter()
-            .zip(0..)
-            .filter_map(|((name, stats), stream)| {
-                Some(format!("{name}: {}", stats.infidelity(&spec.direction(stream))?))
+        let directions = || self.directions().into_iter().zip([0, 1].map(|stream| spec.direction(stream)));
+        let later = directions().map(|((name, stats), spec)| (stats.lateness(&spec), name, stats, spec));
+        let latest = later.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|(late, ..)| *late > 1.0);
+        let dropped = self.directions().map(|(_, stats)| stats.dropped_overflow).iter().sum::<u64>();
+        latest
+            .map(|(_, name, stats, spec)| {
+                let (allowed, of_what) = spec.allowed_lateness();
+                let late = millis(stats.read_late_p99 + stats.late_p99);
+                let allowed = millis(allowed);
+                format!("{name}: 1 % of packets were {late} late, {allowed} are allowed ({of_what}): {}", self.cause())
             })
+            .into_iter()
+            .chain((dropped > 0).then(|| {
+                format!("{dropped} packets were dropped by the emulator itself, not by the model: {}", self.cause())
+            }))
             .chain((self.cross_flows.failed > 0).then(|| {
                 let CrossFlowStats { flows, failed, .. } = self.cross_flows;
                 format!("{failed} of {flows} cross flows could not be made, or broke off")
@@ -189,6 +187,24 @@ impl PathStats {
                     .to_owned()
             }))
             .collect()
+    }
+
+    /// Returns the probable cause of a late path, and the remedy.
+    fn cause(&self) -> String {
+        /// From these shares on, in percent, CPUs are not available when a packet is due.
+        const STOLEN: u64 = 2;
+        const BUSY: u64 = 85;
+        match self.cpu {
+            CpuShares { stolen: stolen @ STOLEN.., .. } => {
+                format!(
+                    "the hypervisor took {stolen} % of the CPU; repeat it at a quieter time, or lower the rate"
+                )
+            }
+            CpuShares { busy: busy @ BUSY.., .. } => {
+                format!("the CPUs were {busy} % busy; stop other programs, or lower the rate")
+            }
+            _ => "single wake-ups were late; repeat it, or choose a path of `longhaul lab check`".to_owned(),
+        }
     }
 }
 

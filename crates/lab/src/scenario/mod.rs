@@ -10,6 +10,7 @@ mod execution;
 mod file_names;
 mod host_facts;
 mod last_output_line;
+mod needs;
 mod outcome;
 mod parse;
 mod plan;
@@ -26,6 +27,7 @@ mod summary;
 mod sweep;
 mod table;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,6 +58,8 @@ pub struct Scenario {
     pub prepare: Option<String>,
     /// Shell command on the machine, run once after all executions, even after a failure.
     pub cleanup: Option<String>,
+    /// Programs that the commands need, with their packages.
+    pub needs: BTreeMap<String, String>,
     /// Swept parameters, in the order of the file.
     pub sweep: Vec<Parameter>,
     /// The client commands with their servers.
@@ -102,21 +106,24 @@ pub struct Run {
     pub setup: Option<String>,
     /// Shell command on the machine after each execution.
     pub cleanup: Option<String>,
+    /// Further programs that this run needs, with their packages.
+    pub needs: BTreeMap<String, String>,
 }
 
 impl Scenario {
     /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the other.
     ///
-    /// Repetitions, plots and columns may differ.
+    /// Repetitions, plots, columns and needs may differ.
     pub fn measures_as(&self, other: &Self) -> bool {
         self.measured() == other.measured()
     }
 
     fn measured(&self) -> Self {
-        let run = |run: &Run| Run { repeat: NonZeroU32::MIN, ..run.clone() };
+        let run = |run: &Run| Run { repeat: NonZeroU32::MIN, needs: BTreeMap::new(), ..run.clone() };
         Self {
             name: String::new(),
             runs: self.runs.iter().map(run).collect(),
+            needs: BTreeMap::new(),
             plots: Vec::new(),
             columns: Vec::new(),
             file: PathBuf::new(),

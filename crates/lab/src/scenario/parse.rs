@@ -59,6 +59,7 @@ impl Scenario {
             seeds: raw.seeds.clone().unwrap_or_default(),
             prepare: raw.prepare,
             cleanup: raw.cleanup,
+            needs: raw.needs,
             runs: runs.collect::<Result<_, _>>()?,
             plots: plot::plots(raw.plot, &choices)?,
             columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
@@ -196,6 +197,7 @@ fn make_run(
         sweep: concerned,
         setup: raw.setup,
         cleanup: raw.cleanup,
+        needs: raw.needs,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The plots of a scenario's results.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::file_names::unique;
 use super::quantity::unit_of;
@@ -25,6 +25,8 @@ pub struct Plot {
     pub published: Vec<Published>,
     /// Restricts parameters to these values.
     pub only: Vec<(String, Vec<String>)>,
+    /// Words for the legend: by value of `y`, by run, or by parameter and its value ("streams=4").
+    pub words: BTreeMap<String, String>,
     /// Label of the horizontal axis.
     pub x_label: String,
     /// Label of the vertical axis.
@@ -55,6 +57,11 @@ impl Plot {
     /// Returns the file names of its drawings.
     pub fn files(&self) -> [String; 2] {
         ["svg", "png"].map(|extension| format!("{}.{extension}", self.file_stem))
+    }
+
+    /// Returns the words of the legend for a value, a run, or a parameter and its value; `usual` if there are none.
+    pub fn word(&self, key: &str, usual: impl FnOnce() -> String) -> String {
+        self.words.get(key).cloned().unwrap_or_else(usual)
     }
 
     /// Returns whether a configuration is in the plot: its run and parameters have the values of `only`, or do not apply to it.
@@ -110,6 +117,7 @@ impl Plot {
             references: raw.reference,
             published,
             only: raw.only.0,
+            words: raw.words,
             file_stem,
         })
     }

@@ -1,5 +1,6 @@
 //! The structure of a scenario's TOML before validation.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -18,6 +19,8 @@ pub(super) struct RawScenario {
     pub(super) repeat: NonZeroU32,
     pub(super) prepare: Option<String>,
     pub(super) cleanup: Option<String>,
+    #[serde(default)]
+    pub(super) needs: BTreeMap<String, String>,
     pub(super) path: RawPath,
     #[serde(alias = "far")]
     pub(super) server: Option<RawServer>,
@@ -55,6 +58,8 @@ pub(super) struct RawRun {
     pub(super) port: Option<NonZeroU16>,
     pub(super) setup: Option<String>,
     pub(super) cleanup: Option<String>,
+    #[serde(default)]
+    pub(super) needs: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +74,8 @@ pub(super) struct RawPlot {
     pub(super) published: Vec<RawPublished>,
     #[serde(default)]
     pub(super) only: RawSweep,
+    #[serde(default)]
+    pub(super) words: BTreeMap<String, String>,
     pub(super) x_label: Option<String>,
     pub(super) y_label: Option<String>,
 }

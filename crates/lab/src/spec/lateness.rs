@@ -37,6 +37,7 @@ impl PathSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CpuShares, DirectionStats, PathStats};
 
     #[test]
     fn allowed_lateness_depends_on_queue_and_delay() {
@@ -47,9 +48,13 @@ mod tests {
         assert_eq!(allowed(&path("")), Duration::from_millis(5), "one BDP: the delay decides");
         assert_eq!(allowed(&path("; queue=10packets")), Duration::from_micros(200));
         assert_eq!(allowed(&PathSpec::default()), Duration::from_millis(1));
-        let late = crate::DirectionStats { late_p99: Duration::from_millis(2), ..Default::default() };
-        assert!(late.infidelity(&path("")).is_none());
-        let why = late.infidelity(&path("; queue=1MB")).unwrap();
-        assert!(why.contains("10 % of the queue's time is 0.80 ms"), "{why}");
+        let late = |millis| DirectionStats { late_p99: Duration::from_millis(millis), ..Default::default() };
+        let cpu = CpuShares { busy: 90, stolen: 0 };
+        let stats =
+            PathStats { client_to_server: late(1), server_to_client: late(2), cpu, ..Default::default() };
+        assert!(stats.infidelities(&path("")).is_empty());
+        let of_both = stats.infidelities(&path("; queue=1MB"));
+        let words = "server -> client: 1 % of packets were 2.00 ms late, 0.80 ms are allowed (10 % of the queue's time): the CPUs were 90 % busy;";
+        assert!(of_both.len() == 1 && of_both[0].starts_with(words), "{of_both:?}");
     }
 }

@@ -19,6 +19,8 @@ pub struct Flow {
     pub to: SocketAddr,
     /// Bytes of payload, without retransmissions.
     pub bytes: Bytes,
+    /// Time of the first packet since 1970.
+    pub began: Duration,
     /// Time from the first packet to the last.
     pub time: Duration,
     /// Segments retransmitted or reordered.
@@ -31,6 +33,8 @@ pub struct Flow {
     pub has_handshake: bool,
     /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
+    /// What was read of the packets, every 100 ms while data moved, after [`began`](Self::began).
+    pub(super) readings: Vec<(Duration, Reading)>,
 }
 
 /// Why a connection cannot be explained.
@@ -49,7 +53,9 @@ pub enum Unexplained {
 /// The minimum of data packets for a diagnosis.
 const FEWEST_PACKETS: u64 = 4;
 /// Interval between readings, in capture time.
-const INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum of kept readings of a direction: an hour.
+const MOST_READINGS: usize = 36_000;
 
 /// A connection while its packets are read.
 pub(super) struct CapturedConnection {
@@ -69,7 +75,24 @@ pub(super) struct CapturedConnection {
 struct DirectionObservation {
     direction: Direction,
     observation: Observation,
+    readings: Vec<(Duration, Reading)>,
     seen: u64,
+}
+
+impl DirectionObservation {
+    fn observe(&mut self, at: Duration, reading: Reading) {
+        self.observation.observe(at, &reading);
+        // Of a pause, its first and last reading are kept.
+        let is_pause =
+            self.readings.iter().rev().take(2).filter(|(_, kept)| kept.moved == reading.moved).count() == 2;
+        if is_pause {
+            self.readings.pop();
+        }
+        if self.readings.len() < MOST_READINGS {
+            self.readings.push((at, reading));
+        }
+        self.direction.next_interval();
+    }
 }
 
 impl CapturedConnection {
@@ -77,6 +100,7 @@ impl CapturedConnection {
         let side = || DirectionObservation {
             direction: Direction::default(),
             observation: Observation::new(End::Receiver),
+            readings: Vec::new(),
             seen: 0,
         };
         Self {
@@ -145,9 +169,7 @@ impl CapturedConnection {
     fn read(&mut self, at: Duration) {
         for side in [0, 1] {
             let reading = self.reading(side);
-            let DirectionObservation { direction, observation, .. } = &mut self.sides[side];
-            observation.observe(at, &reading);
-            direction.next_interval();
+            self.sides[side].observe(at, reading);
         }
     }
 
@@ -190,12 +212,14 @@ impl CapturedConnection {
             from: self.ends[from],
             to: self.ends[1 - from],
             bytes: sender.direction.moved(),
+            began: self.began,
             time,
             retransmits: sender.direction.lost,
             min_rtt,
             at_sender,
             has_handshake: receiver.direction.has_scale(),
             diagnosis,
+            readings: sender.readings,
         })
     }
 }

@@ -15,6 +15,7 @@ mod error;
 mod file;
 mod flow;
 mod packet;
+mod record;
 #[cfg(test)]
 mod tests;
 

@@ -272,6 +272,22 @@ fn limit_is_named_from_the_packets_of_either_side() {
 }
 
 #[test]
+fn connection_is_drawn_like_a_record() {
+    for (at_sender, title) in [(true, "Packets sent again"), (false, "Packets out of order")] {
+        let mut packets = Download { at_sender, lost: Some(150), ..DOWNLOAD }.packets();
+        packets.iter_mut().filter(|packet| packet.at > 3.0).for_each(|packet| packet.at += 5.0);
+        let record = only_flow(&packets).record();
+        assert!(record.samples.len() < 70, "a pause needs two: {}", record.samples.len());
+        let sheet = crate::figures::of_records(&[("c".to_owned(), record)]);
+        let chart = |title: &str| sheet.charts.iter().find(|chart| chart.title == title).unwrap();
+        let points = &chart("Throughput").series.last().unwrap().points;
+        let rate_at = |at: f64| points.iter().rfind(|point| point.x <= at).unwrap().y;
+        assert!(rate_at(2.0) > 8e6 && rate_at(5.0) < 1e5, "{points:?}");
+        assert!(!chart(title).series.is_empty() && sheet.title.contains(":80 -> "), "{sheet:?}");
+    }
+}
+
+#[test]
 fn every_format_has_the_same_diagnosis() {
     let packets = Download { seconds: 1.0, ..DOWNLOAD }.packets();
     let of = |format: Format| {

@@ -78,10 +78,13 @@ impl DrawnAxis {
     }
 
     fn logarithmic(axis: &Axis, values: impl Iterator<Item = f64>, most: usize) -> Self {
-        let base: f64 = if axis.unit == Unit::Bytes { 2.0 } else { 10.0 };
+        /// Powers of two stand nearer to the ends of small counts, as of streams.
+        const SMALL_COUNT: f64 = 1000.0;
         // A logarithmic axis has no zero or negative values.
         let positive = values.filter(|value| *value > LEAST);
         let (low, high) = positive.fold((f64::MAX, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
+        let is_count = axis.unit == Unit::Number && (1.0..=high).contains(&low) && high < SMALL_COUNT;
+        let base: f64 = if axis.unit == Unit::Bytes || is_count { 2.0 } else { 10.0 };
         let (low, high) = if low > high { (1.0, base) } else { (low, high) };
         let first = (low.log(base) + 1e-9).floor();
         let last = (high.log(base) - 1e-9).ceil().max(first + 1.0);
@@ -212,6 +215,7 @@ mod tests {
         assert!(sparse.ticks.len() <= 9, "{:?}", texts(&sparse));
         assert_eq!([0.0, -1.0, 1.0].map(|value| sparse.place(value)), [None, None, Some(0.0)]);
         assert_eq!(texts(&ruler(Unit::Number, &[-1.0, 0.0])), ["1", "10"]);
+        assert_eq!(texts(&ruler(Unit::Number, &[1.0, 20.0])), ["1", "2", "4", "8", "16", "32"]);
         assert_eq!(texts(&ruler(Unit::Number, &[1e-5, 0.01])), ["1e-5", "1e-4", "0.001", "0.01"]);
     }
 

@@ -127,8 +127,8 @@ fn series(series: &Series, name: String, points: &[Point]) -> Value {
         Mark::Line => "line",
         Mark::Dashed => "dashed",
         Mark::Steps => "steps",
-        // The page has one mark for both; zooming separates them.
-        Mark::Dots | Mark::Rings => "dots",
+        // The page has one mark for all; zooming separates them.
+        Mark::Dots | Mark::Rings | Mark::Separate => "dots",
         Mark::Events => "events",
         Mark::Measured => "measured",
         Mark::Band => "band",

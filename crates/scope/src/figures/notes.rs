@@ -61,6 +61,9 @@ pub(super) fn place(record: &Record) -> String {
     let host = &header.host;
     let cores = if host.cores == 1 { "core" } else { "cores" };
     let (program, name, kernel) = (short(&header.program), short(&host.name), short(&host.kernel));
+    if host.cores == 0 {
+        return program;
+    }
     format!("{program} on {name} (Linux {kernel}, {} {cores})", host.cores)
 }
 

@@ -264,7 +264,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     let setup = || {
         let files = files::collect(args, &cancel)?;
         let first = files.first().and_then(|file| file.urls.first());
-        let options = options(args, files.len() > 1, first, &cancel)?;
+        let options = options(args, first, &cancel)?;
         let stdout = stdout::output(args, files.len())?;
         let several = files.len() > 1 || args.input.is_some();
         files::make_directories(args, &files, several)?;
@@ -308,14 +308,8 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
     })
 }
 
-/// Creates the options common to all files; `several` is whether there may be several. Logins apply to the server of
-/// the `first` URL only.
-fn options(
-    args: &GetArgs,
-    several: bool,
-    first: Option<&Url>,
-    cancel: &Cancel,
-) -> anyhow::Result<JobOptions> {
+/// Creates the options common to all files. Logins apply to the server of the `first` URL only.
+fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.check_cleartext(url))?;
     Ok(JobOptions {
@@ -344,16 +338,13 @@ fn options(
         keep_time: args.recursive || args.if_newer,
         retries: common.retries(),
         stall: common.stall_timeout(),
-        client: client(args, several, cancel)?,
+        client: client(args, cancel)?,
         logins_for: first.cloned(),
     })
 }
 
-fn client(args: &GetArgs, several: bool, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
+fn client(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
     if let Some(record) = args.transfer.record.file() {
-        if several {
-            bail!("--record is for one file; fetch the others with commands of their own");
-        }
         if args.output.as_ref().is_some_and(|output| record::is_same(record, output)) {
             bail!("{} cannot be both the file and its record", record.display());
         }

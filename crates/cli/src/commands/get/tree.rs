@@ -28,7 +28,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         let url = url(args)?;
         stdout::output(args, 1)?;
         let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
-        let options = options(args, true, Some(url), &cancel)?;
+        let options = options(args, Some(url), &cancel)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };

@@ -304,7 +304,7 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
     }
     let problems = report.infidelities();
     for problem in &problems {
-        say::line(format_args!("lab: WARNING: not the path that was asked for: {problem}"));
+        say::line(format_args!("lab: not exactly the path that was asked for: {problem}"));
     }
     if let Some(directory) = &args.evidence {
         report.write(directory)?;

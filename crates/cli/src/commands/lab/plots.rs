@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use longhaul_lab::scenario::{
-    Group, Plot, Published, RUN, Results, ResultsDirectory, Scenario, Spread, UnitOf, measures, unit_of,
+    Group, Plot, Published, RUN, Results, ResultsDirectory, RunResult, Scenario, Spread, UnitOf, measures,
+    unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
 
@@ -54,10 +55,14 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
             // reference are a subset of another's.
             let within = |other: &&mut Series| points.iter().all(|point| other.points.contains(point));
             if let Some(same) = of_value.iter_mut().filter(|_| is_reference).find(within) {
-                (same.colour, same.name) = (NEUTRAL, label(name));
+                (same.colour, same.name) = (NEUTRAL, label(plot, name));
                 continue;
             }
-            let mark = if is_reference || line.is_constant(&x) { Mark::Dashed } else { Mark::Measured };
+            let mark = match is_reference || line.is_constant(&x) {
+                true => Mark::Dashed,
+                false if x.is_ordered && line.runs(name).all(|runs| runs > 1) => Mark::Measured,
+                false => Mark::Separate,
+            };
             of_value.push(Series { name: line.name_of(name, plot), colour, mark, points });
         }
         series.extend(of_value);
@@ -66,7 +71,7 @@ fn chart(scenario: &Scenario, plot: &Plot, groups: &[Group<'_>]) -> Chart {
         series.push(x.series_of(published, colour));
     }
     // Draws measurements above references.
-    series.sort_by_key(|series| series.mark == Mark::Measured);
+    series.sort_by_key(|series| matches!(series.mark, Mark::Measured | Mark::Separate));
     Chart {
         title: plot.title.clone(),
         note: note(&lines, &plot.y),
@@ -88,7 +93,13 @@ fn note(lines: &[Line<'_>], values: &[String]) -> String {
         0 => String::new(),
         marked => format!("; {marked} of {drawn} are marked: the path was not held"),
     };
-    format!("median; bars from least to largest{of_marked}")
+    let runs = || lines.iter().flat_map(|line| values.iter().flat_map(|value| line.runs(value)));
+    let of_runs = match (runs().min().unwrap_or(1), runs().max().unwrap_or(1)) {
+        (_, 1) => "one run each".to_owned(),
+        (least, most) if least == most => format!("median of {most} runs; bars from least to largest"),
+        (least, most) => format!("median of {least} to {most} runs; bars from least to largest"),
+    };
+    format!("{of_runs}{of_marked}")
 }
 
 /// Returns the spread of the repetitions on a held path; of the marked ones if there are no others.
@@ -96,8 +107,8 @@ fn spread(group: &Group<'_>, value: &str) -> Option<Spread> {
     group.spread(value).or_else(|| group.marked_spread(value))
 }
 
-fn label(value: &str) -> String {
-    unit_of(value).label_of(value)
+fn label(plot: &Plot, value: &str) -> String {
+    plot.word(value, || unit_of(value).label_of(value))
 }
 
 fn unit(unit: UnitOf) -> Unit {
@@ -114,6 +125,8 @@ struct HorizontalAxis {
     /// The parameter's name, or [`RUN`].
     name: String,
     places: Vec<(String, f64)>,
+    /// Whether the values are numbers or rise otherwise; runs do not.
+    is_ordered: bool,
     axis: Axis,
 }
 
@@ -135,7 +148,8 @@ impl HorizontalAxis {
             }
         };
         let axis = Axis { label: plot.x_label.clone(), unit: kind, scale };
-        Self { name: plot.x.clone(), places: values.into_iter().zip(numbers).collect(), axis }
+        let is_ordered = kind != Unit::Number || !matches!(axis.scale, Scale::Names(_));
+        Self { name: plot.x.clone(), places: values.into_iter().zip(numbers).collect(), is_ordered, axis }
     }
 
     fn place(&self, group: &Group<'_>) -> Option<f64> {
@@ -177,7 +191,7 @@ fn scale(numbers: &[f64]) -> Scale {
     const WIDE: f64 = 30.0;
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = numbers.iter().copied().fold(0.0, f64::max);
-    if least > 0.0 && largest / least > WIDE { Scale::Logarithmic } else { Scale::Linear }
+    if least > 0.0 && largest / least > WIDE { Scale::Logarithmic } else { Scale::Near }
 }
 
 /// The configurations of one line: equal except for the horizontal axis.
@@ -207,9 +221,13 @@ fn lines<'a>(plot: &Plot, groups: &'a [Group<'a>], x: &HorizontalAxis) -> Vec<Li
         lines.iter().any(|((_, parameters), _)| value(parameters) != value(&lines[0].0.1))
     };
     let name = |(run, parameters): &Key<'a>| {
-        let run = run.filter(|_| several_runs).map(str::to_owned);
+        let run = run.filter(|_| several_runs).map(|run| plot.word(run, || run.to_owned()));
         let values = parameters.iter().filter(|(name, _)| varies(name));
-        let parts = run.into_iter().chain(values.map(|(name, value)| format!("{name}={value}")));
+        let words = |(name, value): &(&str, &str)| {
+            let usual = || format!("{} {value}", name.trim_start_matches("path.").replace('_', " "));
+            plot.word(&format!("{name}={value}"), usual)
+        };
+        let parts = run.into_iter().chain(values.map(words)).filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join(" ")
     };
     let names: Vec<String> = lines.iter().map(|(key, _)| name(key)).collect();
@@ -220,6 +238,18 @@ impl Line<'_> {
     /// Returns whether the line is independent of the horizontal axis: a reference.
     fn is_constant(&self, x: &HorizontalAxis) -> bool {
         self.groups.iter().all(|group| x.place(group).is_none())
+    }
+
+    /// Returns from how many runs each point of a value is drawn.
+    fn runs(&self, value: &str) -> impl Iterator<Item = usize> {
+        self.groups
+            .iter()
+            .map(move |group| {
+                let is_held = group.spread(value).is_some();
+                let drawn = |result: &&&RunResult| result.succeeded() && result.is_marked() != is_held;
+                group.results.iter().filter(drawn).filter(|result| result.value(value).is_some()).count()
+            })
+            .filter(|runs| *runs > 0)
     }
 
     fn points(&self, value: &str, x: &HorizontalAxis) -> Vec<Point> {
@@ -241,7 +271,7 @@ impl Line<'_> {
     fn name_of(&self, value: &str, plot: &Plot) -> String {
         // A single line needs a name only beside other marks.
         let names_value = plot.y.len() > 1 || self.name.is_empty() && !plot.published.is_empty();
-        let parts = [Some(self.name.clone()), names_value.then(|| label(value))];
+        let parts = [Some(self.name.clone()), names_value.then(|| label(plot, value))];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
     }
 }

@@ -20,7 +20,7 @@ use super::{evidence, plots};
 ///
 /// DIR gets results.json (complete after each execution), results.csv, summary.md, the plots, and below
 /// runs/ the commands' output and records. Repeating the command runs missing and failed executions, also after
-/// Ctrl-C. The exit status is 0 only where every execution has succeeded.
+/// Ctrl-C. Programs that the scenario names as its needs are checked first. The exit status is 0 only where every execution has succeeded.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     /// The scenario
@@ -83,6 +83,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
         list(&plan, &earlier(&out)?);
         return Ok(ExitCode::SUCCESS);
     }
+    scenario.check_needs(&earlier(&out)?.remaining(&plan))?;
     let output = ResultsDirectory::open(&out)?;
     let mut results = earlier(output.directory())?;
     let stop = StopSignal::listen().context("cannot watch for signals")?;

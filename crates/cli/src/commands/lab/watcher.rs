@@ -120,7 +120,7 @@ impl Watcher for Terminal {
         self.bar.suspend(|| {
             say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.wall_s));
             for infidelity in &result.infidelities {
-                say::line(format_args!("lab: WARNING: not the path that was asked for: {infidelity}"));
+                say::line(format_args!("lab: not exactly the path that was asked for: {infidelity}"));
             }
             for remark in &result.remarks {
                 say::line(format_args!("lab: WARNING: {remark}"));

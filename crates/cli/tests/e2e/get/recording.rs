@@ -207,7 +207,7 @@ fn transfer_that_never_starts_keeps_the_earlier_record() {
 #[test]
 fn invalid_record_is_refused_before_a_request() {
     let server = Server::of(File::new(content(100, 5)));
-    let (url, other) = (server.url("/f"), server.url("/g"));
+    let url = server.url("/f");
     let run = |args: &[&str]| {
         let run = get().file("dir/other", "").file("thesis", "years of work").args(args).args([&url]);
         let ended = run.run();
@@ -229,7 +229,6 @@ fn invalid_record_is_refused_before_a_request() {
         ("r", &["-o", "dir/../r"][..], "cannot be both"),
         ("f.longhaul-part", &["-o", "f"], "partial files"),
         ("dir/f.longhaul-journal", &["-o", "f"], "partial files"),
-        ("r", &[&other], "--record is for one file"),
     ] {
         run(&[&["--record", record], args].concat()).fails(64, &[word]);
     }

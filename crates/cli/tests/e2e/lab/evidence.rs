@@ -143,6 +143,6 @@ fn strict_fails_on_a_deviating_path() {
         let options = [&["--delay", "1us"], strict].concat();
         let ended = ran(exec(&options, "curl -s http://$LAB_SERVER:9/; true"));
         assert_eq!(ended.status.code(), Some(code), "{ended:?}");
-        assert!(ended.stderr.contains("lab: WARNING: not the path that was asked for: "), "{ended:?}");
+        assert!(ended.stderr.contains("lab: not exactly the path that was asked for: "), "{ended:?}");
     }
 }

@@ -228,12 +228,22 @@ fn invalid_scenarios_and_options_are_refused_and_a_list_touches_nothing() {
     let good = file("good.toml", "[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n");
     let bad = file("bad.toml", "[path]\nloss = 2\n[[run]]\nname = 'one'\ncommand = 'true'\n");
     let absent = dir.path().join("absent.toml");
-    for (scenario, out, code) in
-        [(&bad, dir.path(), 64), (&absent, dir.path(), 66), (&good, &good.join("below-a-file"), 73)]
-    {
+    let needs = "needs = { sh = 'dash', no-jq = 'jq' }\n[path]\n[[run]]\nname = 'one'\ncommand = 'true'\n";
+    let needs = file("needs.toml", &format!("{needs}needs = {{ no-ping = 'iputils-ping' }}\n"));
+    let (no_place, missing) = (
+        good.join("below-a-file"),
+        "no-jq, no-ping, missing on this machine: apt-get install iputils-ping jq",
+    );
+    for (scenario, out, code, words) in [
+        (&bad, dir.path(), 64, "bad.toml"),
+        (&absent, dir.path(), 66, "absent.toml"),
+        (&good, &*no_place, 73, "below-a-file"),
+        // Before anything is made.
+        (&needs, &*no_place, 71, missing),
+    ] {
         let mut command = longhaul_in(dir.path());
         command.args(["lab", "run"]).arg(scenario).arg("--out").arg(out);
-        ran(command).fails(code, &[]);
+        ran(command).fails(code, &[words]);
     }
     let scenario = Scenario::new(SWEPT);
     for (args, expected) in [

@@ -47,18 +47,6 @@ fn features_of_an_ftp_server_are_reported() {
 }
 
 #[test]
-fn iperf3_server_is_measured_by_iperf3() {
-    let Some(server) = Iperf3::start() else { return };
-    let report = report(&probe(&[&server.url(), "--json"]).ok());
-    assert_eq!(report["server"]["protocol"], "iperf3");
-    assert_eq!(report["tcp"].as_array().unwrap().len(), 2, "{report}");
-    assert_eq!(report["upload"]["tcp"].as_array().unwrap().len(), 1, "{report}");
-    assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 0, "{report}");
-    assert_eq!(report["udp_ceiling"]["set_by"], "tcp", "{report}");
-    assert_eq!(report["verdict"]["remembered"], false, "{report}");
-}
-
-#[test]
 fn server_other_than_iperf3_and_missing_iperf3_are_reported() {
     let Some(_) = Iperf3::start() else { return };
     // The banner is no iperf3 message.

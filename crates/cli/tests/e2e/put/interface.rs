@@ -21,7 +21,7 @@ fn options_that_cannot_work_are_refused() {
         (&["f", "./f", "http://h/"], "f and ./f"),
         (&["--pace", "10M", "f", "http://h/"], "10MiB"),
         (&["--record", "f", "f", "http://h/"], "both the file and its record"),
-        (&["--record", "r", "f", "g", "http://h/"], "one file"),
+        (&["-r", "--record", "./r", ".", "http://h/"], "lies in the directory to be sent"),
         (&["--header", "Content-Length: 5", "f", "http://h/"], "the transfer sets it"),
         (&["--pin", PIN, "f", "http://127.0.0.1:1/"], "leave out --pin"),
         (&["--congestion", "no-such", "f", "http://127.0.0.1:1/"], "tcp_available_congestion_control"),

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::{Command, Stdio};
 
+use longhaul_core::event::Event;
+use longhaul_scope::record::Record;
 use rustix::process::Signal;
 
 use super::{fetch_all, put_all, tree_without};
@@ -22,8 +24,11 @@ fn serve_with_every_awkward_name() {
     let server = Writable::hidden();
     let files = tree_without(&server.path("t"), &[]);
     fetch_all(&server.url("/t/"), &server.path("t"), files);
-    let run = get().args(["-r", &server.url("/t/")]);
+    let run = get().args(["-r", "--record", "r", &server.url("/t/")]);
     run.run().ok();
+    let jobs = Record::load_jobs(&run.path("r")).unwrap();
+    assert_eq!(jobs.len(), files.min(64), "a job for each file");
+    assert!(jobs.iter().all(|job| matches!(job.outcome(), Some(Event::Done(_)))), "{jobs:?}");
     fs::write(server.path("t/a b"), "other").unwrap();
     let run = run.again(["-r", "--json", &server.url("/t/")]);
     let (fetched, unchanged) = fetched_and_unchanged(&run.run().ok());
@@ -137,11 +142,8 @@ fn url_without_a_listing_is_no_directory() {
 
 #[test]
 fn options_that_do_not_fit_are_refused() {
-    for (args, word) in [
-        (&["http://h/a/", "http://h/b/"][..], "one directory"),
-        (&["--record", "r", "http://h/a/"], "--record is for one file"),
-        (&["http://h/..%2f/"], "-o"),
-    ] {
+    for (args, word) in [(&["http://h/a/", "http://h/b/"][..], "one directory"), (&["http://h/..%2f/"], "-o")]
+    {
         get().args(["-r"]).args(args).run().fails(64, &[word]);
     }
 }

@@ -173,6 +173,12 @@ fn rate_of_a_long_path_is_that_after_slow_start() {
         for row in [&report["tcp"][0], &report["tcp"][1], &report["upload"]["tcp"][0]] {
             assert!(within(&row["payload_bps"], 60e6..100e6), "{report}");
         }
+        assert!(report["path"]["loss"]["sent"].as_u64().unwrap() > 0, "{report}");
+        assert!(
+            report["server"]["protocol"] == "iperf3" && report["udp_ceiling"]["set_by"] == "tcp",
+            "{report}"
+        );
+        assert_eq!(report["verdict"]["remembered"], false, "{report}");
     });
 }
 

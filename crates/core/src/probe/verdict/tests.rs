@@ -4,12 +4,16 @@ use crate::probe::packet_train::LossShare;
 
 fn path(mbit: u64) -> PathFindings {
     let rate_bps = Rate::mbit(mbit);
-    let rate = MeasuredRate { rate_bps, evidence: RateEvidence::UdpTrains, is_lower_bound: false };
+    let rate = MeasuredRate::new(rate_bps, RateEvidence::UdpTrains, false);
     PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() }
 }
 
 fn row(streams: u32, mbit: u64) -> TcpRow {
     TcpRow { streams, payload_bps: Rate::mbit(mbit), is_flat: true, ..TcpRow::default() }
+}
+
+fn range(least: u64, most: u64) -> RateRange {
+    RateRange { least_bps: Rate::mbit(least), most_bps: Rate::mbit(most) }
 }
 
 fn evidence<'a>(path: &'a PathFindings, tcp: &'a [TcpRow]) -> Evidence<'a> {
@@ -115,17 +119,21 @@ fn ceilings_of_the_endpoint_and_of_the_user_are_named() {
 fn put_is_limited_by_the_upload_direction() {
     let (path, tcp) = (path(1000), [row(1, 940)]);
     let rate_bps = Rate::mbit(20);
-    let rate = MeasuredRate { rate_bps, evidence: RateEvidence::TcpBursts, is_lower_bound: false };
+    let rate = MeasuredRate::new(rate_bps, RateEvidence::TcpBursts, false);
     let upload = UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) };
     let verdict = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
     assert_eq!(verdict.put_rate_bps, Some(Rate::mbit(18)));
     // 1 GiB at 18 Mbit/s.
     let seconds = verdict.put_seconds.unwrap().as_secs_f64();
     assert!((477.0..479.0).contains(&seconds), "{seconds}");
-    let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], ..upload };
+    let rate = Some(MeasuredRate { range: Some(range(20, 25)), ..rate });
+    let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], rate };
     let verdict = conclude(&Evidence { upload: Some(&growing), ..evidence(&path, &tcp) });
     let rate = verdict.put_rate_bps.unwrap().as_bits_per_sec();
     assert!((18_000_000..19_000_000).contains(&rate), "{rate}");
+    // 1 GiB at 18 and at 24 Mbit/s.
+    assert_eq!(verdict.put_range.unwrap().to_string(), "360 to 470 s");
+    assert_words(&verdict.arithmetic, "put, 1 GiB: 1 GiB / (18.3 Mbit/s to 24.1 Mbit/s)");
     assert!(verdict.seconds.unwrap() < Duration::from_secs(12), "download is not affected");
 }
 
@@ -134,6 +142,10 @@ fn without_a_path_rate_the_best_throughput_counts() {
     let (path, tcp) = (PathFindings::default(), [row(1, 100), row(4, 300)]);
     let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &tcp) });
     assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::mbit(300))));
+    assert_eq!(verdict.range, None);
+    let growing = [TcpRow { is_flat: false, range: Some(range(200, 600)), ..row(4, 300) }];
+    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &growing) });
+    assert_eq!(verdict.range.unwrap().rate, range(300, 600));
     let nothing = conclude(&Evidence { rtt: None, limit: None, ..evidence(&path, &[]) });
     assert_eq!((nothing.rate_bps, nothing.seconds), (None, None));
 }

@@ -24,7 +24,7 @@ const ONE_SHARE: f64 = 0.6;
 /// size, which follow it, take a third.
 const FAST_SHARE: f64 = 0.35;
 /// The share of the remaining budget for several connections; the rest is for the upload.
-const SEVERAL_SHARE: f64 = 0.6;
+const SEVERAL_SHARE: f64 = 0.5;
 /// The fewest bytes that show a rate: a tenth of a second of 10 Mbit/s.
 const LEAST: Bytes = Bytes::kib(128);
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use longhaul_core::units::Bytes;
 
 use super::*;
-use crate::scenario::{Execution, Published, Selection};
+use crate::scenario::{Execution, Selection};
 use crate::spec::{Hosts, QueueLimit};
 
 const GOOD: &str = r#"
@@ -239,16 +239,6 @@ fn errors_name_problem_of_sweep_and_plots() {
     let text = format!("[path]\n[sweep]\n{many}\n[[run]]\nname = 'one'\ncommand = 'true'\n");
     let error = parse(&text, &[]).unwrap_err();
     assert!(error.contains("and 10000 are the most"), "excessive sweeps end at once: {error}");
-}
-
-#[test]
-fn published_points_remain_when_the_user_sweeps_other_values() {
-    let published = "published = [{ name = \"paper\", points = [[\"25MB\", 2e8], [\"50MB\", 470000000]] }]";
-    let text = SWEPT.replace("reference = [\"ceiling_bps\"]", published);
-    let scenario = parse(&text, &["zeta=1MB"]).unwrap();
-    let points = vec![("25MB".to_owned(), 2e8), ("50MB".to_owned(), 4.7e8)];
-    let published = Published { name: "paper".to_owned(), points };
-    assert_eq!(scenario.plots[0].published, [published]);
 }
 
 #[test]

@@ -55,12 +55,14 @@ fn sample(picture: &mut Picture, series: &Series, (x, y): (f64, f64)) {
         Mark::Line | Mark::Steps | Mark::Measured => picture.line((x, y), (end, y), colour, 2.0),
         Mark::Dashed => picture.dashes(format!("M{x:.1} {y:.1}L{end:.1} {y:.1}"), colour, 1.6),
         Mark::Band => picture.area(format!("M{x:.1} {:.1}h{SAMPLE}v11h-{SAMPLE}z", y - 5.5), colour),
-        Mark::Dots | Mark::Rings | Mark::Events => {}
+        Mark::Dots | Mark::Rings | Mark::Events | Mark::Separate => {}
     }
     match series.mark {
         Mark::Dots | Mark::Events => marks::dots(picture, &[(x + SAMPLE / 2.0, y)], colour),
         Mark::Rings => marks::rings(picture, &[(x + SAMPLE / 2.0, y)], series.colour, colour),
-        Mark::Measured => marks::symbols(picture, &[(x + SAMPLE / 2.0, y)], series.colour, colour),
+        Mark::Measured | Mark::Separate => {
+            marks::symbols(picture, &[(x + SAMPLE / 2.0, y)], series.colour, colour)
+        }
         Mark::Line | Mark::Steps | Mark::Dashed | Mark::Band => {}
     }
 }

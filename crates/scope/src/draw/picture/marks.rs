@@ -45,8 +45,8 @@ pub(super) fn draw(
     match (series.mark, places.as_slice()) {
         (Mark::Dots | Mark::Events, _) => dots(picture, &places, colour),
         (Mark::Rings, _) => rings(picture, &places, series.colour, colour),
-        (Mark::Measured, _) => {
-            for piece in pieces(&places) {
+        (Mark::Measured | Mark::Separate, _) => {
+            for piece in pieces(&places).filter(|_| series.mark == Mark::Measured) {
                 picture.path(way(piece), colour, 1.6);
             }
             for point in points {

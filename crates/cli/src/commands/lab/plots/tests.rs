@@ -86,15 +86,15 @@ fn points(series: &Series) -> Vec<(f64, f64)> {
 fn a_line_for_each_run_and_choice_with_its_spread() {
     let chart = drawn(SCENARIO, 0);
     assert_eq!((chart.x.unit, chart.y.unit), (Unit::Bytes, Unit::BitsPerSecond));
-    assert_eq!(chart.x.scale, Scale::Linear);
+    assert_eq!(chart.x.scale, Scale::Near);
     let drawn: Vec<_> = chart.series.iter().map(|s| (s.name.as_str(), s.mark, points(s))).collect();
     assert_eq!(
         drawn,
         [
             ("curl: steady", Mark::Dashed, vec![(25e6, 4.0), (100e6, 4.0)]),
             ("path rate", Mark::Dashed, vec![(25e6, 10.0), (100e6, 10.0)]),
-            ("longhaul writer=direct: steady", Mark::Measured, vec![(25e6, 2.5), (100e6, 9.0)]),
-            ("longhaul writer=mmap: steady", Mark::Measured, vec![(25e6, 1.0)]),
+            ("longhaul writer direct: steady", Mark::Separate, vec![(25e6, 2.5), (100e6, 9.0)]),
+            ("longhaul writer mmap: steady", Mark::Separate, vec![(25e6, 1.0)]),
         ]
     );
     assert_eq!(chart.series[1].colour, NEUTRAL, "the limit that all share");
@@ -111,7 +111,7 @@ fn two_values_of_one_line_have_colours_of_their_own() {
     let text = SCENARIO.replace(one, both);
     let chart = drawn(&text, 0);
     let colours: Vec<_> =
-        chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.colour).collect();
+        chart.series.iter().filter(|s| s.mark == Mark::Separate).map(|s| s.colour).collect();
     assert!(
         colours.len() > 2 && (1..colours.len()).all(|n| !colours[..n].contains(&colours[n])),
         "{colours:?}"
@@ -126,7 +126,7 @@ fn words_and_runs_stand_side_by_side() {
     assert_eq!(curl.map(|series| series.name.as_str()), Some(""));
     let by_writer = drawn(SCENARIO, 2);
     assert_eq!(by_writer.x.scale, Scale::Names(vec!["direct".to_owned(), "mmap".to_owned()]));
-    let small = by_writer.series.iter().find(|series| series.name == "longhaul buffer=25MB").unwrap();
+    let small = by_writer.series.iter().find(|series| series.name == "longhaul buffer 25MB").unwrap();
     assert_eq!(points(small), [(0.0, 2.5), (1.0, 1.0)]);
 }
 
@@ -136,12 +136,12 @@ fn plots_of_some_values_or_runs_leave_the_others_out() {
     let chart = drawn(&text, 0);
     let names = chart.series.iter().map(|series| series.name.as_str());
     let measured: Vec<_> = names.filter(|name| name.ends_with("steady")).collect();
-    assert_eq!(measured, ["curl: steady", "longhaul writer=mmap: steady"], "whom it does not concern stays");
+    assert_eq!(measured, ["curl: steady", "longhaul writer mmap: steady"], "whom it does not concern stays");
     let text = SCENARIO.replace("reference =", "only = { run = [\"longhaul\"] }\n    reference =");
     let chart = drawn(&text, 0);
     let measured: Vec<_> =
-        chart.series.iter().filter(|s| s.mark == Mark::Measured).map(|s| s.name.as_str()).collect();
-    assert_eq!(measured, ["writer=direct: steady", "writer=mmap: steady"]);
+        chart.series.iter().filter(|s| s.mark == Mark::Separate).map(|s| s.name.as_str()).collect();
+    assert_eq!(measured, ["writer direct: steady", "writer mmap: steady"]);
     assert!(!chart.series.iter().any(|series| series.name.contains("curl")), "{:?}", chart.series);
 }
 
@@ -150,13 +150,20 @@ fn marked_results_are_drawn_where_there_are_no_others() {
     let scenario = scenario(SCENARIO);
     let mut results = results(&scenario);
     let chart_of = |results: &Results| chart(&scenario, &scenario.plots[0], &results.groups());
-    assert_eq!(chart_of(&results).note, "median; bars from least to largest");
+    assert_eq!(chart_of(&results).note, "median of 1 to 2 runs; bars from least to largest");
+    // Points of several runs each are joined.
+    results.runs.push(result("longhaul", &[("buffer", "100MB"), ("writer", "direct")], 2, 9.0));
+    assert!(chart_of(&results).series.iter().any(|series| series.mark == Mark::Measured));
+    results.runs.pop();
+    let second = results.runs.remove(2);
+    assert_eq!(chart_of(&results).note, "one run each");
+    results.runs.insert(2, second);
     let late = |result: &mut RunResult| result.infidelities.push("late".to_owned());
     // The only result of 100MB, and one of two of 25MB.
     late(&mut results.runs[0]);
     late(&mut results.runs[1]);
     let chart = chart_of(&results);
-    let direct = chart.series.iter().find(|series| series.name == "longhaul writer=direct: steady").unwrap();
+    let direct = chart.series.iter().find(|series| series.name == "longhaul writer direct: steady").unwrap();
     assert_eq!(points(direct), [(25e6, 3.0), (100e6, 9.0)]);
     assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
     // Whichever of the values it is that has been measured.
@@ -170,6 +177,7 @@ fn marked_results_are_drawn_where_there_are_no_others() {
 #[test]
 fn published_results_are_rings_at_the_swept_values() {
     let plot = r#"only = { run = ["longhaul"], writer = ["mmap"] }
+    words = { steady_bps = "here" }
     published = [{ name = "paper", points = [["100MB", 8e9], ["25MB", 2e9]] }]"#;
     let text = SCENARIO.replace("reference = [\"path_rate_bps\"]", plot);
     let drawn = |set: &[SetParameter]| {
@@ -179,7 +187,7 @@ fn published_results_are_rings_at_the_swept_values() {
         assert_eq!(paper.mark, Mark::Rings);
         let others: Vec<_> = chart.series.iter().filter(|series| series.mark != Mark::Rings).collect();
         assert!(
-            matches!(others.as_slice(), [only] if only.name == "steady" && only.colour != paper.colour),
+            matches!(others.as_slice(), [only] if only.name == "here" && only.colour != paper.colour),
             "{others:?}"
         );
         points(&paper)
@@ -211,6 +219,6 @@ fn axis_follows_the_values_and_the_rules_of_paths() {
     let x = HorizontalAxis::of(&scenario, &scenario.plots[2]);
     assert_eq!((x.axis.unit, x.ends()), (Unit::BitsPerSecond, [1e8, 2e8]));
     assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
-    assert_eq!(scale(&[25.0, 150.0]), Scale::Linear);
-    assert_eq!(scale(&[0.0, 1e9]), Scale::Linear, "no logarithm of 0");
+    assert_eq!(scale(&[25.0, 150.0]), Scale::Near);
+    assert_eq!(scale(&[0.0, 1e9]), Scale::Near, "no logarithm of 0");
 }
