@@ -203,6 +203,9 @@ impl Observer for CommandSession {
         if let Event::Opened { .. } = event {
             lock(&self.begun).insert(job.id());
         }
+        if let (Some(run), Event::Connected { rtt: Some(rtt), .. }) = (&self.run, event) {
+            lock(run).add_rtt(*rtt);
+        }
         match &self.shown {
             ShownProgress::Json(json) => json.on(job, at, event),
             ShownProgress::Progress(lines) => lines.on(job, at, event),

@@ -25,8 +25,6 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::units::Rtt;
-
 pub use attribution::{Attribution, LimitedSpan};
 pub use limited_by::LimitedBy;
 pub use reading::{End, Reading, SenderTimes, ThreadTimes};
@@ -45,8 +43,6 @@ pub struct Finding {
     pub advice: Vec<String>,
     /// The cure without its gain.
     pub change: Option<String>,
-    /// The least RTT.
-    pub rtt: Option<Rtt>,
 }
 
 /// Below this RTT a window or a send buffer is hardly ever what limits.

@@ -60,15 +60,13 @@ impl Facts<'_> {
                 "have the program that reads the output read faster".into()
             }
             LimitedBy::Disk if self.is_at_the_end() => {
-                return Some(self.saving("does --writer direct gain? It leaves less to write at the end"));
+                "does --writer direct gain, which leaves less to write at the end?".into()
             }
             LimitedBy::Disk if self.sends() => "read from a faster disk".into(),
             LimitedBy::Disk => "write to a faster file system".into(),
             LimitedBy::Cpu => format!("does {} gain, with a thread each?", self.connections(streams * 2)),
             LimitedBy::Server if self.evidence.moved == Bytes::ZERO => {
-                return Some(
-                    self.saving("see why the server answers late: its load, its disk, what it does first"),
-                );
+                "see why the server answers late: its load, its disk, what it does first".into()
             }
             LimitedBy::Server if self.sends() => "have the server read faster: its load or its disk".into(),
             LimitedBy::Server => {
@@ -80,15 +78,8 @@ impl Facts<'_> {
             LimitedBy::Application if self.sends() => "have the program write sooner".into(),
             LimitedBy::Application => "have the program read faster".into(),
         };
-        let gain = self.gain_without(limit);
-        // A question has its mark already.
-        let mark = match &gain {
-            _ if change.ends_with('?') => "",
-            Some(_) => ":",
-            None => ";",
-        };
-        let gain = gain.unwrap_or_else(|| PROBE.into());
-        Some(Cure { change, gain: format!("{mark} {gain}") })
+        let gain = self.gain_without(limit, change.ends_with('?'));
+        Some(Cure { change, gain })
     }
 
     /// Returns the option that sets the rate.
@@ -166,7 +157,7 @@ impl Facts<'_> {
                     let larger = (used.get() * 4).div_ceil(1 << 20).next_power_of_two().min(1024);
                     format!("does --recv-buffer {larger}MiB gain? {permitted}")
                 }
-                (true, true) => format!("{permitted}: a larger one gains nothing"),
+                (true, true) => format!("{permitted}: it does not bound"),
                 (false, _) => format!("raise what the program sets ({option}), if it sets any: {permitted}"),
             };
         }
@@ -180,23 +171,25 @@ impl Facts<'_> {
         )
     }
 
-    /// Returns the gain of a rate that the transfer had while `limit` did not hold, or that an earlier transfer had.
-    fn gain_without(&self, limit: LimitedBy) -> Option<String> {
+    /// Returns the gain of a rate that the transfer had while `limit` did not hold, or that an earlier transfer had; of a question only
+    /// that rate. Where nothing was moved, the gain is time.
+    fn gain_without(&self, limit: LimitedBy, of_question: bool) -> String {
+        if self.evidence.moved == Bytes::ZERO {
+            let (limited, all) = (seconds(self.evidence.time), seconds(self.attribution.observed().0));
+            return format!("{} up to {limited} of {all} saved", if of_question { "" } else { ":" });
+        }
         let others = LimitedBy::ALL.into_iter().filter(|other| *other != limit);
         let best = others.map(|other| self.attribution.evidence(other).best).max().unwrap_or_default();
         let (rate, known) = (self.evidence.rate(), self.known.path_rate.unwrap_or_default());
-        let (gained, how) = if best >= known {
-            (best, "reached while this did not limit")
-        } else {
-            (known, "which the path held before")
-        };
-        (gained > rate.scaled(WORTHWHILE)).then(|| format!("{rate} -> up to {gained}, {how}"))
-    }
-
-    /// Returns a cure that saves at most the time of the limit.
-    fn saving(&self, change: &str) -> Cure {
-        let (limited, all) = (seconds(self.evidence.time), seconds(self.attribution.observed().0));
-        Cure { change: change.to_owned(), gain: format!(": up to {limited} of {all} saved") }
+        let how =
+            if best >= known { "reached while this did not limit" } else { "which the path held before" };
+        let gained = best.max(known);
+        match (gained > rate.scaled(WORTHWHILE), of_question) {
+            (true, false) => format!(": {rate} -> {gained}, {how}"),
+            (true, true) => format!(" at most {gained} is known, {how}"),
+            (false, false) => format!("; {PROBE}"),
+            (false, true) => format!(" {PROBE}"),
+        }
     }
 
     /// Returns what saves the round trips of slow start, where they are most of the time.

@@ -41,6 +41,7 @@ pub struct RunDiagnosis {
     time: Duration,
     /// The start of the first file and the end of the last one.
     active: Option<(Duration, Duration)>,
+    /// The least RTT of a connection.
     rtt: Option<Rtt>,
     limits: [LimitOfRun; LimitedBy::ALL.len()],
     servers: BTreeMap<String, ServerOfRun>,
@@ -76,7 +77,6 @@ impl RunDiagnosis {
         let begun = ended.saturating_sub(time);
         let (first, last) = self.active.unwrap_or((begun, ended));
         self.active = Some((first.min(begun), last.max(ended)));
-        self.rtt = finding.rtt.into_iter().chain(self.rtt).min();
         for (limit, share) in finding.shares.ranked() {
             let sum = &mut self.limits[limit as usize];
             let limited = time.mul_f64(share);
@@ -91,6 +91,11 @@ impl RunDiagnosis {
             sum.time += time;
             sum.moved += moved;
         }
+    }
+
+    /// Adds the RTT of a connection.
+    pub fn add_rtt(&mut self, rtt: Rtt) {
+        self.rtt = self.rtt.into_iter().chain([rtt]).min();
     }
 
     /// Returns the number of files.
@@ -109,7 +114,7 @@ impl RunDiagnosis {
         let shares = Shares::of(times);
         let ranked = shares.ranked();
         let limit = ranked.first().map(|(limit, _)| *limit).unwrap_or_default();
-        let finding = Finding { limit, shares, rtt: self.rtt, ..Finding::default() };
+        let finding = Finding { limit, shares, ..Finding::default() };
         let Some((_, share)) = ranked.first().filter(|_| self.files > 1) else {
             return Finding { advice: self.first.clone(), ..finding };
         };

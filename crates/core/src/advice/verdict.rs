@@ -49,9 +49,8 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     let Some((limit, share)) = ranked.first().copied() else {
         return Finding { shares, ..Finding::default() };
     };
-    let rtt = min_rtt(attribution);
-    if is_too_short(attribution, rtt) {
-        return Finding { limit, shares, rtt, ..Finding::default() };
+    if is_too_short(attribution) {
+        return Finding { limit, shares, ..Finding::default() };
     }
     let evidence = attribution.evidence(limit);
     let facts = Facts { attribution, evidence, known };
@@ -72,17 +71,14 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     if !others.is_empty() {
         advice.push(format!("also limited by {}", others.join(", ")));
     }
-    Finding { limit, shares, advice, change: cure.map(|cure| cure.change), rtt }
-}
-
-fn min_rtt(attribution: &Attribution) -> Option<Rtt> {
-    LimitedBy::ALL.into_iter().filter_map(|limit| attribution.evidence(limit).min_rtt).min()
+    Finding { limit, shares, advice, change: cure.map(|cure| cure.change) }
 }
 
 /// Returns whether a transfer was too short for its limit to be worth a sentence.
-fn is_too_short(attribution: &Attribution, rtt: Option<Rtt>) -> bool {
+fn is_too_short(attribution: &Attribution) -> bool {
     let (time, moved) = attribution.observed();
-    let rtt = rtt.unwrap_or_default().get();
+    let rtts = LimitedBy::ALL.into_iter().filter_map(|limit| attribution.evidence(limit).min_rtt);
+    let rtt = rtts.min().unwrap_or_default().get();
     time < SHORTEST || (moved <= INITIAL_WINDOW && moved > Bytes::ZERO && time < rtt * FEW_ROUND_TRIPS)
 }
 
