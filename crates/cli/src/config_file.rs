@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -299,6 +300,28 @@ pub(crate) fn user_path() -> Option<PathBuf> {
     Some(config.join("longhaul/config.toml"))
 }
 
+/// The user's file, and the options that it has set for this command.
+static ORIGIN: OnceLock<(PathBuf, Vec<String>)> = OnceLock::new();
+
+/// Names the user's file in advice about an option that it sets.
+pub(crate) fn add_origins(advice: &mut [String]) {
+    if let Some((path, names)) = ORIGIN.get() {
+        advice.iter_mut().skip(1).for_each(|line| add_origin(line, path, names));
+    }
+}
+
+fn add_origin(line: &mut String, path: &Path, names: &[String]) {
+    let is_named = |name: &&String| {
+        let option = format!("--{name}");
+        line.match_indices(&option).any(|(at, _)| {
+            !line[at + option.len()..].starts_with(|c: char| c == '-' || c.is_ascii_alphanumeric())
+        })
+    };
+    if let Some(name) = names.iter().find(is_named) {
+        line.push_str(&format!(" ({} sets {name})", path.display()));
+    }
+}
+
 /// Inserts the options of the user's file into the arguments, after the command's name.
 ///
 /// # Errors
@@ -315,7 +338,9 @@ pub(crate) fn with_config(words: Vec<OsString>, program: &Command) -> Result<Vec
     if given.get_flag("no_config") || std::env::var_os(NO_CONFIG).is_some_and(|set| !set.is_empty()) {
         return Ok(words);
     }
-    let set = ConfigFile::read(path, program)?.words(command, given);
+    let set = ConfigFile::read(path.clone(), program)?.words(command, given);
+    let option = |word: &OsString| Some(word.to_str()?.strip_prefix("--")?.split('=').next()?.to_owned());
+    let _ = ORIGIN.set((path, set.iter().filter_map(option).collect()));
     let at = words.iter().position(|word| word == name).map_or(words.len(), |at| at + 1);
     let (before, after) = words.split_at(at);
     Ok([before, &set, after].concat())
@@ -359,6 +384,10 @@ mod tests {
         assert_eq!(set, [""; 0]);
         assert_eq!(words("quiet = true\n[get]\nquiet = false\n", &["http://h/f"]), [""; 0]);
         assert_eq!(words("ipv6 = true\ntoken = \"t\"\n", &["-4", "--user", "a", "http://h/f"]), [""; 0]);
+        // Advice about an option tells where it is set.
+        let mut advice = "raise --limit, not --limit-x".to_owned();
+        add_origin(&mut advice, Path::new("c.toml"), &["lim".to_owned(), "limit".to_owned()]);
+        assert_eq!(advice, "raise --limit, not --limit-x (c.toml sets limit)");
     }
 
     #[test]
@@ -367,6 +396,7 @@ mod tests {
             ("retries = 5\nnonsense = 1\n", 2, "nonsense is no option"),
             ("[get]\n\nlisten = 'x'\n", 3, "listen is no option of longhaul get"),
             ("[fetch]\na = 1", 1, "[fetch] is no table"),
+            ("[[get]]\n", 1, ""),
             ("retries = 'many'\n", 1, "'many'"),
             ("retries = [1, 2]", 1, "one value"),
             ("quiet = 'yes'", 1, "true or false"),

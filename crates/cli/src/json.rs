@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use longhaul_core::advice::{Finding, RunDiagnosis};
 use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
+use longhaul_core::units::{Rate, seconds};
+use serde_json::json;
 
 use crate::line_queue::{self, LineQueue, Output};
 use crate::say;
@@ -32,6 +35,23 @@ impl JsonLines {
     /// Fails if the thread cannot be created.
     pub(crate) fn start() -> io::Result<Self> {
         Ok(Self { queue: LineQueue::start("json", Stdout, Duration::MAX)? })
+    }
+
+    /// Writes what limited the files of a command together.
+    pub(crate) fn run(&self, time: Duration, run: &RunDiagnosis, finding: &Finding) {
+        let line = json!({
+            "at": seconds::of(time),
+            "job": 0,
+            "event": "run",
+            "files": run.files(),
+            "bytes": run.moved(),
+            "seconds": seconds::of(time),
+            "goodput_bps": Rate::over(run.moved(), time).as_bits_per_sec(),
+            "limited_by": finding.limit,
+            "shares": finding.shares,
+            "advice": finding.advice,
+        });
+        self.queue.push(format!("{line}\n"));
     }
 
     /// Waits until all events are written, or until nothing was read for about a second.

@@ -24,16 +24,6 @@ pub(crate) struct Results {
     bytes: Bytes,
     /// Bytes that this run has moved.
     moved: Bytes,
-    /// The file with advice that took longest.
-    advised: Option<Advised>,
-}
-
-/// The advice of a file.
-#[derive(Debug)]
-struct Advised {
-    name: String,
-    time: Duration,
-    advice: Vec<String>,
 }
 
 impl Results {
@@ -47,7 +37,6 @@ impl Results {
             failed: 0,
             bytes: Bytes::ZERO,
             moved: Bytes::ZERO,
-            advised: None,
         }
     }
 
@@ -56,9 +45,6 @@ impl Results {
         self.complete += 1;
         self.bytes += done.bytes;
         self.moved += done.bytes - done.resumed;
-        if !done.advice.is_empty() && self.advised.as_ref().is_none_or(|advised| advised.time < done.time) {
-            self.advised = Some(Advised { name: shown(name), time: done.time, advice: done.advice.clone() });
-        }
         if self.rows.len() == MOST_ROWS {
             self.hidden += 1;
             return;
@@ -146,10 +132,6 @@ impl Results {
             lines.push(format!("... and {} more", self.hidden));
         }
         lines.push(line(&total));
-        if let Some(Advised { name, advice, .. }) = &self.advised {
-            lines.push(format!("{name}:"));
-            lines.extend(advice.iter().map(|advice| format!("  {advice}")));
-        }
         lines
     }
 }
@@ -204,18 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_below_the_table_is_that_of_one_file_and_a_long_list_is_counted() {
-        let mut results = Results::begin();
-        for seconds in [2, 3, 1] {
-            let advice = vec![format!("limited by loss for {seconds}"), "lower the rate".to_owned()];
-            let done = Done { time: Duration::from_secs(seconds), advice, ..done(1) };
-            results.complete(&format!("f{seconds}"), &done);
-        }
-        results.complete("f9", &Done { time: Duration::from_secs(9), ..done(1) });
-        let lines = results.lines_after(Duration::from_secs(9));
-        let advice = ["f3:", "  limited by loss for 3", "  lower the rate"];
-        assert_eq!(&lines[lines.len() - 4..][1..], advice, "{lines:#?}");
-        assert!(lines[lines.len() - 4].starts_with("4 files"), "{lines:#?}");
+    fn long_list_is_counted() {
         let mut results = Results::begin();
         (0..250).for_each(|number| results.complete(&number.to_string(), &done(1)));
         let lines = results.lines_after(Duration::from_secs(1));

@@ -6,17 +6,19 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::advice::{FileOfRun, LimitedBy, RunDiagnosis};
+use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
+use url::Url;
 
 use crate::json::JsonLines;
 use crate::progress::{ProgressLines, lock};
 use crate::record::RecordArgs;
 use crate::results::Results;
 use crate::summary::{self, Complete};
-use crate::{exit, say};
+use crate::{config_file, exit, say};
 
 /// The outputs of a command's transfers.
 pub(crate) struct CommandOutputs<'a> {
@@ -38,6 +40,9 @@ pub(crate) struct CommandSession {
     results: bool,
     /// The results of several files.
     table: Option<ResultTable>,
+    /// What limited several files together.
+    run: Option<Mutex<RunDiagnosis>>,
+    started: Instant,
     shown: ShownProgress,
     recorder: Option<Recorder>,
     cancel: Cancel,
@@ -83,9 +88,10 @@ impl CommandSession {
         let several = reporting.results && files != Some(1);
         let table =
             several.then(|| ResultTable { results: Mutex::new(Results::begin()), lines: reporting.lines });
-        let cancel = reporting.cancel.clone();
+        let run = (files != Some(1)).then(Mutex::default);
+        let (cancel, started) = (reporting.cancel.clone(), Instant::now());
         let begun = Mutex::default();
-        Ok(Self { side, results: reporting.results, table, shown, recorder, cancel, begun })
+        Ok(Self { side, results: reporting.results, table, run, started, shown, recorder, cancel, begun })
     }
 
     /// Runs one job to its end, and reports its result; its URL must not contain secrets.
@@ -101,7 +107,7 @@ impl CommandSession {
         let start = Instant::now();
         let result = transfer(JobObserver::new(job, self));
         let end = match &result {
-            Ok(outcome) => Event::Done(Box::new(outcome.done())),
+            Ok(outcome) => Event::Done(Box::new(self.done_of(job, outcome))),
             Err(error) => {
                 let code = exit::of_stop(code(error), &self.cancel);
                 Event::Error { message: error.to_string(), exit_code: code.number() }
@@ -123,6 +129,23 @@ impl CommandSession {
         })
     }
 
+    /// Returns the last event of a file; one of several files adds to the diagnosis of all.
+    fn done_of(&self, job: &JobTag, outcome: &impl Complete) -> Done {
+        let mut done = outcome.done();
+        if let Some((run, finding)) = self.run.as_ref().zip(outcome.finding()) {
+            let url = Url::parse(job.url()).ok();
+            let server = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+            let (ended, time, moved) = (self.started.elapsed(), done.time, done.bytes - done.resumed);
+            lock(run).add(&FileOfRun { server, ended, time, moved, finding });
+            // The diagnosis of the run tells what its files lack, which share the path with each other.
+            if matches!(finding.limit, LimitedBy::SlowStart | LimitedBy::Path) {
+                done.advice.clear();
+            }
+        }
+        config_file::add_origins(&mut done.advice);
+        done
+    }
+
     /// Prints the result of a file, or stores it for the table.
     fn show_result(&self, job: &JobTag, end: &Event, is_shown: bool) {
         let is_table = self.table.as_ref().is_some_and(|table| table.lines);
@@ -140,12 +163,24 @@ impl CommandSession {
         }
         if let (Event::Done(done), true, true, false) = (end, is_shown, self.results, is_table) {
             summary::say(done, &name);
+            if self.table.is_none() {
+                summary::say_advice(&done.advice);
+            }
         }
     }
 
     /// Ends the session; waits only briefly for an output that is not read.
     pub(crate) fn end(self) {
+        let run = self.run.map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let run = run.filter(|run| run.files() > 0).map(|run| {
+            let mut finding = run.finding();
+            config_file::add_origins(&mut finding.advice);
+            (run, finding)
+        });
         if let ShownProgress::Json(json) = &self.shown {
+            if let Some((run, finding)) = &run {
+                json.run(self.started.elapsed(), run, finding);
+            }
             json.end();
         }
         if let Some(table) = self.table {
@@ -154,6 +189,7 @@ impl CommandSession {
                 true => results.lines().into_iter().for_each(say::line),
                 false => results.total().into_iter().for_each(say::line),
             }
+            run.iter().for_each(|(_, finding)| summary::say_advice(&finding.advice));
         }
         // A truncated record is no failure of the transfer.
         if let Some(Err(error)) = self.recorder.map(|recorder| recorder.finish()) {
@@ -166,6 +202,9 @@ impl Observer for CommandSession {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         if let Event::Opened { .. } = event {
             lock(&self.begun).insert(job.id());
+        }
+        if let (Some(run), Event::Connected { rtt: Some(rtt), .. }) = (&self.run, event) {
+            lock(run).add_rtt(*rtt);
         }
         match &self.shown {
             ShownProgress::Json(json) => json.on(job, at, event),

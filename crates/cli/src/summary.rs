@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use longhaul_core::advice::Shares;
+use longhaul_core::advice::{Finding, Shares};
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::Outcome;
@@ -14,6 +14,11 @@ use crate::say;
 pub(crate) trait Complete {
     /// Returns the last event of the job.
     fn done(&self) -> Done;
+
+    /// Returns what limited the transfer, unless nothing was moved.
+    fn finding(&self) -> Option<&Finding> {
+        None
+    }
 
     /// Returns whether the result is printed as a line.
     fn is_shown(&self) -> bool {
@@ -48,7 +53,7 @@ impl Complete for Unchanged {
     }
 }
 
-/// Prints a result on stderr; `name` is the destination. Control characters are removed.
+/// Prints a result on stderr, without its advice; `name` is the destination. Control characters are removed.
 pub(crate) fn say(done: &Done, name: &str) {
     let name = name.replace(char::is_control, "?");
     let were_there =
@@ -61,7 +66,11 @@ pub(crate) fn say(done: &Done, name: &str) {
         done.limited_by,
         limits(&done.shares)
     ));
-    done.advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
+}
+
+/// Prints the advice below a result.
+pub(crate) fn say_advice(advice: &[String]) {
+    advice.iter().for_each(|advice| say::line(format_args!("  {advice}")));
 }
 
 /// Formats the shares of the limits, the largest first; omits those below 1 %.
@@ -75,10 +84,18 @@ impl Complete for Outcome {
     fn done(&self) -> Done {
         self.into()
     }
+
+    fn finding(&self) -> Option<&Finding> {
+        Some(&self.finding)
+    }
 }
 
 impl Complete for PutOutcome {
     fn done(&self) -> Done {
         self.into()
+    }
+
+    fn finding(&self) -> Option<&Finding> {
+        Some(&self.finding)
     }
 }

@@ -14,6 +14,7 @@ mod loss;
 mod params;
 mod reading;
 mod recent_rates;
+mod run;
 mod send_buffer;
 mod shares;
 mod slow_start;
@@ -27,6 +28,7 @@ use std::time::Duration;
 pub use attribution::{Attribution, LimitedSpan};
 pub use limited_by::LimitedBy;
 pub use reading::{End, Reading, SenderTimes, ThreadTimes};
+pub use run::{FileOfRun, RunDiagnosis};
 pub use shares::Shares;
 pub use verdict::KnownLimits;
 
@@ -39,6 +41,8 @@ pub struct Finding {
     pub shares: Shares,
     /// Evidence, cure with its expected gain, and further limits; a sentence each.
     pub advice: Vec<String>,
+    /// The cure without its gain.
+    pub change: Option<String>,
 }
 
 /// Below this RTT a window or a send buffer is hardly ever what limits.

@@ -180,6 +180,9 @@ pub struct Sockets {
     /// Connections whose send buffer was empty when the delivery rate was measured (`tcpi_delivery_rate_app_limited`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub app_limited: usize,
+    /// Connections opened without window scaling (`tcpi_options`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unscaled: usize,
     /// Segments that the peers have received beyond a gap, summed (`tcpi_sacked`): while there are any, every
     /// acknowledgement is a duplicate.
     #[serde(default)]
@@ -306,10 +309,19 @@ impl Sockets {
         all.rtt = mean(known().filter_map(TcpInfo::rtt));
         all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
         all.app_limited = known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count();
+        all.unscaled = known().filter(|tcp| is_unscaled(tcp)).count();
         all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
         all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
         all
     }
+}
+
+/// Returns whether an established connection lacks the option of window scaling.
+fn is_unscaled(tcp: &TcpInfo) -> bool {
+    const ESTABLISHED: u64 = 1;
+    const WINDOW_SCALE: u64 = 4;
+    tcp.tcpi_state() == Some(ESTABLISHED)
+        && tcp.tcpi_options().is_some_and(|options| options & WINDOW_SCALE == 0)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

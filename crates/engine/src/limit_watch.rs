@@ -8,8 +8,7 @@ use longhaul_core::advice::{
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
-use longhaul_core::units::Rate;
-use longhaul_sys::host;
+use longhaul_sys::{host, sockopt};
 
 use crate::job_cpu::CoreTimes;
 use crate::transfer::Waits;
@@ -99,10 +98,16 @@ impl LimitWatch {
         }
     }
 
-    /// Returns the limit that held the transfer back; `path_rate` is the path's rate in an earlier one.
-    pub(crate) fn finding(&self, path_rate: Option<Rate>) -> Finding {
-        let (tcp_rmem_max, tcp_wmem_max) = (host::tcp_rmem_max(), host::tcp_wmem_max());
-        self.attribution.finding(&KnownLimits { tcp_rmem_max, tcp_wmem_max, path_rate })
+    /// Returns the limit that held the transfer back; `known` has the user's settings and the path's rate. The host's limits are read.
+    pub(crate) fn finding(&self, known: KnownLimits) -> Finding {
+        let is_cut = known.recv_buffer.is_some() && !sockopt::may_force_recv_buffer();
+        self.attribution.finding(&KnownLimits {
+            tcp_rmem_max: host::tcp_rmem_max(),
+            tcp_wmem_max: host::tcp_wmem_max(),
+            rmem_max: host::rmem_max().filter(|_| is_cut),
+            window_scaling: host::window_scaling(),
+            ..known
+        })
     }
 
     fn report(&mut self, span: Option<LimitedSpan>, emit: impl Fn(&Event)) {
@@ -118,7 +123,7 @@ mod tests {
     use std::cell::RefCell;
 
     use longhaul_core::telemetry::{Segments, Sockets};
-    use longhaul_core::units::Bytes;
+    use longhaul_core::units::{Bytes, Rate};
 
     use super::*;
 
@@ -143,10 +148,11 @@ mod tests {
         let ago = |by, tenths| Event::Limited { by, ago: at(tenths) };
         let expected = [ago(LimitedBy::SlowStart, 2), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
         assert_eq!(limits, expected);
-        let finding = watch.finding(None);
+        let finding = watch.finding(KnownLimits::default());
         assert_eq!(finding.limit, LimitedBy::Disk);
         assert!((finding.shares.get(LimitedBy::Disk) - 20.0 / 30.0).abs() < 0.01, "{finding:?}");
-        let known = watch.finding(Some(Rate::bits_per_sec(200_000_000)));
+        let path_rate = Some(Rate::bits_per_sec(200_000_000));
+        let known = watch.finding(KnownLimits { path_rate, ..KnownLimits::default() });
         assert!(known.advice[1].ends_with(" -> 200 Mbit/s, which the path held before"), "{known:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_core::limit::Limiter;
+use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::cancel::Cancel;
@@ -64,6 +65,11 @@ impl RateLimit {
         let own = lock(&self.limiter).as_mut().map_or(Duration::ZERO, |limiter| limiter.read(bytes, now));
         self.outer.as_ref().map_or(own, |outer| own.max(outer.read(bytes)))
     }
+}
+
+/// Returns whether `--pace` sets the ceiling.
+pub(crate) fn is_of_pace(limit: Option<&RateLimit>, pace: Pace) -> bool {
+    matches!(pace, Pace::Rate(rate) if limit.and_then(RateLimit::rate) == Some(rate))
 }
 
 /// The interval at which a wait is reported: shorter than an interval of the diagnosis (100 ms).

@@ -108,11 +108,17 @@ pub fn of_record(record: &Record) -> Option<Diagnosis> {
         sampled.as_ref().map_or_else(Default::default, |sampled| (sampled.moved, sampled.time));
     let advice = sampled.filter(|sampled| sampled.finding.limit == limit);
     let advice = advice.map_or_else(Vec::new, |sampled| sampled.finding.advice);
-    Some(Diagnosis { finding: Finding { limit, shares, advice }, timeline: recorded, moved, time })
+    Some(Diagnosis {
+        finding: Finding { limit, shares, advice, ..Finding::default() },
+        timeline: recorded,
+        moved,
+        time,
+    })
 }
 
 fn of_result(done: &Done, timeline: Vec<LimitedSpan>) -> Diagnosis {
-    let finding = Finding { limit: done.limited_by, shares: done.shares, advice: done.advice.clone() };
+    let (limit, shares, advice) = (done.limited_by, done.shares, done.advice.clone());
+    let finding = Finding { limit, shares, advice, ..Finding::default() };
     Diagnosis { finding, timeline, moved: done.bytes - done.resumed, time: done.time }
 }
 
@@ -183,6 +189,8 @@ mod tests {
         ];
         let interrupted = of_record(&record).unwrap();
         assert_eq!((interrupted.finding.limit, interrupted.timeline.len()), (LimitedBy::Disk, 2));
+        let spans = interrupted.timeline.iter().map(|span| (span.from.as_secs(), span.to.as_secs()));
+        assert_eq!(spans.collect::<Vec<_>>(), [(0, 1), (1, 4)], "{interrupted:?}");
         assert!((interrupted.finding.shares.get(LimitedBy::Disk) - 0.75).abs() < 0.01, "{interrupted:?}");
         let done = Done {
             limited_by: LimitedBy::Cpu,

@@ -33,6 +33,11 @@ pub fn tcp_wmem_max() -> Option<Bytes> {
     sysctl("net/ipv4/tcp_wmem")?.split_whitespace().nth(2)?.parse().ok().map(Bytes::new)
 }
 
+/// Returns whether the kernel offers window scaling, `net.ipv4.tcp_window_scaling`.
+pub fn window_scaling() -> Option<bool> {
+    Some(sysctl("net/ipv4/tcp_window_scaling")?.trim() != "0")
+}
+
 /// Returns the limit of an unprivileged SO_RCVBUF, `net.core.rmem_max`.
 pub fn rmem_max() -> Option<Bytes> {
     sysctl("net/core/rmem_max")?.trim().parse().ok().map(Bytes::new)

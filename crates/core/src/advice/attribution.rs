@@ -75,8 +75,10 @@ pub(super) struct Evidence {
     pub(super) min_rtt: Option<Rtt>,
     /// The highest RTT of the data.
     pub(super) data_rtt: Option<Rtt>,
-    /// The highest rate of an interval.
+    /// The highest rate at which data arrived in an interval.
     pub(super) best: Rate,
+    /// Whether a connection was opened without window scaling.
+    pub(super) unscaled: bool,
 }
 
 impl Evidence {
@@ -89,7 +91,8 @@ impl Evidence {
         self.window = self.window.max(interval.now.window.unwrap_or_default());
         self.min_rtt = interval.min_rtt().into_iter().chain(self.min_rtt).min();
         self.data_rtt = self.data_rtt.max(interval.now.data_rtt);
-        self.best = self.best.max(interval.rate());
+        self.best = self.best.max(interval.rate_on_path());
+        self.unscaled |= interval.now.unscaled;
     }
 
     /// Returns the mean rate.
@@ -189,6 +192,11 @@ impl Attribution {
     /// Returns where the transfer was observed.
     pub(super) fn observed_at(&self) -> End {
         self.end
+    }
+
+    /// Returns whether this program moves the data: it knows its threads.
+    pub(super) fn is_own(&self) -> bool {
+        self.latest.1.threads.is_some()
     }
 
     pub(super) fn evidence(&self, limit: LimitedBy) -> &Evidence {

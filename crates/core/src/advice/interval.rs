@@ -30,6 +30,16 @@ impl Interval {
         Rate::over(self.moved(), self.span)
     }
 
+    /// Returns the rate at which data arrived. This program counts what it has read, and reads at once what waited in the socket while it
+    /// did not.
+    pub(super) fn rate_on_path(&self) -> Rate {
+        if self.now.threads.is_none() {
+            return self.rate();
+        }
+        let arrived = |reading: &Reading| reading.moved + reading.unread;
+        Rate::over(arrived(&self.now) - arrived(&self.before), self.span)
+    }
+
     pub(super) fn lost(&self) -> u64 {
         self.now.lost.saturating_sub(self.before.lost)
     }

@@ -43,6 +43,8 @@ pub struct Reading {
     pub threads: Option<ThreadTimes>,
     /// Whether all connections have sent what their send buffers hold, although this program has more to send.
     pub send_buffers_empty: bool,
+    /// Whether a connection was opened without window scaling (RFC 7323), so that no window exceeds 64 KiB.
+    pub unscaled: bool,
     /// Whether the application buffer is full.
     pub buffer_full: bool,
 }
@@ -75,7 +77,9 @@ impl Reading {
     /// Takes what sockets tell at one end of a transfer that has moved `moved`.
     pub fn of(end: End, moved: Bytes, sockets: &Sockets) -> Self {
         let counters = &sockets.counters;
-        let reading = Self { moved, streams: sockets.open, min_rtt: sockets.min_rtt, ..Self::default() };
+        let unscaled = sockets.unscaled > 0;
+        let reading =
+            Self { moved, streams: sockets.open, min_rtt: sockets.min_rtt, unscaled, ..Self::default() };
         match end {
             End::Receiver => Self {
                 data_rtt: sockets.data_rtt,

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::attribution::{Attribution, Evidence};
+use super::cure::Cure;
+use super::params::PARAMS;
 use super::reading::End;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
@@ -15,18 +17,28 @@ pub struct KnownLimits {
     pub tcp_rmem_max: Option<Bytes>,
     /// `net.ipv4.tcp_wmem[2]`.
     pub tcp_wmem_max: Option<Bytes>,
+    /// `net.core.rmem_max`, where it bounds what a program sets.
+    pub rmem_max: Option<Bytes>,
+    /// Whether `net.ipv4.tcp_window_scaling` of this host is set.
+    pub window_scaling: Option<bool>,
+    /// The receive buffer that the user has set.
+    pub recv_buffer: Option<Bytes>,
+    /// Whether `--pace` sets the rate limit.
+    pub limit_is_pace: bool,
+    /// Whether the output is a pipe or a socket (`-o -`).
+    pub to_pipe: bool,
     /// The rate that an earlier transfer or probe found on the path.
     pub path_rate: Option<Rate>,
 }
 
 /// A transfer that ends before a reading covers it shows no limit that could be raised (the interval of [`Attribution`]).
-const SHORTEST: Duration = Duration::from_millis(100);
+pub(super) const SHORTEST: Duration = Duration::from_millis(100);
 /// What ten segments of the initial window hold (RFC 6928): such a transfer is one round trip after its request.
 const INITIAL_WINDOW: Bytes = Bytes::new(14_600);
 /// The round trips of a transfer of the initial window: two handshakes, a request and its answer, one spare.
 const FEW_ROUND_TRIPS: u32 = 4;
 /// A share from which on a second cause is named too.
-const ALSO: f64 = 0.1;
+pub(super) const ALSO: f64 = 0.1;
 /// A standing queue that adds this factor to the RTT is worth a word.
 const BLOATED: f64 = 2.0;
 
@@ -35,10 +47,10 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     let shares = attribution.shares();
     let ranked = shares.ranked();
     let Some((limit, share)) = ranked.first().copied() else {
-        return Finding { limit: LimitedBy::default(), shares, advice: Vec::new() };
+        return Finding { shares, ..Finding::default() };
     };
     if is_too_short(attribution) {
-        return Finding { limit, shares, advice: Vec::new() };
+        return Finding { limit, shares, ..Finding::default() };
     }
     let evidence = attribution.evidence(limit);
     let facts = Facts { attribution, evidence, known };
@@ -48,7 +60,8 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
         percent(share),
         facts.seen(limit)
     )];
-    advice.extend(facts.cure(limit));
+    let cure = facts.cure(limit);
+    advice.extend(cure.iter().map(|Cure { change, gain }| format!("{change}{gain}")));
     let others: Vec<String> = ranked
         .iter()
         .skip(1)
@@ -58,7 +71,7 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     if !others.is_empty() {
         advice.push(format!("also limited by {}", others.join(", ")));
     }
-    Finding { limit, shares, advice }
+    Finding { limit, shares, advice, change: cure.map(|cure| cure.change) }
 }
 
 /// Returns whether a transfer was too short for its limit to be worth a sentence.
@@ -69,7 +82,7 @@ fn is_too_short(attribution: &Attribution) -> bool {
     time < SHORTEST || (moved <= INITIAL_WINDOW && moved > Bytes::ZERO && time < rtt * FEW_ROUND_TRIPS)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", (share * 100.0).clamp(1.0, 100.0))
 }
 
@@ -94,6 +107,11 @@ impl Facts<'_> {
         self.attribution.observed_at() == End::Sender
     }
 
+    /// Returns whether this program has moved the data, so that its options apply.
+    pub(super) fn is_own(&self) -> bool {
+        self.attribution.is_own()
+    }
+
     /// Returns whether the limit held only while the complete file was made durable.
     pub(super) fn is_at_the_end(&self) -> bool {
         !self.sends() && self.evidence.settled == self.evidence.time
@@ -102,6 +120,8 @@ impl Facts<'_> {
     fn phrase(&self, limit: LimitedBy) -> &'static str {
         match limit {
             LimitedBy::ReceiveWindow if self.sends() => "the receiver's window",
+            LimitedBy::Limit => self.rate_option(),
+            LimitedBy::Disk if self.known.to_pipe => "the reader of the output",
             _ => limit.phrase(),
         }
     }
@@ -133,6 +153,10 @@ impl Facts<'_> {
                 format!("{lost} packets arrived out of order, and no queue explains their loss")
             }
             LimitedBy::Path => self.path(),
+            LimitedBy::Disk if self.known.to_pipe => format!(
+                "for {} it had not taken what lay in the application buffer: the pipe is slower than the network",
+                seconds(self.evidence.time)
+            ),
             LimitedBy::Disk if self.is_at_the_end() => format!(
                 "{} to make the file durable, after its last byte had arrived",
                 seconds(self.evidence.time)
@@ -173,13 +197,21 @@ impl Facts<'_> {
             );
         }
         match self.evidence.min_rtt {
+            _ if self.is_queued() => format!("{rate}, with a queue at the bottleneck"),
             Some(rtt) if rtt.get() < LONG_RTT => {
                 format!(
                     "{rate} is what path and server give; at an RTT of {rtt} neither windows nor single losses limit"
                 )
             }
-            _ => format!("{rate} is what it holds, beside other traffic"),
+            _ => format!("{rate}, and no other limit was seen"),
         }
+    }
+
+    /// Returns whether data waited in the bottleneck's queue.
+    pub(super) fn is_queued(&self) -> bool {
+        self.evidence.min_rtt.zip(self.evidence.data_rtt).is_some_and(|(least, data)| {
+            data.get() > (least.get() + TIMESTAMP_TICK).max(least.get().mul_f64(PARAMS.queued_rtt_factor))
+        })
     }
 
     /// Returns the least RTT, and that of the data behind a queue that is worth a word. Below a millisecond, the unit of timestamps,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::advice::End;
+use longhaul_core::advice::{End, KnownLimits};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::identity::Identity;
@@ -37,7 +37,7 @@ use crate::digest::WantedDigests;
 use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
 use crate::limit_watch::LimitWatch;
-use crate::rate_limit::RateLimit;
+use crate::rate_limit::{RateLimit, is_of_pace};
 use crate::sink::origin_tag;
 use crate::sink::output::Output;
 use crate::sink::pages::PageCounter;
@@ -227,8 +227,20 @@ impl<'a> Fetch<'a> {
             streams: facts.streams,
             out_of_order: facts.out_of_order,
             digest,
-            finding: limits.finding(path_rate),
+            finding: limits.finding(self.known_limits(path_rate)),
         })
+    }
+
+    /// Returns the settings that may have limited the transfer.
+    fn known_limits(&self, path_rate: Option<Rate>) -> KnownLimits {
+        let (options, part) = (&self.job.options, self.transfer.pipeline.part());
+        KnownLimits {
+            path_rate,
+            recv_buffer: options.client.recv_buffer,
+            limit_is_pace: is_of_pace(options.limit.as_ref(), options.pace),
+            to_pipe: part.is_stream() && part.file().metadata().is_ok_and(|output| !output.is_file()),
+            ..KnownLimits::default()
+        }
     }
 
     /// Sets the complete file's modification time to the server's, if requested; without one,

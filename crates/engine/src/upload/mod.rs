@@ -113,7 +113,7 @@ pub fn put(
                 tracing::warn!("no samples are taken: cannot start a thread: {error}");
             }
         }
-        let watch = move || monitor::watch(progress, path, &ended);
+        let watch = move || monitor::watch(request, progress, path, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
         let found = (congestion.paced, path);
         let result = progress.transfer.cpu.count(|| {

@@ -3,20 +3,27 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use longhaul_core::advice::{End, Finding};
+use longhaul_core::advice::{End, Finding, KnownLimits};
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Sample;
 
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
+use super::request::PutRequest;
 use crate::limit_watch::LimitWatch;
+use crate::rate_limit::is_of_pace;
 use crate::sampling::SampleInterval;
 use crate::telemetry;
 
 const TICK: Duration = Duration::from_millis(100);
 
 /// Monitors the upload until the sender of `alive` is dropped; returns the limit.
-pub(super) fn watch(progress: &UploadProgress<'_>, path: &UploadPath, alive: &Receiver<()>) -> Finding {
+pub(super) fn watch(
+    request: &PutRequest,
+    progress: &UploadProgress<'_>,
+    path: &UploadPath,
+    alive: &Receiver<()>,
+) -> Finding {
     let mut limits = LimitWatch::new(End::Sender, false);
     let emit = |event: &Event| progress.emit(event);
     let mut rtt = None;
@@ -33,7 +40,11 @@ pub(super) fn watch(progress: &UploadProgress<'_>, path: &UploadPath, alive: &Re
         }
     }
     limits.pause(emit);
-    limits.finding(rtt.and_then(|rtt| path.remembered(rtt)).map(|known| known.rate))
+    limits.finding(KnownLimits {
+        path_rate: rtt.and_then(|rtt| path.remembered(rtt)).map(|known| known.rate),
+        limit_is_pace: is_of_pace(request.limit.as_ref(), request.pace),
+        ..KnownLimits::default()
+    })
 }
 
 /// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.

@@ -25,6 +25,8 @@ pub(super) struct Direction {
     pub(super) lost: u64,
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
+    /// Whether an endpoint's SYN lacks the option: then no window is scaled (RFC 7323, section 1.3).
+    pub(super) unscaled: bool,
     /// The last and the largest window that this endpoint announced.
     pub(super) window: Option<Bytes>,
     pub(super) largest_window: Bytes,
@@ -65,7 +67,7 @@ impl Direction {
     /// Adds a segment that this endpoint sent.
     pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
         if segment.syn {
-            self.scale = Some(segment.scale.unwrap_or(0));
+            self.scale = Some(segment.scale.filter(|_| !self.unscaled).unwrap_or(0));
         }
         // The window field of a SYN is never scaled (RFC 7323, section 2.2).
         let shift = if segment.syn { Some(0) } else { self.scale };
@@ -108,6 +110,11 @@ impl Direction {
         }
         self.highest = self.highest.max(start + length);
         self.most_in_flight = self.most_in_flight.max(self.in_flight());
+    }
+
+    /// Notes that an endpoint has not offered window scaling.
+    pub(super) fn refuse_scale(&mut self) {
+        (self.unscaled, self.scale) = (true, Some(0));
     }
 
     /// Adds the acknowledgement and the timestamp echo of a segment from the peer.

@@ -132,6 +132,9 @@ impl CapturedConnection {
         self.packets += 1;
         let from = usize::from(segment.from != self.ends[0]);
         self.handshake(at, from, segment);
+        if segment.syn && segment.scale.is_none() {
+            self.sides.iter_mut().for_each(|side| side.direction.refuse_scale());
+        }
         self.sides[from].seen += 1;
         self.sides[from].direction.sent(at, segment);
         self.sides[1 - from].direction.answered(at, segment);
@@ -188,6 +191,7 @@ impl CapturedConnection {
             // Unread data in the receiver's socket reduces the window that it announces.
             unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
             lost: direction.lost,
+            unscaled: direction.unscaled,
             ..Reading::default()
         }
     }

@@ -44,6 +44,8 @@ struct Packet {
     at: f64,
     from_server: bool,
     syn: bool,
+    /// Whether a SYN has the option of window scaling.
+    scales: bool,
     sequence: u32,
     acknowledgment: Option<u32>,
     window: u16,
@@ -64,6 +66,7 @@ impl Download {
             at,
             from_server,
             syn: false,
+            scales: true,
             sequence: if from_server { SERVER_START + 1 } else { 101 },
             acknowledgment: Some(if from_server { 101 } else { SERVER_START + 1 }),
             window,
@@ -175,7 +178,7 @@ impl Format {
         }
         let stamps = TcpOptionElement::Timestamp(packet.stamps.0, packet.stamps.1);
         let options = [stamps, TcpOptionElement::WindowScale(SCALE)];
-        let tcp = tcp.options(&options[..1 + usize::from(packet.syn)]).unwrap();
+        let tcp = tcp.options(&options[..1 + usize::from(packet.syn && packet.scales)]).unwrap();
         let mut ip = Vec::new();
         tcp.write(&mut ip, &[]).unwrap();
         let length = u16::from_be_bytes([ip[length_at], ip[length_at + 1]]) + packet.payload as u16;
@@ -265,6 +268,13 @@ fn limit_is_named_from_the_packets_of_either_side() {
     assert!(only_flow(&lossy.packets()).retransmits > 30);
     // The handshake samples the RTT of the empty path.
     assert_limit(&Download { queue: 0.06, ..DOWNLOAD }, LimitedBy::Path, 0.8);
+    // One SYN without the option: the field is the window.
+    let mut packets =
+        Download { in_flight: 43, window: Bytes::new((43 * MSS as u64) << SCALE), ..DOWNLOAD }.packets();
+    packets[1].scales = false;
+    let finding = only_flow(&packets).diagnosis.unwrap().finding;
+    assert_eq!(finding.limit, LimitedBy::ReceiveWindow, "{finding:?}");
+    assert!(finding.advice[1].contains("net.ipv4.tcp_window_scaling"), "{finding:?}");
     let flow = only_flow(&SMALL_WINDOW.data());
     assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
     let limit = flow.diagnosis.unwrap().finding.limit;
@@ -293,7 +303,7 @@ fn every_format_has_the_same_diagnosis() {
     let of = |format: Format| {
         let capture = read(&format.capture(&packets)).unwrap();
         let flow = capture.flows[0].clone();
-        (flow.bytes, flow.retransmits, flow.min_rtt, flow.time, flow.diagnosis.unwrap().finding)
+        (flow.bytes, flow.retransmits, flow.min_rtt, flow.time, flow.diagnosis.unwrap().finding.advice)
     };
     let expected = of(FORMAT);
     for link in [0, 1, 101, 113, 276] {

@@ -1,5 +1,6 @@
 //! The outcome of a file: fetched, or already present.
 
+use longhaul_core::advice::Finding;
 use longhaul_core::event::Done;
 use longhaul_engine::job::{Outcome, TransferError};
 
@@ -17,6 +18,13 @@ impl Complete for Fetched {
         match self {
             Self::Now(outcome) => outcome.done(),
             Self::Unchanged(unchanged) | Self::AlreadyThere(unchanged) => unchanged.done(),
+        }
+    }
+
+    fn finding(&self) -> Option<&Finding> {
+        match self {
+            Self::Now(outcome) => Some(&outcome.finding),
+            Self::Unchanged(_) | Self::AlreadyThere(_) => None,
         }
     }
 

@@ -86,7 +86,15 @@ fn each_line_of_json_names_its_job() {
     let ended = get().args(["--json"]).args(&urls).run().ok();
     let shown = [server.url("/a?..."), server.url("/b"), server.url("/c")];
     let job = |line: &Value| line["job"].as_u64().unwrap() as usize;
-    for line in ended.json() {
+    let mut lines = ended.json();
+    let run = lines.pop().unwrap();
+    assert_eq!(
+        (&run["event"], &run["files"], &run["bytes"]),
+        (&"run".into(), &3.into(), &3000.into()),
+        "{run}"
+    );
+    assert!(run["limited_by"].is_string() && run["advice"].is_array() && run["job"] == 0, "{run}");
+    for line in lines {
         assert!(line["at"].is_f64() && line["url"] == shown[job(&line) - 1], "{line}");
     }
     // Small files are transferred concurrently; they complete in any order.

@@ -31,8 +31,10 @@ fn output_other_than_a_terminal_has_no_control_characters() {
     let ended =
         get().args(["--insecure", &server.url("/f"), &server.url("/g")]).env("TERM", "xterm").run().ok();
     assert!(!ended.stderr.chars().any(|c| c.is_control() && c != '\n'), "{ended:?}");
-    let total = ended.stderr.lines().last().unwrap();
-    assert!(total.starts_with("2 files: 781.2 KiB in "), "{ended:?}");
+    // One total, and one diagnosis below it.
+    let (_, total) = ended.stderr.split_once("\n2 files: 781.2 KiB in ").unwrap();
+    assert!(total.lines().nth(1).unwrap().starts_with("  limited by "), "{ended:?}");
+    assert_eq!(ended.stderr.matches("\n  limited by ").count(), 1, "{ended:?}");
     for name in ["./f: ", "./g: "] {
         let mut lines = ended.stderr.lines();
         assert!(lines.any(|line| line.starts_with(name) && line.contains("limited by")), "{ended:?}");
@@ -40,11 +42,15 @@ fn output_other_than_a_terminal_has_no_control_characters() {
 }
 
 #[test]
-fn several_files_end_in_a_table() {
+fn several_files_have_lines_and_end_in_a_table_and_one_diagnosis() {
     let server = slow();
     let urls: Vec<_> = ["a", "b", "c"].iter().map(|name| server.url(&format!("/{name}"))).collect();
     let line = program(&format!("get {} http://127.0.0.1:1/gone --retries 0", urls.join(" ")));
+    let line = format!("stty cols 140; {line}");
     let Some(ended) = terminal(&get(), &line, &[("NO_COLOR", "1")], None) else { return };
+    // Each file has a line while it is fetched, and all have one.
+    assert!(ended.stdout.matches("of 390.6 KiB").count() >= 3, "{ended:?}");
+    assert!(ended.stdout.contains("of 4 files done"), "{ended:?}");
     let text = ended.stdout.rsplit("\u{1b}[2K").next().unwrap();
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     let at = |start: &str| lines.iter().position(|line| line.starts_with(start));
@@ -54,6 +60,9 @@ fn several_files_end_in_a_table() {
         assert!(at(name).is_some_and(|row| row > head), "{name}: {ended:?}");
     }
     assert!(at("3 files, 1 failed ").is_some_and(|row| row > head + 4), "{ended:?}");
+    let counts = ["\n  limited by ", "ETA"].map(|words| text.matches(words).count());
+    assert_eq!(counts, [1, 0], "{ended:?}");
+    assert!(at("  limited by ").is_some_and(|row| row > head + 5), "{ended:?}");
 }
 
 #[test]

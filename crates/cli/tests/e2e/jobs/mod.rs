@@ -1,5 +1,4 @@
 //! End-to-end tests of several files, against scripted and real servers.
 
 pub(crate) mod metalinks;
-mod progress_lines;
 mod several_files;

@@ -10,7 +10,6 @@ fn threads_that_wait_or_work_are_the_limit_unless_they_are_few() {
         let course = || course(20).go(0.5, 100.0);
         let disk = course().run(10.0, 50.0, |reading| threads(reading).disk += MOST);
         assert_advice(&disk.assert_limit(Disk, 0.9), 1, "50.0 Mbit/s -> 100 Mbit/s");
-        course().run(10.0, 50.0, |reading| threads(reading).limit += MOST).assert_limit(Limit, 0.9);
         course().run(10.0, 50.0, |reading| threads(reading).ran += MOST).assert_limit(Cpu, 0.9);
     }
     // One of four streams waits.

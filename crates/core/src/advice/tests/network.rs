@@ -11,7 +11,7 @@ fn long() -> Course {
 fn receive_window_full_without_a_queue_is_the_limit() {
     let window = |bytes| move |reading: &mut Reading| reading.window = Some(bytes);
     let finding = long().run(20.0, 120.0, window(Bytes::mib(3))).assert_limit(ReceiveWindow, 0.85);
-    assert_advice(&finding, 1, "128 MiB / 200 ms");
+    assert_advice(&finding, 1, "raise the receiver's buffer: net.ipv4.tcp_rmem, ");
     // No window holds the rate below what it allows.
     let finding = long().run(20.0, 120.0, window(Bytes::kib(96))).finding();
     assert_eq!(finding.shares.get(ReceiveWindow), 0.0, "{finding:?}");
@@ -24,7 +24,11 @@ fn receive_window_full_without_a_queue_is_the_limit() {
 fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_paces_itself() {
     let finding = long().go(20.0, 110.0).assert_limit(ServerSendBuffer, 0.8);
     assert!(finding.advice[0].starts_with("limited by the server's send buffer for "), "{finding:?}");
-    assert_advice(&finding, 1, "tcp_wmem on the server to 256 MiB: ");
+    assert_advice(
+        &finding,
+        1,
+        "does using 2 connections gain, or a larger net.ipv4.tcp_wmem on the server? ",
+    );
     let mut course = receiving(200);
     course.attribution = course.attribution.with_pacing_peer(true);
     course.slow_start(110.0).go(20.0, 110.0).assert_limit(Path, 0.8);
@@ -33,7 +37,7 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
 #[test]
 fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
     let finding = receiving(20).go(20.0, 20.0).assert_limit(Server, 0.8);
-    assert_advice(&finding, 1, "--streams 4");
+    assert_advice(&finding, 1, "does using 4 connections gain, or a higher limit at the server?");
     // Even on average, and bursts with gaps.
     let (mut even, mut bursts) = (receiving(50), receiving(20));
     for _ in 0..50 {
