@@ -40,6 +40,8 @@ pub struct Attribution {
     /// The highest RTT of the data since then, and until the first loss.
     highest_data_rtt: Option<Rtt>,
     highest_before_loss: Option<Rtt>,
+    /// The longest time without data since then.
+    longest_pause: Duration,
     evidence: [Evidence; LimitedBy::ALL.len()],
 }
 
@@ -114,6 +116,7 @@ impl Attribution {
             latest: Default::default(),
             highest_data_rtt: None,
             highest_before_loss: None,
+            longest_pause: Duration::ZERO,
             evidence: Default::default(),
         }
     }
@@ -137,6 +140,7 @@ impl Attribution {
         let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest = (now, *reading);
         self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
+        self.longest_pause = self.longest_pause.max(reading.pause);
         if reading.lost == self.begun.1.lost {
             self.highest_before_loss = self.highest_data_rtt;
         }
@@ -169,6 +173,7 @@ impl Attribution {
             now,
             highest_data_rtt: self.highest_data_rtt.take(),
             highest_before_loss: self.highest_before_loss.take(),
+            longest_pause: std::mem::take(&mut self.longest_pause),
         };
         let limit = self.classifier.classify(&interval);
         self.evidence[limit as usize].add(&interval);

@@ -90,6 +90,17 @@ impl Facts<'_> {
             LimitedBy::SlowStart => return self.warm_start().or_else(|| self.shared_connection()),
             LimitedBy::Limit => format!("raise --limit, or leave it out{}", self.gain_without(limit)),
             LimitedBy::Path => self.shorter_queue().unwrap_or_else(|| self.less_traffic()),
+            LimitedBy::Policer => {
+                format!(
+                    "keep below the policed rate, so that less is lost and sent again: --limit {}",
+                    rate.scaled(0.95)
+                )
+            }
+            LimitedBy::Unknown => {
+                format!(
+                    "{PROBE}, and a record at the server (longhaul serve --record, or a capture) what it does"
+                )
+            }
             LimitedBy::Application if self.sends() => {
                 format!("have the program write sooner{}", self.gain_without(limit))
             }

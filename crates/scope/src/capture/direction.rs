@@ -1,6 +1,6 @@
 //! One direction of a captured connection: its data segments and the acknowledgements that cover them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rtt};
@@ -23,6 +23,14 @@ pub(super) struct Direction {
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
     pub(super) lost: u64,
+    /// Segments that arrived beyond a gap, as a receiver counts them.
+    pub(super) out_of_order: u64,
+    /// The end of what arrived without a gap, and the start and end of what arrived beyond, in order.
+    contiguous: u64,
+    beyond: BTreeMap<u64, u64>,
+    /// When data were sent last, and the longest time without data in the current interval.
+    last_data: Option<Duration>,
+    longest_pause: Duration,
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
     /// The last and the largest window that this endpoint announced.
@@ -82,7 +90,7 @@ impl Direction {
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
             // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
             let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
-            (self.first, self.highest) = (Some(start), start);
+            (self.first, self.highest, self.contiguous) = (Some(start), start, start);
         }
         if let Some(first) = self.first.filter(|_| segment.payload > 0) {
             self.data(at, segment, first);
@@ -99,6 +107,9 @@ impl Direction {
             return;
         }
         self.payload += length;
+        self.longest_pause = self.pause(at);
+        self.last_data = Some(at);
+        self.arrive(start, start + length);
         if start < self.highest {
             self.lost += 1;
             // An acknowledgement of a retransmitted segment is no RTT sample (Karn's algorithm).
@@ -108,6 +119,34 @@ impl Direction {
         }
         self.highest = self.highest.max(start + length);
         self.most_in_flight = self.most_in_flight.max(self.in_flight());
+    }
+
+    /// Adds a segment to what has arrived, and counts it if it lies beyond a gap.
+    fn arrive(&mut self, start: u64, end: u64) {
+        if start <= self.contiguous {
+            self.arrive_until(end);
+            return;
+        }
+        self.out_of_order += 1;
+        match self.beyond.range_mut(..start).next_back() {
+            Some((_, last)) if *last == start => *last = end,
+            _ => _ = self.beyond.insert(start, end),
+        }
+        if self.beyond.len() > MOST_AWAITED {
+            self.beyond.pop_last();
+        }
+    }
+
+    fn arrive_until(&mut self, end: u64) {
+        self.contiguous = self.contiguous.max(end);
+        while let Some(next) = self.beyond.first_entry().filter(|next| *next.key() <= self.contiguous) {
+            self.contiguous = self.contiguous.max(next.remove());
+        }
+    }
+
+    /// Returns the longest time without data in the current interval, up to `at`.
+    pub(super) fn pause(&self, at: Duration) -> Duration {
+        self.longest_pause.max(self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last)))
     }
 
     /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
@@ -120,6 +159,8 @@ impl Direction {
                 }
             }
             self.acknowledged = self.acknowledged.max(Some(acknowledged));
+            // A packet that was not captured has arrived, too.
+            self.arrive_until(acknowledged);
         }
         if let Some((_, echo)) = segment.timestamps {
             // Earlier timestamps are never echoed after this one.
@@ -150,6 +191,7 @@ impl Direction {
     pub(super) fn next_interval(&mut self) {
         self.to_ack.next_interval();
         self.to_echo.next_interval();
+        self.longest_pause = Duration::ZERO;
         self.most_in_flight = self.in_flight();
     }
 
