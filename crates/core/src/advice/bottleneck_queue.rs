@@ -15,14 +15,14 @@ use crate::units::Rtt;
 pub(super) struct BottleneckQueue {
     /// The RTT of the data at the end of each interval.
     data_rtts: VecDeque<(Duration, Rtt)>,
-    /// The longest pause of the arrivals in each interval; none where a retransmission was awaited.
-    pauses: VecDeque<(Duration, Duration)>,
+    /// The time since data had arrived in each interval, unless a retransmission was awaited.
+    data_ages: VecDeque<(Duration, Duration)>,
     /// The ends of intervals in which the sender sent more and the bottleneck let no more through.
     absorbed_probes: VecDeque<Duration>,
 }
 
 impl BottleneckQueue {
-    /// Records the RTT of the data, and the pauses between them unless after a loss.
+    /// Records the RTT of the data, and unless after a loss the time since they had arrived.
     pub(super) fn record(&mut self, interval: &Interval, after_loss: bool) {
         fn forget<T>(readings: &mut VecDeque<(Duration, T)>, over: Duration, now: Duration) {
             while readings.front().is_some_and(|(at, _)| at.saturating_add(over) < now) {
@@ -32,9 +32,8 @@ impl BottleneckQueue {
         let over = standing_over(interval);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
         forget(&mut self.data_rtts, over, interval.end);
-        let pause = if after_loss { Duration::ZERO } else { interval.longest_pause };
-        self.pauses.push_back((interval.end, pause));
-        forget(&mut self.pauses, over.max(recent_rates::COVERED), interval.end);
+        self.data_ages.extend((!after_loss).then_some((interval.end, interval.data_age)));
+        forget(&mut self.data_ages, over.max(recent_rates::COVERED), interval.end);
     }
 
     /// Returns whether data wait in a queue that does not drain between bursts.
@@ -47,13 +46,13 @@ impl BottleneckQueue {
         self.late_rtt(interval).is_some_and(|rtt| self.shows_pauses(rtt, interval))
     }
 
-    /// Returns whether arrivals pause often enough, and for long enough, to explain the RTT of the data.
+    /// Returns whether arrivals pause for long enough to explain the RTT of the data.
     fn shows_pauses(&self, data_rtt: Rtt, interval: &Interval) -> bool {
-        let packets = f64::from(PARAMS.pause_packets) / interval.arrival_rate().max(1e-3);
-        let least =
-            data_rtt.get().mul_f64(PARAMS.pause_share).max(PARAMS.least_pause).as_secs_f64().max(packets);
-        let pauses = self.pauses.iter().filter(|(_, pause)| pause.as_secs_f64() > least).count();
-        pauses >= 2 && pauses as f64 >= PARAMS.pausing_share * self.pauses.len() as f64
+        let count = self.data_ages.len().max(1) as f64;
+        let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
+        let packets = PARAMS.pause_packets / interval.arrival_rate().max(1e-3);
+        mean > packets
+            && mean > data_rtt.get().mul_f64(PARAMS.pause_share).max(PARAMS.least_pause).as_secs_f64()
     }
 
     /// Returns the least RTT of the data, where it exceeds that of the empty path throughout.

@@ -247,11 +247,10 @@ impl Classifier {
         if self.peer_paces || (self.end == End::Sender && interval.busy_share() > PARAMS.busy_share) {
             return LimitedBy::Path;
         }
-        let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || !long || self.recent.settled().is_none() {
-            return LimitedBy::Unknown;
-        }
-        let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
+        let long = interval.min_rtt().filter(|rtt| self.end == End::Receiver && rtt.get() >= LONG_RTT);
+        let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return LimitedBy::Unknown };
+        let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
+        let per_stream = Bytes::new(in_flight.get() / interval.streams());
         let (least, most) = PARAMS.stock_send_buffer;
         match per_stream {
             small if small < least => LimitedBy::Server,

@@ -19,8 +19,8 @@ pub(super) struct Interval {
     /// The highest RTT of the data of all readings in it, and of those before its first loss.
     pub(super) highest_data_rtt: Option<Rtt>,
     pub(super) highest_before_loss: Option<Rtt>,
-    /// The longest time without data.
-    pub(super) longest_pause: Duration,
+    /// The time since data had arrived, the mean of all readings in it.
+    pub(super) data_age: Duration,
 }
 
 impl Interval {

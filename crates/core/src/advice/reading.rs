@@ -31,8 +31,8 @@ pub struct Reading {
     pub in_flight: Option<Bytes>,
     /// Bytes received and not yet read, summed.
     pub unread: Bytes,
-    /// The time without data before this reading, or of packets the longest since the last reading; zero where it is not known.
-    pub pause: Duration,
+    /// The time since data arrived on any connection; zero where it is not known.
+    pub data_age: Duration,
     /// Packets with data that arrived, in order or not.
     pub arrived: u64,
     /// Packets that arrived out of order; of a sender, packets sent again.
@@ -85,7 +85,7 @@ impl Reading {
                 data_rtt: sockets.data_rtt,
                 window: sockets.rwin,
                 unread: sockets.unread,
-                pause: sockets.data_age.unwrap_or_default(),
+                data_age: sockets.data_age.unwrap_or_default(),
                 arrived: counters.data_segments,
                 lost: counters.out_of_order,
                 ..reading

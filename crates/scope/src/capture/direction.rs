@@ -7,6 +7,8 @@ use longhaul_core::units::{Bytes, Rtt};
 
 use super::packet::Segment;
 
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been merged.
+pub(super) const PACKET: u64 = 1448;
 /// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
 /// subset of samples suffices.
 const MOST_AWAITED: usize = 4096;
@@ -23,14 +25,13 @@ pub(super) struct Direction {
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
     pub(super) lost: u64,
-    /// Segments that arrived beyond a gap, as a receiver counts them.
+    /// Packets that arrived beyond a gap, as a receiver counts them.
     pub(super) out_of_order: u64,
     /// The end of what arrived without a gap, and the start and end of what arrived beyond, in order.
     contiguous: u64,
     beyond: BTreeMap<u64, u64>,
-    /// When data were sent last, and the longest time without data in the current interval.
+    /// When data were sent last.
     last_data: Option<Duration>,
-    longest_pause: Duration,
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
     /// The last and the largest window that this endpoint announced.
@@ -107,7 +108,6 @@ impl Direction {
             return;
         }
         self.payload += length;
-        self.longest_pause = self.pause(at);
         self.last_data = Some(at);
         self.arrive(start, start + length);
         if start < self.highest {
@@ -127,7 +127,7 @@ impl Direction {
             self.arrive_until(end);
             return;
         }
-        self.out_of_order += 1;
+        self.out_of_order += (end - start).div_ceil(PACKET);
         match self.beyond.range_mut(..start).next_back() {
             Some((_, last)) if *last == start => *last = end,
             _ => _ = self.beyond.insert(start, end),
@@ -144,9 +144,9 @@ impl Direction {
         }
     }
 
-    /// Returns the longest time without data in the current interval, up to `at`.
-    pub(super) fn pause(&self, at: Duration) -> Duration {
-        self.longest_pause.max(self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last)))
+    /// Returns the time at `at` since data were sent.
+    pub(super) fn data_age(&self, at: Duration) -> Duration {
+        self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last))
     }
 
     /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
@@ -191,7 +191,6 @@ impl Direction {
     pub(super) fn next_interval(&mut self) {
         self.to_ack.next_interval();
         self.to_echo.next_interval();
-        self.longest_pause = Duration::ZERO;
         self.most_in_flight = self.in_flight();
     }
 

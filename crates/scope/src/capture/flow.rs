@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::advice::{End, KnownLimits, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
-use super::direction::{Direction, add_halves};
+use super::direction::{Direction, PACKET, add_halves};
 use super::packet::Segment;
 use crate::diagnosis::{Diagnosis, Observation};
 
@@ -48,8 +48,6 @@ pub enum Unexplained {
 
 /// The minimum of data packets for a diagnosis.
 const FEWEST_PACKETS: u64 = 4;
-/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been merged.
-const PAYLOAD: u64 = 1448;
 /// Interval between readings, in capture time: just above common RTTs, which it would miss by a millisecond otherwise.
 const INTERVAL: Duration = Duration::from_millis(103);
 
@@ -169,9 +167,9 @@ impl CapturedConnection {
             in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
             // Unread data in the receiver's socket reduces the window that it announces.
             unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
-            pause: if at_sender { Duration::ZERO } else { direction.pause(at) },
+            data_age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
             // What is captured at the sender may be lost on its way.
-            arrived: if at_sender { 0 } else { direction.payload / PAYLOAD },
+            arrived: if at_sender { 0 } else { direction.payload / PACKET },
             lost: if at_sender { direction.lost } else { direction.out_of_order },
             ..Reading::default()
         }

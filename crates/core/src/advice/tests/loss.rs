@@ -120,25 +120,19 @@ fn losses_that_leave_the_rate_are_no_limit() {
     receiving(200).run(30.0, 90.0, jitter).assert_limit(ServerSendBuffer, 0.7);
 }
 
-/// What a sender sends beyond a rate is dropped; at random losses each round trip has another rate.
 #[test]
 fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() {
-    let lossy = |rates: [f64; 4], queue_ms| {
+    let lossy = |queue_ms, rate: fn(u32) -> f64| {
         let mut course = receiving(100).slow_start(48.0);
-        for _ in 0..6 {
-            course = rates.into_iter().fold(course, |course, mbit| {
-                course.run(0.1, mbit, |reading| {
-                    queue(queue_ms)(reading);
-                    reading.lost += 200;
-                })
-            });
-            course = course.run(1.0, 47.0, queue(0));
+        for interval in 0..24 {
+            course = course.lose(200).run(0.1, rate(interval), queue(queue_ms));
+            course = course.run(if interval % 4 == 3 { 1.0 } else { 0.0 }, 47.0, queue(0));
         }
         course
     };
-    lossy([48.0; 4], 2).assert_limit(Policer, 0.7);
-    lossy([48.0; 4], 40).assert_limit(Path, 0.6);
-    lossy([60.0, 20.0, 45.0, 30.0], 2).assert_limit(Loss, 0.8);
+    lossy(2, |_| 48.0).assert_limit(Policer, 0.7);
+    lossy(40, |_| 48.0).assert_limit(Path, 0.6);
+    lossy(2, |interval| f64::from(interval * 17 % 48) + 10.0).assert_limit(Loss, 0.8);
 }
 
 #[test]

@@ -37,15 +37,11 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
 fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
     let finding = receiving(20).go(20.0, 20.0).assert_limit(Server, 0.8);
     assert_advice(&finding, 1, "--streams 4");
-    // Even on average, and bursts with gaps.
-    let (mut even, mut bursts) = (receiving(50), receiving(20));
-    for _ in 0..50 {
-        even = even.go(0.1, 70.0).go(0.1, 110.0);
-    }
+    // Bursts with gaps.
+    let mut bursts = receiving(20);
     for _ in 0..20 {
         bursts = bursts.go(0.2, 200.0).go(0.8, 0.0);
     }
-    even.assert_limit(Server, 0.8);
     bursts.assert_limit(Server, 0.8);
     // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no trend.
     let rates = [13.0, 36.0, 22.0, 19.0, 49.0, 31.0, 15.0, 24.0, 38.0, 20.0, 29.0];
@@ -87,10 +83,10 @@ fn sender_that_pauses_delays_its_data_without_a_queue() {
         receiving(105).run(10.0, 80.0, move |reading| {
             ticks += 1;
             queue(79)(reading);
-            reading.pause = Duration::from_millis(if ticks % 2 == 0 { pause_ms } else { 4 });
+            reading.data_age = Duration::from_millis(if ticks % 2 == 0 { pause_ms } else { 4 });
         })
     };
-    sends(160).assert_limit(Server, 0.85);
+    sends(120).assert_limit(Server, 0.85);
     sends(50).assert_limit(Path, 0.85);
 }
 

@@ -20,13 +20,6 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     course(Bytes::kib(700)).run(10.0, 100.0, window_limited).assert_limit(ReceiveWindow, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, window_limited).assert_limit(Server, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, buffer_limited).assert_limit(SendBuffer, 0.9);
-    let mut open = true;
-    let closing = |reading: &mut Reading| {
-        window_limited(reading);
-        open = !open;
-        reading.window = Some(if open { Bytes::mib(3) } else { Bytes::kib(10) });
-    };
-    sending(50).run(10.0, 100.0, closing).assert_limit(Server, 0.9);
     let mut reads = 0;
     let slow_reader = |reading: &mut Reading| {
         window_limited(reading);
