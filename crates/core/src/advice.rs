@@ -6,6 +6,7 @@
 
 mod attribution;
 mod bottleneck_queue;
+mod capped_arrivals;
 mod classifier;
 mod cure;
 mod interval;

@@ -168,6 +168,9 @@ pub struct Sockets {
     /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
+    /// The time since data arrived on any connection (`tcpi_last_data_recv`).
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    pub data_age: Option<Duration>,
     /// The least RTT of all connections (`tcpi_min_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt: Option<Rtt>,
@@ -206,6 +209,9 @@ pub struct Counters {
     /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
     #[serde(default)]
     pub data_segments: u64,
+    /// Segments that the peers have received, in order or not (`tcpi_delivered`).
+    #[serde(default)]
+    pub delivered: u64,
     /// Bytes received in order, whether read or not (`tcpi_bytes_received`).
     #[serde(default)]
     pub received: Bytes,
@@ -233,6 +239,7 @@ impl Counters {
             out_of_order: tcp.tcpi_rcv_ooopack().unwrap_or(0),
             dsacks: tcp.tcpi_dsack_dups().unwrap_or(0),
             data_segments: tcp.tcpi_data_segs_in().unwrap_or(0),
+            delivered: tcp.tcpi_delivered().unwrap_or(0),
             received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
             sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
             acked: tcp.bytes_acked().unwrap_or_default(),
@@ -249,6 +256,7 @@ impl Counters {
             out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
             dsacks: self.dsacks.saturating_sub(before.dsacks),
             data_segments: self.data_segments.saturating_sub(before.data_segments),
+            delivered: self.delivered.saturating_sub(before.delivered),
             received: self.received.saturating_sub(before.received),
             sent: self.sent.saturating_sub(before.sent),
             acked: self.acked.saturating_sub(before.acked),
@@ -265,6 +273,7 @@ impl Counters {
             out_of_order: self.out_of_order.max(other.out_of_order),
             dsacks: self.dsacks.max(other.dsacks),
             data_segments: self.data_segments.max(other.data_segments),
+            delivered: self.delivered.max(other.delivered),
             received: self.received.max(other.received),
             sent: self.sent.max(other.sent),
             acked: self.acked.max(other.acked),
@@ -281,6 +290,7 @@ impl std::ops::AddAssign for Counters {
         self.out_of_order += other.out_of_order;
         self.dsacks += other.dsacks;
         self.data_segments += other.data_segments;
+        self.delivered += other.delivered;
         self.received += other.received;
         self.sent += other.sent;
         self.acked += other.acked;
@@ -308,6 +318,8 @@ impl Sockets {
             .map(Rate::bytes_per_sec);
         all.rtt = mean(known().filter_map(TcpInfo::rtt));
         all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
+        let ages = known().filter_map(TcpInfo::tcpi_last_data_recv).map(Duration::from_millis);
+        all.data_age = ages.min();
         all.app_limited = known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count();
         all.unscaled = known().filter(|tcp| is_unscaled(tcp)).count();
         all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
@@ -407,12 +419,13 @@ mod tests {
             sent: Bytes::new(n + 4),
             acked: Bytes::new(n + 5),
             data_segments: n + 6,
+            delivered: n + 10,
             busy: Duration::from_micros(n + 7),
             window_limited: Duration::from_micros(n + 8),
             buffer_limited: Duration::from_micros(n + 9),
         };
         let set = |bytes: &mut Vec<u8>| {
-            for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13)] {
+            for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13), (192, 17)] {
                 bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
             }
             for (offset, value) in [(128, 10u64), (200, 11), (120, 12), (168, 14), (176, 15), (184, 16)] {

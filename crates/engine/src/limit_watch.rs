@@ -146,7 +146,7 @@ mod tests {
         watch.settle(at(30), emit);
         let limits: Vec<_> = events.into_inner();
         let ago = |by, tenths| Event::Limited { by, ago: at(tenths) };
-        let expected = [ago(LimitedBy::SlowStart, 2), ago(LimitedBy::Path, 1), ago(LimitedBy::Disk, 1)];
+        let expected = [ago(LimitedBy::SlowStart, 2), ago(LimitedBy::Unknown, 1), ago(LimitedBy::Disk, 1)];
         assert_eq!(limits, expected);
         let finding = watch.finding(KnownLimits::default());
         assert_eq!(finding.limit, LimitedBy::Disk);

@@ -13,8 +13,8 @@ use longhaul_sys::{host, netns};
 
 use crate::diagnosis::{Diagnosis, Observation};
 
-/// Interval between readings of the sockets.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between readings of the sockets: out of step with servers that send by a timer of a tenth of a second.
+const INTERVAL: Duration = Duration::from_millis(103);
 /// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1 ms on a large host.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 

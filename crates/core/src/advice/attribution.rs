@@ -40,6 +40,8 @@ pub struct Attribution {
     /// The highest RTT of the data since then, and until the first loss.
     highest_data_rtt: Option<Rtt>,
     highest_before_loss: Option<Rtt>,
+    /// The sum of the readings' times since data had arrived, and their number.
+    data_ages: (Duration, u32),
     evidence: [Evidence; LimitedBy::ALL.len()],
 }
 
@@ -117,6 +119,7 @@ impl Attribution {
             latest: Default::default(),
             highest_data_rtt: None,
             highest_before_loss: None,
+            data_ages: Default::default(),
             evidence: Default::default(),
         }
     }
@@ -140,6 +143,7 @@ impl Attribution {
         let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest = (now, *reading);
         self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
+        self.data_ages = (self.data_ages.0 + reading.data_age, self.data_ages.1 + 1);
         if reading.lost == self.begun.1.lost {
             self.highest_before_loss = self.highest_data_rtt;
         }
@@ -165,6 +169,7 @@ impl Attribution {
     fn close(&mut self) -> Option<LimitedSpan> {
         let ((from, before), (to, now)) = (self.begun, self.latest);
         let span = to.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
+        let (ages, readings) = std::mem::take(&mut self.data_ages);
         let interval = Interval {
             end: to,
             span,
@@ -172,6 +177,7 @@ impl Attribution {
             now,
             highest_data_rtt: self.highest_data_rtt.take(),
             highest_before_loss: self.highest_before_loss.take(),
+            data_age: ages / readings.max(1),
         };
         let limit = self.classifier.classify(&interval);
         self.evidence[limit as usize].add(&interval);

@@ -1,4 +1,5 @@
-//! The queue of the bottleneck: whether it stands, has overflowed, or absorbs what a sender sends beyond the path's rate.
+//! The queue of the bottleneck: whether it stands, has overflowed, or absorbs what a sender sends beyond the path's rate; or whether the sender
+//! pauses, which delays data, too.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,31 +15,56 @@ use crate::units::Rtt;
 pub(super) struct BottleneckQueue {
     /// The RTT of the data at the end of each interval.
     data_rtts: VecDeque<(Duration, Rtt)>,
+    /// The time since data had arrived in each interval, unless a retransmission was awaited.
+    data_ages: VecDeque<(Duration, Duration)>,
     /// The ends of intervals in which the sender sent more and the bottleneck let no more through.
     absorbed_probes: VecDeque<Duration>,
 }
 
 impl BottleneckQueue {
-    /// Records the RTT of the data.
-    pub(super) fn record_data_rtt(&mut self, interval: &Interval) {
+    /// Records the RTT of the data, and unless after a loss the time since they had arrived.
+    pub(super) fn record(&mut self, interval: &Interval, after_loss: bool) {
+        fn forget<T>(readings: &mut VecDeque<(Duration, T)>, over: Duration, now: Duration) {
+            while readings.front().is_some_and(|(at, _)| at.saturating_add(over) < now) {
+                readings.pop_front();
+            }
+        }
         let over = standing_over(interval);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
-        while self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over) < interval.end) {
-            self.data_rtts.pop_front();
-        }
+        forget(&mut self.data_rtts, over, interval.end);
+        self.data_ages.extend((!after_loss).then_some((interval.end, interval.data_age)));
+        forget(&mut self.data_ages, over.max(recent_rates::COVERED), interval.end);
     }
 
     /// Returns whether data wait in a queue that does not drain between bursts.
     pub(super) fn is_standing(&self, interval: &Interval) -> bool {
+        self.late_rtt(interval).is_some_and(|rtt| !self.shows_pauses(rtt, interval))
+    }
+
+    /// Returns whether the data are late because the sender had paused: the bottleneck of a standing queue is never idle.
+    pub(super) fn is_idle(&self, interval: &Interval) -> bool {
+        self.late_rtt(interval).is_some_and(|rtt| self.shows_pauses(rtt, interval))
+    }
+
+    /// Returns whether arrivals pause for long enough to explain the RTT of the data.
+    fn shows_pauses(&self, data_rtt: Rtt, interval: &Interval) -> bool {
+        let count = self.data_ages.len().max(1) as f64;
+        let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
+        let packets = PARAMS.pause_packets / interval.arrival_rate().max(1e-3);
+        mean > packets
+            && mean > data_rtt.get().mul_f64(PARAMS.pause_share).max(PARAMS.least_pause).as_secs_f64()
+    }
+
+    /// Returns the least RTT of the data, where it exceeds that of the empty path throughout.
+    fn late_rtt(&self, interval: &Interval) -> Option<Rtt> {
         let over = standing_over(interval);
         // Readings of a shorter time may be of one burst.
         let covered =
             self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over / 2) <= interval.end);
-        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered);
-        interval.min_rtt().zip(data).is_some_and(|(least, data)| {
-            data.get() > least.get().mul_f64(PARAMS.queued_rtt_factor)
-                && data.get() > least.get() + TIMESTAMP_TICK
-        })
+        let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered)?;
+        let least = interval.min_rtt()?.get();
+        (data.get() > least.mul_f64(PARAMS.queued_rtt_factor) && data.get() > least + TIMESTAMP_TICK)
+            .then_some(data)
     }
 
     /// Records an interval in which the sender sent more than arrived: the delay of the data grew, and their rate stayed.

@@ -1,8 +1,10 @@
 //! Assigns one interval of a transfer to one limit, by what the intervals before it have shown.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bottleneck_queue::{BottleneckQueue, overflowed_in_slow_start};
+use super::capped_arrivals::CappedArrivals;
 use super::interval::Interval;
 use super::loss::LossTracker;
 use super::params::PARAMS;
@@ -24,10 +26,11 @@ pub(super) struct Classifier {
     slow_start: SlowStart,
     recent: RecentRates,
     queue: BottleneckQueue,
+    capped: CappedArrivals,
     losses: LossTracker,
     send_buffers: SendBufferReadings,
-    /// The largest window so far.
-    largest_window: Bytes,
+    /// The windows of the last intervals.
+    windows: VecDeque<(Duration, Bytes)>,
     last: LimitedBy,
 }
 
@@ -40,9 +43,10 @@ impl Classifier {
             slow_start: SlowStart::default(),
             recent: RecentRates::default(),
             queue: BottleneckQueue::default(),
+            capped: CappedArrivals::default(),
             losses: LossTracker::new(end),
             send_buffers: SendBufferReadings::default(),
-            largest_window: Bytes::ZERO,
+            windows: VecDeque::new(),
             last: LimitedBy::SlowStart,
         }
     }
@@ -59,15 +63,19 @@ impl Classifier {
     fn record(&mut self, interval: &Interval) {
         let is_overflow = !self.slow_start.has_ended() && overflowed_in_slow_start(interval);
         let was_queued = self.queue.is_standing(interval) || is_overflow;
-        self.queue.record_data_rtt(interval);
+        let after_loss = interval.lost() > 0 || self.losses.is_after_loss(interval);
+        self.queue.record(interval, after_loss);
+        self.capped.record(interval, self.end);
         self.losses.record(interval, (was_queued, self.queue.is_standing(interval)), &self.recent);
-        let after_loss = self.losses.is_after_loss(interval);
         self.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
         if self.end == End::Receiver {
             self.queue.record_probe(interval, &self.recent, after_loss);
         }
         self.send_buffers.record(interval);
-        self.largest_window = self.largest_window.max(interval.now.window.unwrap_or_default());
+        self.windows.extend(interval.now.window.map(|window| (interval.end, window)));
+        while self.windows.front().is_some_and(|(at, _)| *at + recent_rates::COVERED < interval.end) {
+            self.windows.pop_front();
+        }
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -93,8 +101,11 @@ impl Classifier {
         let unread = |reading: &Reading| reading.unread.get();
         let room = interval.now.window.unwrap_or_default().get();
         let backlog = unread(&interval.before).min(unread(&interval.now));
-        // With a closed window everything that may arrive lies unread.
-        (backlog > 0 && backlog >= room).then_some(LimitedBy::Application)
+        // With a closed window everything that may arrive lies unread, and what is in flight fills the rest: a window that is small for
+        // another reason, as a clamp, leaves room.
+        let is_full = interval.base_rtt() < LONG_RTT
+            || interval.in_flight().get() as f64 >= room as f64 * PARAMS.full_window_share;
+        (backlog > 0 && backlog >= room && is_full).then_some(LimitedBy::Application)
     }
 
     /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
@@ -119,7 +130,9 @@ impl Classifier {
         if let Some(limit) = self.limit_by_kernel(interval) {
             return limit;
         }
-        if self.is_stop_and_go(interval, first_byte) {
+        if self.end == End::Receiver
+            && (self.is_stop_and_go(interval, first_byte) || self.queue.is_idle(interval))
+        {
             return LimitedBy::Server;
         }
         if self.slow_start.is_growing(interval, first_byte) {
@@ -128,7 +141,10 @@ impl Classifier {
         let is_queued = self.queue.is_standing(interval);
         let is_drained = self.send_buffers.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
-            return LimitedBy::SendBuffer;
+            // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
+            let full = interval.share(|reading| reading.sender.map(|times| times.buffer_limited));
+            let has_more = interval.now.threads.is_some() || full > PARAMS.full_buffer_share;
+            return if has_more { LimitedBy::SendBuffer } else { LimitedBy::Application };
         }
         if is_queued || self.queue.absorbs_probes(interval) {
             return LimitedBy::Path;
@@ -137,9 +153,10 @@ impl Classifier {
             return LimitedBy::ReceiveWindow;
         }
         if let Some(loss) = self.losses.limiting() {
-            return if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
+            let of_loss = if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
+            return self.capped.device().unwrap_or(of_loss);
         }
-        self.limit_without_queue_and_loss(interval)
+        self.capped.device_at_cap(interval).unwrap_or_else(|| self.limit_without_queue_and_loss(interval))
     }
 
     /// Returns the limit of an interval in which nothing was moved.
@@ -165,7 +182,7 @@ impl Classifier {
         match (self.end, interval.now.sender, interval.now.threads) {
             // Data lies in the send buffer and the peer acknowledges none of it.
             (End::Sender, Some(_), _) if interval.busy_share() > PARAMS.limiting_share => {
-                self.limit_of_busy_sender(interval).unwrap_or(LimitedBy::Path)
+                self.limit_of_busy_sender(interval).unwrap_or(LimitedBy::Unknown)
             }
             (End::Sender, _, None) => LimitedBy::Application,
             _ => LimitedBy::Server,
@@ -177,10 +194,13 @@ impl Classifier {
         if self.end == End::Receiver || interval.now.sender.is_none() {
             return None;
         }
-        if interval.busy_share() < PARAMS.limiting_share {
-            // Without data to send, this program waits for the server; what another program waits for is not known.
-            let known = interval.now.threads.is_some();
-            return Some(if known { LimitedBy::Server } else { LimitedBy::Application });
+        // Without data to send, this program waits for the server; what another program waits for is not known. The kernel is busy until
+        // the last byte is acknowledged.
+        if interval.now.threads.is_some() && interval.busy_share() < PARAMS.limiting_share {
+            return Some(LimitedBy::Server);
+        }
+        if interval.now.threads.is_none() && interval.busy_share() < 1.0 - PARAMS.limiting_share {
+            return Some(LimitedBy::Application);
         }
         self.limit_of_busy_sender(interval)
     }
@@ -197,13 +217,17 @@ impl Classifier {
         if buffer > window {
             return Some(LimitedBy::SendBuffer);
         }
-        // A receiver that reads at once keeps its window open. The window of a receiver that does not closes, or opens seldom, so that less
-        // than a window passes in a round trip.
-        let open = self.largest_window.get() as f64 * PARAMS.closed_window_share;
+        // A receiver that reads at once keeps its window open. The window of a receiver that does not varies with what is unread, or opens
+        // seldom, so that less than a window passes in a round trip.
+        let mut largest = Bytes::ZERO;
+        let shrinks = self.windows.iter().any(|(_, window)| {
+            largest = largest.max(*window);
+            (window.get() as f64) < largest.get() as f64 * PARAMS.open_window_share
+        });
         let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
         let window = interval.now.window.unwrap_or_default().get() as f64;
         let unread = window == 0.0
-            || window < open
+            || shrinks
             || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
@@ -213,24 +237,25 @@ impl Classifier {
     /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a rate limit in user space does.
     fn is_stop_and_go(&self, interval: &Interval, first_byte: Duration) -> bool {
         let observed = interval.end.saturating_sub(first_byte);
-        self.end == End::Receiver
-            && interval.span >= interval.base_rtt()
-            && observed >= recent_rates::COVERED
-            && self.recent.stop_and_go()
+        interval.span >= interval.base_rtt() && observed >= recent_rates::COVERED && self.recent.stop_and_go()
     }
 
     /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing is lost.
     fn limit_without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
-        let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= LONG_RTT);
-        if self.end == End::Sender || self.peer_paces || !long || self.recent.settled().is_none() {
+        // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
+        // suffice, as its kernel counts.
+        if self.peer_paces || (self.end == End::Sender && interval.busy_share() > PARAMS.busy_share) {
             return LimitedBy::Path;
         }
-        let per_stream = Bytes::new(interval.in_flight().get() / interval.streams());
+        let long = interval.min_rtt().filter(|rtt| self.end == End::Receiver && rtt.get() >= LONG_RTT);
+        let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return LimitedBy::Unknown };
+        let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
+        let per_stream = Bytes::new(in_flight.get() / interval.streams());
         let (least, most) = PARAMS.stock_send_buffer;
         match per_stream {
             small if small < least => LimitedBy::Server,
             buffer if buffer <= most => LimitedBy::ServerSendBuffer,
-            _ => LimitedBy::Path,
+            _ => LimitedBy::Unknown,
         }
     }
 }

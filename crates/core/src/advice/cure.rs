@@ -74,6 +74,17 @@ impl Facts<'_> {
             }
             LimitedBy::SlowStart => return self.warm_start().or_else(|| self.shared_connection()),
             LimitedBy::Limit => format!("raise {}, or leave it out", self.rate_option()),
+            LimitedBy::Policer => {
+                return Some(Cure::without_gain(format!(
+                    "keep below the policed rate, so that less is lost and sent again: --limit {}",
+                    self.evidence.rate().scaled(0.95)
+                )));
+            }
+            LimitedBy::Unknown => {
+                return Some(Cure::without_gain(format!(
+                    "{PROBE}, and a record at the server (longhaul serve --record, or a capture) what it does"
+                )));
+            }
             LimitedBy::Path => return Some(Cure::without_gain(self.shorter_queue())),
             LimitedBy::Application if self.sends() => "have the program write sooner".into(),
             LimitedBy::Application => "have the program read faster".into(),

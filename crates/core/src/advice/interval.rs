@@ -19,6 +19,8 @@ pub(super) struct Interval {
     /// The highest RTT of the data of all readings in it, and of those before its first loss.
     pub(super) highest_data_rtt: Option<Rtt>,
     pub(super) highest_before_loss: Option<Rtt>,
+    /// The time since data had arrived, the mean of all readings in it.
+    pub(super) data_age: Duration,
 }
 
 impl Interval {
@@ -42,6 +44,15 @@ impl Interval {
 
     pub(super) fn lost(&self) -> u64 {
         self.now.lost.saturating_sub(self.before.lost)
+    }
+
+    pub(super) fn arrived(&self) -> u64 {
+        self.now.arrived.saturating_sub(self.before.arrived)
+    }
+
+    /// Returns the packets a second that arrived, in order or not.
+    pub(super) fn arrival_rate(&self) -> f64 {
+        self.arrived() as f64 / self.span.as_secs_f64().max(1e-9)
     }
 
     pub(super) fn min_rtt(&self) -> Option<Rtt> {
@@ -71,6 +82,7 @@ impl Interval {
         let grown = of(&self.now).unwrap_or_default().saturating_sub(of(&self.before).unwrap_or_default());
         grown.as_secs_f64() / (self.span.as_secs_f64() * self.streams() as f64).max(1e-9)
     }
+
     /// Returns the share of this interval in which a sender's kernel had data to send.
     pub(super) fn busy_share(&self) -> f64 {
         self.share(|reading| reading.sender.map(|times| times.busy))

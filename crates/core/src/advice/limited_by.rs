@@ -19,8 +19,7 @@ pub enum LimitedBy {
     ServerSendBuffer,
     /// Loss on the path that no queue explains.
     Loss,
-    /// The path's capacity.
-    #[default]
+    /// The path's capacity: a queue, or probes that gain nothing, have shown it.
     Path,
     /// The disk of this host: the application buffer was full (`get`), or empty (`put`).
     Disk,
@@ -32,11 +31,16 @@ pub enum LimitedBy {
     Limit,
     /// The program whose connection was observed did not read or write; why, only the program knows.
     Application,
+    /// A token bucket on the path, which drops what exceeds its rate and queues nothing.
+    Policer,
+    /// Nothing that was observed explains the rate.
+    #[default]
+    Unknown,
 }
 
 impl LimitedBy {
     /// All limits.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::SlowStart,
         Self::ReceiveWindow,
         Self::SendBuffer,
@@ -48,6 +52,8 @@ impl LimitedBy {
         Self::Server,
         Self::Limit,
         Self::Application,
+        Self::Policer,
+        Self::Unknown,
     ];
 
     /// Returns the name, which is also the serialised one.
@@ -64,6 +70,8 @@ impl LimitedBy {
             Self::Server => "server",
             Self::Limit => "limit",
             Self::Application => "application",
+            Self::Policer => "policer",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -81,6 +89,8 @@ impl LimitedBy {
             Self::Server => "the server",
             Self::Limit => "--limit",
             Self::Application => "the program",
+            Self::Policer => "a policer on the path",
+            Self::Unknown => "a cause that is not known",
         }
     }
 }

@@ -8,6 +8,8 @@ use crate::units::Bytes;
 pub(super) struct Params {
     /// A share of an interval from which on a wait, or one of the kernel's counters, is its limit.
     pub(super) limiting_share: f64,
+    /// A share of an interval from which on the kernel has found a sender's buffer full. At a small one under BBR it is a fifth.
+    pub(super) full_buffer_share: f64,
     /// A share of an interval from which on a thread occupies its core, or a sender has data to send throughout.
     pub(super) busy_share: f64,
     /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
@@ -22,6 +24,28 @@ pub(super) struct Params {
     /// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
     /// delayed by more just before a loss lay in a queue that overflowed.
     pub(super) overflow_rtt_factor: f64,
+    /// A sender that pauses delays its data, too: what it sends then echoes the last acknowledgement before (RFC 7323, section 4), so that
+    /// the pause is the RTT of the data. No queue stands where the time since data arrived is this share of that RTT on average, and more
+    /// than the least time and `pause_packets` at the present rate. Lab, 28 November 2026, 40 to 200 ms: 0.25 to 1 with limits of nginx and
+    /// Apache, 0.1 of one flow of four at a bottleneck, 0 of one alone.
+    pub(super) pause_share: f64,
+    /// Single packets, and a host that is late.
+    pub(super) least_pause: Duration,
+    pub(super) pause_packets: f64,
+    /// Shares of an interval's packets that are out of order, or sent again, from which on it is lossy. A single loss puts packets out of
+    /// order for a round trip, in two intervals at most: more are lost where lossy intervals follow one another for so many round trips.
+    pub(super) disordered_share: f64,
+    pub(super) lost_share: f64,
+    pub(super) lossy_run_round_trips: f64,
+    /// So many lossy intervals are remembered, for so long: after a policer has dropped its packets, BBR keeps below its rate for 48 round
+    /// trips (Linux, tcp_bbr.c, bbr_lt_bw_max_rtts).
+    pub(super) lossy_intervals: usize,
+    pub(super) lossy_round_trips: u32,
+    pub(super) lossy_at_least: Duration,
+    /// So many of these, and half of them, have the same rate within the tolerance behind a policer or at a bottleneck. Lab, 28 November
+    /// 2026, 40 and 100 ms: with a policer three quarters (BBR) and half (CUBIC); with losses at random a quarter at most.
+    pub(super) capped_intervals: usize,
+    pub(super) capped_tolerance: f64,
     /// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
     /// at least `probe_spacing` round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
     /// once in each.
@@ -31,8 +55,9 @@ pub(super) struct Params {
     /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
     /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
     pub(super) full_window_share: f64,
-    /// A peer that does not read shrinks its window to less than this share of its largest one, or lets less than this share of a window
-    /// pass in a round trip.
+    /// A peer that does not read at once shrinks its window to less than this share of a recent one, or lets less than
+    /// `closed_window_share` of a window pass in a round trip.
+    pub(super) open_window_share: f64,
     pub(super) closed_window_share: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     pub(super) ramp_up_round_trips: u32,
@@ -41,24 +66,38 @@ pub(super) struct Params {
     /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
     /// that remains above this share was not bound to the congestion window.
     pub(super) harmless_share: f64,
-    /// What a stock Linux server has in flight at least and at most.
+    /// What a stock Linux server has in flight at least and at most: 2.3 to 4 MB of nginx, Apache, Python and `serve` at 100 and 200 ms (lab,
+    /// 28 November 2026). nginx with a limit sends 2 MiB at a time (`sendfile_max_chunk`), which may be once in a round trip.
     pub(super) stock_send_buffer: (Bytes, Bytes),
 }
 
 pub(super) const PARAMS: Params = Params {
     limiting_share: 0.25,
+    full_buffer_share: 0.02,
     busy_share: 0.85,
     queued_rtt_factor: 1.1,
     standing_round_trips: 4,
     standing_at_least: Duration::from_millis(450),
     overflow_rtt_factor: 1.25,
+    pause_share: 1.0 / 6.0,
+    least_pause: Duration::from_millis(5),
+    pause_packets: 4.0,
+    disordered_share: 0.25,
+    lost_share: 0.03,
+    lossy_run_round_trips: 2.5,
+    lossy_intervals: 16,
+    lossy_round_trips: 64,
+    lossy_at_least: Duration::from_secs(10),
+    capped_intervals: 4,
+    capped_tolerance: 0.08,
     absorbed_probes: 2,
     probing_round_trips: 24,
     probe_spacing: 7,
     full_window_share: 0.7,
+    open_window_share: 0.75,
     closed_window_share: 0.5,
     ramp_up_round_trips: 20,
     opening_round_trips: 6,
     harmless_share: 0.9,
-    stock_send_buffer: send_buffer_in_flight(STOCK_TCP_WMEM_MAX),
+    stock_send_buffer: (Bytes::new(2_200_000), send_buffer_in_flight(STOCK_TCP_WMEM_MAX).1),
 };

@@ -31,6 +31,10 @@ pub struct Reading {
     pub in_flight: Option<Bytes>,
     /// Bytes received and not yet read, summed.
     pub unread: Bytes,
+    /// The time since data arrived on any connection; zero where it is not known.
+    pub data_age: Duration,
+    /// Packets with data that arrived, in order or not.
+    pub arrived: u64,
     /// Packets that arrived out of order; of a sender, packets sent again.
     pub lost: u64,
     /// Congestion windows of a sender, summed.
@@ -41,7 +45,7 @@ pub struct Reading {
     pub sender: Option<SenderTimes>,
     /// What the threads of this program did, where they are known.
     pub threads: Option<ThreadTimes>,
-    /// Whether all connections have sent what their send buffers hold, although this program has more to send.
+    /// Whether all connections have sent what their send buffers hold; of a transfer of this program, although it has more to send.
     pub send_buffers_empty: bool,
     /// Whether a connection was opened without window scaling (RFC 7323), so that no window exceeds 64 KiB.
     pub unscaled: bool,
@@ -85,6 +89,8 @@ impl Reading {
                 data_rtt: sockets.data_rtt,
                 window: sockets.rwin,
                 unread: sockets.unread,
+                data_age: sockets.data_age.unwrap_or_default(),
+                arrived: counters.data_segments,
                 lost: counters.out_of_order,
                 ..reading
             },
@@ -92,7 +98,9 @@ impl Reading {
                 data_rtt: sockets.rtt,
                 window: sockets.peer_window,
                 congestion_window: sockets.cwnd,
+                send_buffers_empty: sockets.app_limited > 0 && sockets.app_limited == sockets.open,
                 pacing_rate: sockets.pacing_rate,
+                arrived: counters.delivered,
                 lost: counters.retransmits,
                 // Zero before the first byte, and of a kernel before Linux 4.10.
                 sender: (counters.busy > Duration::ZERO).then_some(SenderTimes {

@@ -47,6 +47,7 @@ impl Course {
         for _ in 0..(seconds * 10.0).round() as u64 {
             self.now += TICK;
             self.reading.moved += Rate::bits_per_sec((mbit * 1e6) as u64).bytes_in(TICK);
+            self.reading.arrived = self.reading.moved.get() / 1448;
             change(&mut self.reading);
             self.attribution.observe(self.now, &self.reading);
         }

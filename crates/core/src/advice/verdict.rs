@@ -184,6 +184,10 @@ impl Facts<'_> {
                 )
             }
             LimitedBy::Limit => format!("it held the rate at {rate}"),
+            LimitedBy::Policer => format!(
+                "packets arrive at {rate}, however many are lost, and no queue delays them: what exceeds that rate is dropped"
+            ),
+            LimitedBy::Unknown => format!("no queue, no loss and no full window explains {rate}"),
             LimitedBy::Application if self.sends() => "it gave the connection no data to send".into(),
             LimitedBy::Application => "it did not read what had arrived".into(),
         }

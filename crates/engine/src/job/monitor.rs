@@ -16,8 +16,8 @@ use crate::telemetry;
 use crate::threads::lock;
 use crate::transfer::FileTransfer;
 
-/// The monitor's interval.
-const LOOK: Duration = Duration::from_millis(100);
+/// The monitor's interval: out of step with servers that send by a timer of a tenth of a second.
+const LOOK: Duration = Duration::from_millis(103);
 
 /// The measurements of a transfer's path.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,12 +1,14 @@
 //! One direction of a captured connection: its data segments and the acknowledgements that cover them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::packet::Segment;
 
+/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been merged.
+pub(super) const PACKET: u64 = 1448;
 /// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
 /// subset of samples suffices.
 const MOST_AWAITED: usize = 4096;
@@ -23,6 +25,13 @@ pub(super) struct Direction {
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
     pub(super) lost: u64,
+    /// Packets that arrived beyond a gap, as a receiver counts them.
+    pub(super) out_of_order: u64,
+    /// The end of what arrived without a gap, and the start and end of what arrived beyond, in order.
+    contiguous: u64,
+    beyond: BTreeMap<u64, u64>,
+    /// When data were sent last.
+    last_data: Option<Duration>,
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
     scale: Option<u8>,
     /// Whether an endpoint's SYN lacks the option: then no window is scaled (RFC 7323, section 1.3).
@@ -84,7 +93,7 @@ impl Direction {
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
             // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
             let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
-            (self.first, self.highest) = (Some(start), start);
+            (self.first, self.highest, self.contiguous) = (Some(start), start, start);
         }
         if let Some(first) = self.first.filter(|_| segment.payload > 0) {
             self.data(at, segment, first);
@@ -101,6 +110,8 @@ impl Direction {
             return;
         }
         self.payload += length;
+        self.last_data = Some(at);
+        self.arrive(start, start + length);
         if start < self.highest {
             self.lost += 1;
             // An acknowledgement of a retransmitted segment is no RTT sample (Karn's algorithm).
@@ -117,6 +128,34 @@ impl Direction {
         (self.unscaled, self.scale) = (true, Some(0));
     }
 
+    /// Adds a segment to what has arrived, and counts it if it lies beyond a gap.
+    fn arrive(&mut self, start: u64, end: u64) {
+        if start <= self.contiguous {
+            self.arrive_until(end);
+            return;
+        }
+        self.out_of_order += (end - start).div_ceil(PACKET);
+        match self.beyond.range_mut(..start).next_back() {
+            Some((_, last)) if *last == start => *last = end,
+            _ => _ = self.beyond.insert(start, end),
+        }
+        if self.beyond.len() > MOST_AWAITED {
+            self.beyond.pop_last();
+        }
+    }
+
+    fn arrive_until(&mut self, end: u64) {
+        self.contiguous = self.contiguous.max(end);
+        while let Some(next) = self.beyond.first_entry().filter(|next| *next.key() <= self.contiguous) {
+            self.contiguous = self.contiguous.max(next.remove());
+        }
+    }
+
+    /// Returns the time at `at` since data were sent.
+    pub(super) fn data_age(&self, at: Duration) -> Duration {
+        self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last))
+    }
+
     /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
     pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
         if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
@@ -127,6 +166,8 @@ impl Direction {
                 }
             }
             self.acknowledged = self.acknowledged.max(Some(acknowledged));
+            // A packet that was not captured has arrived, too.
+            self.arrive_until(acknowledged);
         }
         if let Some((_, echo)) = segment.timestamps {
             // Earlier timestamps are never echoed after this one.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::advice::{End, KnownLimits, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
-use super::direction::{Direction, add_halves};
+use super::direction::{Direction, PACKET, add_halves};
 use super::packet::Segment;
 use crate::diagnosis::{Diagnosis, Observation};
 
@@ -52,8 +52,8 @@ pub enum Unexplained {
 
 /// The minimum of data packets for a diagnosis.
 const FEWEST_PACKETS: u64 = 4;
-/// Interval between readings, in capture time.
-pub(super) const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between readings, in capture time: just above common RTTs, which it would miss by a millisecond otherwise.
+pub(super) const INTERVAL: Duration = Duration::from_millis(103);
 /// Maximum of kept readings of a direction: an hour.
 const MOST_READINGS: usize = 36_000;
 
@@ -171,26 +171,31 @@ impl CapturedConnection {
     /// Observes one reading of each direction.
     fn read(&mut self, at: Duration) {
         for side in [0, 1] {
-            let reading = self.reading(side);
+            let reading = self.reading(side, at);
             self.sides[side].observe(at, reading);
         }
     }
 
-    fn reading(&self, side: usize) -> Reading {
+    fn reading(&self, side: usize, at: Duration) -> Reading {
         let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
         let at_sender = self.at_sender(side) == Some(true);
-        let data_rtt = add_halves(direction.to_ack.lately, other.to_echo.lately);
+        // At the sender the acknowledgements alone tell the RTT; an echo of a timestamp contains a sender's pauses.
+        let own_rtt = direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
+        let data_rtt = own_rtt.or_else(|| add_halves(direction.to_ack.lately, other.to_echo.lately));
         let window = other.window.filter(|_| other.has_scale());
         Reading {
             moved: direction.moved(),
             streams: 1,
             min_rtt: self.min_rtt(side),
-            data_rtt: data_rtt.or(direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new)),
+            data_rtt,
             window,
             in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
             // Unread data in the receiver's socket reduces the window that it announces.
             unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
-            lost: direction.lost,
+            data_age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
+            // What is captured at the sender may be lost on its way.
+            arrived: if at_sender { 0 } else { direction.payload / PACKET },
+            lost: if at_sender { direction.lost } else { direction.out_of_order },
             unscaled: direction.unscaled,
             ..Reading::default()
         }

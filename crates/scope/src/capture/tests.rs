@@ -259,7 +259,7 @@ const SMALL_WINDOW: Download = Download { window: Bytes::new(100 * MSS as u64), 
 fn limit_is_named_from_the_packets_of_either_side() {
     assert_limit(&SMALL_WINDOW, LimitedBy::ReceiveWindow, 0.8);
     // Fills a stock send buffer.
-    assert_limit(&Download { rtt: 0.2, in_flight: 1500, ..DOWNLOAD }, LimitedBy::ServerSendBuffer, 0.6);
+    assert_limit(&Download { rtt: 0.2, in_flight: 1800, ..DOWNLOAD }, LimitedBy::ServerSendBuffer, 0.5);
     // An even rate with little in flight, and a short file.
     assert_limit(&DOWNLOAD, LimitedBy::Server, 0.7);
     assert_limit(&Download { in_flight: 100_000, seconds: 0.9, ..DOWNLOAD }, LimitedBy::SlowStart, 0.9);

@@ -23,7 +23,7 @@ const AGAIN: [(&str, &str); 7] = [
     ("#3a3024", "#8f8069"),
 ];
 /// Areas behind lines: pale on white, dim on a dark page.
-const BANDS: [(&str, &str); 11] = [
+const BANDS: [(&str, &str); 13] = [
     ("#e9e3f5", "#352e4a"),
     ("#fbdcc4", "#54361f"),
     ("#f9cfd6", "#552a35"),
@@ -35,6 +35,8 @@ const BANDS: [(&str, &str); 11] = [
     ("#e6dccb", "#453a2a"),
     ("#dcdfe4", "#383d45"),
     ("#eeeeee", "#303030"),
+    ("#f6d9b8", "#573a12"),
+    ("#f7f7f7", "#242424"),
 ];
 const TEXT: (&str, &str) = ("#444444", "#bbbbbb");
 

@@ -23,7 +23,7 @@ fn transfer_too_short_to_tune_has_shares_and_no_advice() {
 #[test]
 fn transfer_that_moved_nothing_has_no_share_or_no_gain() {
     let finding = Attribution::new(End::Sender).finding(&KnownLimits::default());
-    assert_eq!((finding.limit, finding.advice.len(), finding.shares), (Path, 0, Shares::default()));
+    assert_eq!((finding.limit, finding.advice.len(), finding.shares), (Unknown, 0, Shares::default()));
     // An empty file on a long path: all of the time goes to connect, and no interval has a rate.
     for course in [receiving(50), sending(300)] {
         let finding = course.go(0.3, 0.0).finding();

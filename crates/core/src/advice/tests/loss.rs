@@ -98,7 +98,12 @@ fn losses_that_leave_the_rate_are_no_limit() {
     receiving(50).run(30.0, 20.0, losing(1, 60, 40)).assert_limit(Server, 0.7);
     receiving(50).go(4.0, 20.0).sawtooth(5, 1, (6, 1.0), |step| 14.0 + step).assert_limit(Loss, 0.6);
     // 100 Mbit/s, 10 ms, 1e-4: a loss a second, whose recovery is shorter than four readings; the queue makes up for it.
-    sending(10).go(2.0, 96.0).run(30.0, 96.0, losing(1, 9, 0)).assert_limit(Path, 0.7);
+    let mut lose = losing(1, 9, 0);
+    let busy = |reading: &mut Reading| {
+        sender(reading).busy += TICK;
+        lose(reading);
+    };
+    sending(10).go(2.0, 96.0).run(30.0, 96.0, busy).assert_limit(Path, 0.7);
     // CUBIC on a short queue: it stands, overflows, and is empty while the window recovers.
     let mut course = receiving(20);
     for _ in 0..6 {
@@ -113,6 +118,21 @@ fn losses_that_leave_the_rate_are_no_limit() {
         reading.lost += if matches!(ticks % 120, 60..62) { 500 } else { 0 };
     };
     receiving(200).run(30.0, 90.0, jitter).assert_limit(ServerSendBuffer, 0.7);
+}
+
+#[test]
+fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() {
+    let lossy = |queue_ms, rate: fn(u32) -> f64| {
+        let mut course = receiving(100).slow_start(48.0);
+        for interval in 0..24 {
+            course = course.lose(200).run(0.1, rate(interval), queue(queue_ms));
+            course = course.run(if interval % 4 == 3 { 1.0 } else { 0.0 }, 47.0, queue(0));
+        }
+        course
+    };
+    lossy(2, |_| 48.0).assert_limit(Policer, 0.7);
+    lossy(40, |_| 48.0).assert_limit(Path, 0.6);
+    lossy(2, |interval| f64::from(interval * 17 % 48) + 10.0).assert_limit(Loss, 0.8);
 }
 
 #[test]

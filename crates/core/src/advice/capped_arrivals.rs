@@ -1,0 +1,88 @@
+//! Arrivals that keep one rate while packets are lost: what the sender sends beyond it is dropped.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::interval::Interval;
+use super::params::PARAMS;
+use super::reading::End;
+use super::{LimitedBy, TIMESTAMP_TICK};
+
+/// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CappedArrivals {
+    lossy: VecDeque<LossyInterval>,
+    /// The lossy intervals in a row up to the present one, and their time.
+    in_a_row: (u32, Duration),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LossyInterval {
+    end: Duration,
+    /// Packets a second that arrived, in order or not.
+    rate: f64,
+    /// Whether the delay of the data grew, too.
+    is_queued: bool,
+}
+
+impl CappedArrivals {
+    pub(super) fn record(&mut self, interval: &Interval, end: End) {
+        let rtt = interval.base_rtt();
+        let kept = PARAMS.lossy_at_least.max(rtt * PARAMS.lossy_round_trips);
+        while self.lossy.len() == PARAMS.lossy_intervals
+            || self.lossy.front().is_some_and(|past| past.end.saturating_add(kept) < interval.end)
+        {
+            self.lossy.pop_front();
+        }
+        // A receiver counts each packet that follows a lost one, a sender the lost ones.
+        let share = match end {
+            End::Receiver => PARAMS.disordered_share,
+            End::Sender => PARAMS.lost_share,
+        };
+        let arrived = interval.arrived();
+        let is_lossy = arrived > 0 && interval.lost() as f64 >= share * arrived as f64;
+        let (count, time) = self.in_a_row;
+        self.in_a_row = if is_lossy { (count + 1, time + interval.span) } else { Default::default() };
+        let queued = rtt.mul_f64(PARAMS.queued_rtt_factor).max(rtt + TIMESTAMP_TICK);
+        let is_queued = interval.highest_data_rtt.is_some_and(|data_rtt| data_rtt.get() > queued);
+        let (count, time) = self.in_a_row;
+        if is_lossy && (is_queued || count > 1 && time >= rtt.mul_f64(PARAMS.lossy_run_round_trips)) {
+            self.lossy.push_back(LossyInterval {
+                end: interval.end,
+                rate: interval.arrival_rate(),
+                is_queued,
+            });
+        }
+    }
+
+    /// Returns the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
+    ///
+    /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
+    pub(super) fn device(&self) -> Option<LimitedBy> {
+        let capped = self.capped().count();
+        if capped < PARAMS.capped_intervals || capped * 2 < self.lossy.len() {
+            return None;
+        }
+        match self.lossy.iter().filter(|interval| interval.is_queued).count() {
+            0 => Some(LimitedBy::Policer),
+            1 => None,
+            _ => Some(LimitedBy::Path),
+        }
+    }
+
+    /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
+    pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<LimitedBy> {
+        let cap = self.capped().map(|interval| interval.rate).fold(0.0, f64::max);
+        self.device().filter(|_| interval.arrival_rate() >= cap * PARAMS.harmless_share)
+    }
+
+    /// Returns the intervals whose rate is the median one.
+    fn capped(&self) -> impl Iterator<Item = &LossyInterval> {
+        let mut rates: Vec<_> = self.lossy.iter().map(|interval| interval.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        let median = rates.get(rates.len() / 2).copied().unwrap_or_default();
+        self.lossy
+            .iter()
+            .filter(move |interval| (interval.rate - median).abs() <= median * PARAMS.capped_tolerance)
+    }
+}
