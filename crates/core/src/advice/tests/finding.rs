@@ -200,11 +200,7 @@ fn run_of_several_files_has_one_diagnosis() {
         run.finding()
     };
     let small = run(&[("h", SlowStart, 10); 400]);
-    assert_advice(
-        &small,
-        0,
-        "400 files of 10 KiB on average took 200 ms (4 round trips of 50 ms) each, 2 at",
-    );
+    assert_advice(&small, 0, "400 files of 10 KiB on average took 200 ms (4 round trips of 50 ms) ");
     assert_advice(&small, 1, "does --parallel 8 gain, or one archive of the files?");
     assert_advice(&run(&[("h", Disk, 10)]), 0, "of itself");
     let mixed = run(&[("h", Disk, 10), ("h", Loss, 9), ("h", Disk, 10)]);
