@@ -73,7 +73,7 @@ fn program_that_reads_slowly_is_the_limit_of_its_own_download() {
     });
     // Another program as reader: bash, at up to 10 MB/s, for a window opens again only by a part of its buffer.
     let script =
-        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while head -c 1000000 <&3 >/dev/null; do sleep 0.1; done");
+        format!("exec 3<>/dev/tcp/127.0.0.1/{port}; while head -c 1M <&3 >/dev/null; do sleep 0.1; done");
     let child = Running(Command::new("bash").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap());
     let flow = &explained(home.path(), &["--pid", &child.0.id().to_string(), "--for", "2s"])[0];
     // The sender, which is this process.
