@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::metalink::{Metalink, Pieces};
+use longhaul_core::tune::MAX_FIXED_STREAMS;
 use longhaul_core::units::Bytes;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::source::is_known_scheme;
@@ -24,8 +25,6 @@ pub(crate) use engine_job::{EngineJob, RunContext};
 
 /// The maximum number of sources of a file: more than its streams would use.
 const MOST_SOURCES: usize = 16;
-/// The maximum number of connections: more would only burden the server.
-const MOST_STREAMS: usize = 256;
 /// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
 /// representable.
 const MOST_PRIORITY: i64 = 1_000_000;
@@ -45,7 +44,8 @@ pub enum StreamsSetting {
 impl PartialSchema for StreamsSetting {
     fn schema() -> RefOr<Schema> {
         let auto = Object::builder().schema_type(Type::String).enum_values(Some(["auto"]));
-        let fixed = Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MOST_STREAMS));
+        let fixed =
+            Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_FIXED_STREAMS));
         OneOf::builder().item(auto).item(fixed).into()
     }
 }
@@ -268,8 +268,10 @@ impl TransferRequest {
         self.pace()?;
         self.checksum()?;
         check_priority(self.priority)?;
-        if matches!(self.streams, StreamsSetting::Fixed(n) if !(1..=MOST_STREAMS).contains(&n)) {
-            return Err(invalid(format!("the number of streams must be auto, or from 1 to {MOST_STREAMS}")));
+        if matches!(self.streams, StreamsSetting::Fixed(n) if !(1..=MAX_FIXED_STREAMS).contains(&n)) {
+            return Err(invalid(format!(
+                "the number of streams must be auto, or from 1 to {MAX_FIXED_STREAMS}"
+            )));
         }
         if self.limit_bps.is_some_and(|rate| rate < 8) {
             return Err(invalid(LIMIT_TOO_LOW));

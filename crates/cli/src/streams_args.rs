@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use longhaul_core::tune;
+use longhaul_core::tune::{self, MAX_FIXED_STREAMS};
 use longhaul_engine::job::{AptSettings, Streams};
 use longhaul_engine::user_state;
 
@@ -56,16 +56,14 @@ enum TunerArg {
     Apt,
 }
 
-/// Maximum of connections: more would overload the server.
-const MOST_STREAMS: usize = 256;
 /// Maximum factor: a larger one finds no useful bracket.
 const MOST_ALPHA: f64 = 16.0;
 
 fn streams(text: &str) -> Result<AutoOr<usize>, String> {
     match text.parse() {
         _ if text == "auto" => Ok(AutoOr::Auto),
-        Ok(n @ 1..=MOST_STREAMS) => Ok(AutoOr::Value(n)),
-        _ => Err(format!("write auto, or a number from 1 to {MOST_STREAMS}")),
+        Ok(n @ 1..=MAX_FIXED_STREAMS) => Ok(AutoOr::Value(n)),
+        _ => Err(format!("write auto, or a number from 1 to {MAX_FIXED_STREAMS}")),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use longhaul_core::tune::MAX_PARALLEL_FILES;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
@@ -78,14 +79,11 @@ pub(crate) fn app_buffer(text: &str) -> Result<AppBuffer, String> {
     }
 }
 
-/// Maximum of concurrent files; each has its own threads and connections.
-const MOST_PARALLEL: usize = 64;
-
 /// Parses the number of concurrent files.
 pub(crate) fn parallel(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(n @ 1..=MOST_PARALLEL) => Ok(n),
-        _ => Err(format!("write a number from 1 to {MOST_PARALLEL}")),
+        Ok(n @ 1..=MAX_PARALLEL_FILES) => Ok(n),
+        _ => Err(format!("write a number from 1 to {MAX_PARALLEL_FILES}")),
     }
 }
 

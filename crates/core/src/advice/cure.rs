@@ -5,6 +5,7 @@
 
 use super::verdict::{Facts, seconds};
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
+use crate::tune::MAX_FIXED_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 /// A buffer that fills 5 Gbit/s at 200 ms, whose BDP is 125 MB: half of it may be the kernel's bookkeeping.
@@ -18,8 +19,6 @@ const PART_OF_MAXIMUM: u64 = 8;
 const SHORT_SLOW_START: f64 = 0.8;
 /// A rate higher by less than this factor lies within the variation of a transfer's intervals (a tenth, as of a standing queue).
 const WORTHWHILE: f64 = 1.1;
-/// The most connections of `--streams`.
-const MOST_STREAMS: u64 = 256;
 /// What measures a gain that no reading shows.
 pub(super) const PROBE: &str = "longhaul probe tells what the path holds";
 
@@ -100,7 +99,7 @@ impl Facts<'_> {
 
     /// Returns the words for a number of connections, as this program or another one would open them.
     fn connections(&self, count: u64) -> String {
-        let count = count.clamp(2, MOST_STREAMS);
+        let count = count.clamp(2, MAX_FIXED_STREAMS as u64);
         match (self.is_own(), self.known.to_pipe) {
             (true, false) => format!("--streams {count}"),
             (true, true) => format!("-o FILE --streams {count}"),

@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::cure::PROBE;
 use super::verdict::{ALSO, SHORTEST, percent, seconds};
 use super::{Finding, LONG_RTT, LimitedBy, Shares};
+use crate::tune::MAX_PARALLEL_FILES;
 use crate::units::{Bytes, Rate, Rtt};
 
-/// The most files at once that `--parallel` takes.
-const MOST_PARALLEL: u64 = 64;
 /// The fewest files at once worth a trial.
 const FEWEST_PARALLEL: u64 = 8;
 /// Servers beyond are not compared.
@@ -164,7 +163,7 @@ impl RunDiagnosis {
 
     fn change(&self, limit: LimitedBy) -> Option<String> {
         let at_once = self.at_once();
-        let more = (at_once * 4).clamp(FEWEST_PARALLEL, MOST_PARALLEL);
+        let more = (at_once * 4).clamp(FEWEST_PARALLEL, MAX_PARALLEL_FILES as u64);
         match limit {
             LimitedBy::SlowStart if more > at_once => {
                 Some(format!("does --parallel {more} gain, or one archive of the files?"))

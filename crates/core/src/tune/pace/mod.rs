@@ -301,8 +301,8 @@ impl Pacer {
                     _ => cap.scaled((1.0 + self.gain) * Params::HEADROOM),
                 };
                 // The first raise is within the trains' error.
-                let is_beyond = self.set_by == CapOrigin::Trains && self.gain > Params::ROOM - 1.0;
-                let set_by = if is_beyond { CapOrigin::Raise } else { self.set_by };
+                let is_beyond_error = self.set_by == CapOrigin::Trains && self.gain > Params::ROOM - 1.0;
+                let set_by = if is_beyond_error { CapOrigin::Raise } else { self.set_by };
                 let growth = if set_by == CapOrigin::Losses { 2.0 } else { 4.0 };
                 self.gain = (self.gain * growth).min(1.0);
                 (raised, set_by, now)
