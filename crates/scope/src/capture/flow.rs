@@ -33,7 +33,7 @@ pub struct Flow {
     pub has_handshake: bool,
     /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
-    /// What was read of the packets, every 100 ms while data moved, after [`began`](Self::began).
+    /// What was read of the packets while data moved, by the time after [`began`](Self::began).
     pub(super) readings: Vec<(Duration, Reading)>,
 }
 
