@@ -355,6 +355,11 @@ pub(crate) fn black_hole() -> (Socket, Vec<TcpStream>, SocketAddr) {
     (listener, queue, address)
 }
 
-pub(crate) fn closed_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// Reserves a port, which is closed until a server listens at it: no other program gets it meanwhile.
+pub(crate) fn reserved_port() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
 }

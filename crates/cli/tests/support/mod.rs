@@ -36,7 +36,7 @@ pub(crate) use ftp_relay::{DataAction, FtpRelay};
 pub(crate) use ftp_servers::{Proftpd, Vsftpd};
 pub(crate) use globus::{Globus, LoggedTransfer};
 pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
-pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, closed_port, response};
+pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, reserved_port, response};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
 pub(crate) use probe::{Iperf3, misses, probe, report};

@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use socket2::Socket;
 use tempfile::TempDir;
 
+use super::http::reserved_port;
 use super::running::Running;
 use super::tls::certificates;
 use super::{names, same, write_secret};
@@ -16,6 +18,7 @@ use super::{names, same, write_secret};
 pub(crate) struct Writable {
     server: Running,
     dir: TempDir,
+    _reserved: Socket,
     address: String,
     scheme: &'static str,
 }
@@ -50,8 +53,9 @@ impl Writable {
         if scheme == "https" {
             certificates(dir.path());
         }
-        let (server, address) = run(dir.path(), "127.0.0.1:0", options);
-        Self { server, dir, address, scheme }
+        let (reserved, address) = reserved_port();
+        let (server, address) = run(dir.path(), &address.to_string(), options);
+        Self { server, dir, _reserved: reserved, address, scheme }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::lab::wait_until;
-use crate::support::{File, Home, Server, closed_port, content, partial_files, same, serve, text};
+use crate::support::{File, Home, Server, content, partial_files, reserved_port, same, serve, text};
 
 /// Bytes per second, slow enough to pause a transfer.
 const SLOW: usize = 1_000_000;
@@ -179,7 +179,7 @@ fn directories_are_fetched_and_sent() {
 #[test]
 fn server_that_is_down_is_tried_again_later() {
     let home = Home::new();
-    let address = closed_port();
+    let (_reserved, address) = reserved_port();
     let id = home.add(&format!("http://{address}/f"), &[]);
     let waiting = home.wait_for_state(id, "scheduled");
     assert!(waiting["at"].is_i64() && waiting["error"]["message"].is_string(), "{waiting}");

@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConnection, StreamOwned};
+use socket2::Socket;
 
 use crate::faults::answer::Answer;
 use crate::faults::fault::Fault;
-use crate::support::http::HttpRequest;
+use crate::support::http::{HttpRequest, reserved_port};
 
 pub(crate) enum Peer {
     Plain(TcpStream),
@@ -126,14 +127,15 @@ pub(crate) fn read_request(peer: &mut Peer) -> Option<HttpRequest> {
 
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
+    _reserved: Socket,
     closed: Arc<AtomicBool>,
 }
 
 impl Listener {
     /// Listens on loopback. `accept` gets each connection, and whether the port has been closed since.
     pub(crate) fn start(accept: impl Fn(TcpStream, &AtomicBool) + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, closed) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let (reserved, address) = reserved_port();
+        let (listener, closed) = (TcpListener::bind(address).unwrap(), Arc::new(AtomicBool::new(false)));
         let ended = Arc::clone(&closed);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -143,15 +145,20 @@ impl Listener {
                 accept(stream, &ended);
             }
         });
-        Self { address, closed }
+        Self { address, _reserved: reserved, closed }
+    }
+
+    /// Closes the port, which stays reserved.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::SeqCst);
-        // Wakes the accepting thread.
-        let _ = TcpStream::connect(self.address);
+        self.close();
     }
 }
 

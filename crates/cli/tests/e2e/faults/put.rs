@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
+
 use crate::faults::client::{self, Ended, RunMonitor, check_end, patience};
 use crate::faults::content::{OLDER, composition};
 use crate::faults::disk::{self, Disk};
@@ -17,8 +19,8 @@ use crate::faults::fault::{DiskFault, RelayFaultKind};
 use crate::faults::relay::Relay;
 use crate::faults::run::{Outcome, count, leftovers};
 use crate::faults::schedule::{Build, PutSchedule, PutStep};
-use crate::support::names;
 use crate::support::running::Running;
+use crate::support::{names, reserved_port};
 
 /// The end of a run that found the name locked.
 const BUSY: Ended = Ended::Exit(75);
@@ -32,6 +34,7 @@ struct Site {
     files: PathBuf,         // The files' directory, by its path outside the disk's namespace
     namespace: Option<u32>, // The process in whose mount namespace the server runs
     address: SocketAddr,
+    _reserved: Socket,
 }
 
 impl Site {
@@ -41,11 +44,12 @@ impl Site {
         fs::write(dir.join("token"), "sesame").unwrap();
         fs::set_permissions(dir.join("token"), fs::Permissions::from_mode(0o600)).unwrap();
         let namespace = disk.map(Disk::holder);
-        let (child, address) = Self::spawn(dir, namespace);
-        Self { child, dir: dir.to_owned(), files, namespace, address }
+        let (reserved, address) = reserved_port();
+        let child = Self::spawn(dir, namespace, address);
+        Self { child, dir: dir.to_owned(), files, namespace, address, _reserved: reserved }
     }
 
-    fn spawn(dir: &Path, namespace: Option<u32>) -> (Running, SocketAddr) {
+    fn spawn(dir: &Path, namespace: Option<u32>, address: SocketAddr) -> Running {
         let program = env!("CARGO_BIN_EXE_longhaul");
         let mut command = Command::new(if namespace.is_some() { "nsenter" } else { program });
         if let Some(holder) = namespace {
@@ -54,7 +58,7 @@ impl Site {
         }
         let files = if namespace.is_some() { "disk/files" } else { "files" };
         command.current_dir(dir).args(["serve", files, "--writable", "--token", "token"]);
-        command.args(["--listen", "127.0.0.1:0"]);
+        command.args(["--listen", &address.to_string()]);
         let log = dir.join("server.log");
         command.stdin(Stdio::null()).stderr(File::options().create(true).append(true).open(&log).unwrap());
         let before = fs::read_to_string(&log).unwrap().len();
@@ -63,9 +67,8 @@ impl Site {
         loop {
             let text = fs::read_to_string(&log).unwrap();
             let mut lines = text[before..].lines().filter(|_| text.ends_with('\n'));
-            if let Some(line) = lines.find(|line| line.starts_with("serving ")) {
-                let address = line.split("://").nth(1).unwrap().split('/').next().unwrap();
-                return (child, address.parse().unwrap());
+            if lines.any(|line| line.starts_with("serving ")) {
+                return child;
             }
             let hangs = child.0.try_wait().unwrap().is_some() || began.elapsed().as_secs() > 60;
             assert!(!hangs, "no server: {text}");
@@ -78,10 +81,10 @@ impl Site {
         self.child.0.wait().unwrap();
     }
 
-    /// Kills and restarts the server, on another port: the old one may be in use.
+    /// Kills and restarts the server.
     fn restart(&mut self) {
         self.kill();
-        (self.child, self.address) = Self::spawn(&self.dir, self.namespace);
+        self.child = Self::spawn(&self.dir, self.namespace, self.address);
     }
 
     fn log(&self) -> String {
@@ -158,7 +161,7 @@ impl ScheduleRun<'_> {
             }
             disk.recover(step.disk);
             if cuts {
-                self.restart();
+                self.site.borrow_mut().restart();
             }
         }
         if step.source_changes.is_some() {
@@ -168,12 +171,6 @@ impl ScheduleRun<'_> {
         self.judge(step, ended, stood, files).map_err(context)?;
         count(format!("put {ended:?}{}", if self.schedule.must_succeed(step) { ", as it must" } else { "" }));
         Ok(ended)
-    }
-
-    fn restart(&self) {
-        let mut site = self.site.borrow_mut();
-        site.restart();
-        self.relay.redirect_to(site.address);
     }
 
     /// Runs the client through `step`, and kills and restarts the server.
@@ -197,7 +194,7 @@ impl ScheduleRun<'_> {
                 let is_disturbed = is_disturbed(moved);
                 // A server cannot start on a hung disk.
                 if restarts.is_some_and(|at| time >= at) && !is_disturbed {
-                    self.restart();
+                    self.site.borrow_mut().restart();
                     restarts = None;
                 }
                 is_disturbed
@@ -206,7 +203,7 @@ impl ScheduleRun<'_> {
             client::run(&mut self.command(step), step.stop, watch)
         });
         if restarts.is_some() {
-            self.restart();
+            self.site.borrow_mut().restart();
         }
         ended
     }

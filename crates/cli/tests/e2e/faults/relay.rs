@@ -20,7 +20,7 @@ pub(crate) struct Relay {
 }
 
 struct RelayState {
-    to: Mutex<SocketAddr>,
+    to: SocketAddr,
     plan: Mutex<RelayPlan>,
     refusals: AtomicUsize,
     moved: AtomicU64, // Bytes relayed in this step, in both directions
@@ -36,7 +36,7 @@ struct RelayPlan {
 impl Relay {
     pub(crate) fn start(to: SocketAddr) -> Self {
         let (refusals, moved) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let shared = Arc::new(RelayState { to: Mutex::new(to), plan: Mutex::default(), refusals, moved });
+        let shared = Arc::new(RelayState { to, plan: Mutex::default(), refusals, moved });
         let relay = Arc::clone(&shared);
         let listener = Listener::start(move |client, closed| {
             if let Some(server) = relay.reach(closed) {
@@ -61,25 +61,16 @@ impl Relay {
         self.shared.refusals.store(0, Ordering::SeqCst);
     }
 
-    /// Directs later connections to a restarted server on another port.
-    pub(crate) fn redirect_to(&self, address: SocketAddr) {
-        *self.shared.to.lock().unwrap_or_else(PoisonError::into_inner) = address;
-    }
-
     pub(crate) fn moved(&self) -> u64 {
         self.shared.moved.load(Ordering::SeqCst)
     }
 }
 
 impl RelayState {
-    fn to(&self) -> SocketAddr {
-        *self.to.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Connects to the server. Where it is down, the relay closes instead ([`MAX_REFUSALS`] times), and then waits for it.
     fn reach(&self, closed: &AtomicBool) -> Option<TcpStream> {
         loop {
-            if let Ok(server) = TcpStream::connect(self.to()) {
+            if let Ok(server) = TcpStream::connect(self.to) {
                 return Some(server);
             }
             if self.refusals.fetch_add(1, Ordering::SeqCst) < MAX_REFUSALS || closed.load(Ordering::SeqCst) {

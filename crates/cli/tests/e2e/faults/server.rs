@@ -39,8 +39,7 @@ struct Script {
     requests: u32,
     connections: usize,
     known: bool, // Whether the client has identified the file; a page can no longer pass for it
-    target: Option<RedirectTarget>,
-    targets: u32,
+    targets: Vec<RedirectTarget>, // The last is in use
     asked: Vec<(u64, u64)>,
 }
 
@@ -53,7 +52,7 @@ struct RedirectTarget {
 
 impl Script {
     fn new(step: Step, known: bool) -> Self {
-        Self { step, requests: 0, connections: 0, known, target: None, targets: 0, asked: Vec::new() }
+        Self { step, requests: 0, connections: 0, known, targets: Vec::new(), asked: Vec::new() }
     }
 }
 
@@ -177,27 +176,25 @@ impl ServerState {
     /// Returns the URL of the current target, or of a fresh one.
     fn target_url(self: &Arc<Self>, redirect: Redirect) -> String {
         let mut script = self.script();
-        if script.target.as_ref().is_none_or(|target| target.expired.load(Ordering::SeqCst)) {
+        if script.targets.last().is_none_or(|target| target.expired.load(Ordering::SeqCst)) {
             let expired = Arc::new(AtomicBool::new(false));
-            script.targets += 1;
-            let lasts = script.targets > redirect.expiries;
+            let lasts = script.targets.len() >= redirect.expiries as usize;
             let listener = self.listen(Some(Arc::clone(&expired)));
-            script.target = Some(RedirectTarget { listener, left: redirect.serves, lasts, expired });
+            script.targets.push(RedirectTarget { listener, left: redirect.serves, lasts, expired });
         }
-        let port = script.target.as_ref().map_or(0, |target| target.listener.address.port());
+        let port = script.targets.last().map_or(0, |target| target.listener.address.port());
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://localhost:{port}/target/{}/f", script.targets)
+        format!("{scheme}://localhost:{port}/target/{}/f", script.targets.len())
     }
 
     fn use_up(&self, redirect: Redirect) {
         let mut script = self.script();
-        let Some(target) = &mut script.target else { return };
+        let Some(target) = script.targets.last_mut() else { return };
         target.left = target.left.saturating_sub(1);
         if target.left == 0 && !target.lasts {
             target.expired.store(true, Ordering::SeqCst);
             if redirect.expired.is_none() {
-                // Closes the port.
-                script.target = None;
+                target.listener.close();
             }
         }
     }

@@ -4,21 +4,16 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{File, Record, Serve, Server, at_once, black_hole, content, damaging, get, skip};
-
-#[test]
-fn closed_port_is_reported() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let run = get().args(["-o", "f", &format!("http://{address}/f")]);
-    run.fails_without_files(69, &["cannot connect to", &address, "refused"]);
-}
+use crate::support::{
+    File, Record, Serve, Server, at_once, black_hole, content, damaging, get, reserved_port, skip,
+};
 
 /// Earlier progress does not grant an unlimited number of retries.
 #[test]
 fn a_server_that_dies_in_mid_transfer() {
     let file = File::new(content(3_000_000, 12));
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let (_reserved, address) = reserved_port();
+    let listener = TcpListener::bind(address).unwrap();
     let run = get().args(["--retries", "2", "-o", "f", &format!("http://{address}/f")]);
     let running = run.start();
     let (stream, _) = listener.accept().unwrap();
@@ -29,7 +24,9 @@ fn a_server_that_dies_in_mid_transfer() {
 }
 
 #[test]
-fn a_host_that_does_not_answer() {
+fn a_host_that_refuses_or_does_not_answer() {
+    let run = get().args(["-o", "f", "http://127.0.0.1:1/f"]);
+    run.fails_without_files(69, &["cannot connect to", "127.0.0.1:1", "refused"]);
     let (_listener, _accepted, address) = black_hole();
     let run = get().args(["--connect-timeout", "500ms", "-o", "f", &format!("http://{address}/f")]);
     run.run().fails(75, &["cannot connect to", &address.to_string(), "no answer within 500ms"]);

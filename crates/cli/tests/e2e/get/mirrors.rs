@@ -10,9 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::support::{
-    Ended, File, Get, Nginx, Serve, Server, at_once, closed_port, content, get, response, sha256,
-};
+use crate::support::{Ended, File, Get, Nginx, Serve, Server, at_once, content, get, response, sha256};
 
 const SIZE: usize = 4 << 20;
 /// Larger than the first lease of 16 MiB before a mirror is verified: both sources have work.
@@ -55,10 +53,8 @@ fn refusing(status: &'static str) -> Server {
     Server::answering(response(status, ""))
 }
 
-/// Returns a URL with a closed port.
-pub(crate) fn nowhere() -> String {
-    format!("http://{}/f", closed_port())
-}
+/// A URL with a closed port.
+pub(crate) const NOWHERE: &str = "http://127.0.0.1:1/f";
 
 /// Creates a fetch of `url` to `f`. A mirror is compared with bytes that are written: small segments are written early.
 fn fetch(url: &str) -> Get {
@@ -139,7 +135,7 @@ fn a_mirror_of_no_use_is_named_and_dropped() {
         (None, "refused"),
     ] {
         let (primary, gate) = Server::held(&file, SIZE / 4);
-        let url = mirror.as_ref().map_or_else(nowhere, |mirror| mirror.url("/g"));
+        let url = mirror.as_ref().map_or_else(|| NOWHERE.to_owned(), |mirror| mirror.url("/g"));
         let run = with_mirror(&primary.url("/f"), &url).args(["--retries", "0"]);
         let mut running = run.start();
         running.until_printed("\"event\":\"warning\"");
@@ -158,7 +154,7 @@ fn a_mirror_of_no_use_is_named_and_dropped() {
 fn a_mirror_serves_where_the_first_url_does_not() {
     let file = File::new(content(SIZE, 6));
     let servers = [refusing("404 None"), refusing("403 No"), Server::silent()];
-    let urls = servers.iter().map(|server| server.url("/f")).chain([nowhere()]);
+    let urls = servers.iter().map(|server| server.url("/f")).chain([NOWHERE.to_owned()]);
     at_once(urls, |primary| {
         let mirror = Server::of(file.clone());
         let run = with_mirror(&primary, &mirror.url("/g")).args(["--stall-timeout", "120s"]);
@@ -256,10 +252,9 @@ fn a_first_url_that_sends_one_answer_only_has_no_mirrors() {
 
 #[test]
 fn no_source_at_all() {
-    let (down, missing) = (nowhere(), refusing("404 None"));
-    let run = with_mirror(&down, &missing.url("/g"));
-    let address = down.trim_start_matches("http://").trim_end_matches("/f");
-    run.run().fails(69, &["no source", address, &missing.url("/g"), "404"]);
+    let missing = refusing("404 None");
+    let run = with_mirror(NOWHERE, &missing.url("/g"));
+    run.run().fails(69, &["no source", "127.0.0.1:1", &missing.url("/g"), "404"]);
     assert_eq!(fs::read_dir(run.dir()).unwrap().count(), 0);
 }
 
@@ -268,7 +263,7 @@ fn no_source_at_all() {
 fn a_wrong_checksum_is_reported_though_a_mirror_is_down() {
     let file = File::new(content(600_000, 10));
     let (primary, wrong) = (Server::of(file), format!("sha256:{}", "0".repeat(64)));
-    for mirror in [nowhere(), refusing("404 None").url("/g")] {
+    for mirror in [NOWHERE.to_owned(), refusing("404 None").url("/g")] {
         let run = with_mirror(&primary.url("/f"), &mirror).args(["--checksum", &wrong, "--retries", "0"]);
         run.fails_resumably(65, &["checksum", &wrong]);
     }

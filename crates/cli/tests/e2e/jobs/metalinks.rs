@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::get::mirrors::{SHARED, asked, nowhere, sharing};
+use crate::get::mirrors::{NOWHERE, SHARED, asked, sharing};
 use crate::support::{Ended, File, Get, Server, content, get, partial_files, same, site};
 
 const PIECE: usize = 1 << 20;
@@ -73,13 +73,13 @@ fn each_file_of_a_metalink_is_fetched_under_its_name() {
     let (server, _) = site(std::time::Duration::ZERO);
     let (one, two) = (content(5000, 1), content(70_000, 2));
     // Of these the first is named, and the other is none that can be fetched.
-    let (down, rsync) = (nowhere(), "rsync://x.test/f".to_owned());
+    let rsync = "rsync://x.test/f".to_owned();
     let run = with(document(&[
         Entry::new("a.bin").size(5000).whole(&one).urls(&[server.url("/5000/1")]),
-        Entry::new("dir/b.bin").urls(&[down.clone(), rsync, server.url("/70000/2")]),
+        Entry::new("dir/b.bin").urls(&[NOWHERE.to_owned(), rsync, server.url("/70000/2")]),
     ]));
     let ended = run.run().ok();
-    assert!(ended.stderr.contains(&format!("going on without {down}")), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("going on without {NOWHERE}")), "{ended:?}");
     same(run.path("a.bin"), &one);
     same(run.path("b.bin"), &two);
     for (output, path) in [("named", "named"), ("into/", "into/a")] {
