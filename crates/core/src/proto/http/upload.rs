@@ -52,15 +52,11 @@ impl FromStr for UploadId {
     type Err = ParseUploadIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut bits = [0; 16];
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(ParseUploadIdError);
         }
-        for (bits, digits) in bits.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| ParseUploadIdError)?;
-            *bits = u8::from_str_radix(digits, 16).map_err(|_| ParseUploadIdError)?;
-        }
-        Ok(Self(bits))
+        let number = u128::from_str_radix(text, 16).map_err(|_| ParseUploadIdError)?;
+        Ok(Self(number.to_be_bytes()))
     }
 }
 
