@@ -22,20 +22,6 @@ fn fetch(client: &Client, url: &str) -> Result<(), HttpError> {
 }
 
 #[test]
-fn small_files_need_only_as_many_connections_as_concurrent_fetches() {
-    const AT_ONCE: usize = 8;
-    let server = Script::replying(|_| OK);
-    let (client, url) = (client(), server.url("/"));
-    // Compiles only because a client can be shared.
-    std::thread::scope(|threads| {
-        for _ in 0..AT_ONCE {
-            threads.spawn(|| (0..125).for_each(|_| fetch(&client, &url).unwrap()));
-        }
-    });
-    assert!(server.connections() <= AT_ONCE);
-}
-
-#[test]
 fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
     let elsewhere = Script::replying(|_| OK);
     let location = elsewhere.url("/");
