@@ -331,16 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_the_server_allows_are_lower_bounds() {
+    fn ceilings_are_stated_and_make_the_forecast_a_bound() {
         let limit = Some(ServerLimit::Ceiling { rate: Rate::mbit(100) });
         let server = ServerFindings { limit, ..report().server };
         let words =
             ["the server allows measurements 100 Mbit/s now", "at most 86.0 s at 1.00 Gbit/s or more"];
         assert_words(&ProbeReport { server, ..report() }, &words);
-    }
-
-    #[test]
-    fn ceiling_of_udp_is_stated_and_makes_the_forecast_a_bound() {
         let gbit = |gbit: u64| Rate::mbit(gbit * 1000);
         let lowest = |option| UdpCeiling::lower(Some(gbit(option)), gbit(40), CeilingSource::Server);
         let with = |udp_ceiling| ProbeReport { udp_ceiling: Some(udp_ceiling), ..report() };

@@ -1,7 +1,6 @@
 //! Connections kept for the next request of any job.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError};
@@ -31,17 +30,6 @@ fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
     let client = client();
     (0..5).for_each(|_| fetch(&client, &server.url("/")).unwrap());
     assert_eq!(server.connections(), 1);
-}
-
-#[test]
-fn kept_connection_closed_by_the_server_is_not_used() {
-    let server = Script::answering(OK);
-    let client = client();
-    for expected in [1, 2, 3] {
-        fetch(&client, &server.url("/")).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(server.connections(), expected);
-    }
 }
 
 #[test]

@@ -189,8 +189,8 @@ mod tests {
         let jobs = Record::read(text.as_bytes(), Path::new("r")).unwrap();
         let found = jobs.iter().map(|job| (job.header.what.as_str(), job.samples.len(), job.events.len()));
         assert_eq!(found.collect::<Vec<_>>(), [("http://h/4", 2, 1), ("http://h/7", 1, 1)]);
-        assert!(jobs.iter().all(|job| job.damage.is_none() && job.end.is_some()));
-        assert!(jobs.iter().all(|job| job.run.as_ref().is_some_and(|run| run.files == 2)));
+        let is_whole = |job: &Record| job.damage.is_none() && job.end.is_some();
+        assert!(jobs.iter().all(|job| is_whole(job) && job.run.as_ref().is_some_and(|run| run.files == 2)));
         let many: String = (0..100).map(|job| begun(0, job) + "\n").collect();
         let jobs = Record::read(format!("{HEADER}\n{many}{END}\n").as_bytes(), Path::new("r")).unwrap();
         assert_eq!(jobs.len(), MOST_JOBS);

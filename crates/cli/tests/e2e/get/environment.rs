@@ -101,8 +101,7 @@ fn a_proxy_for_http() {
     run.args([&near.url("/f")]).fetches(&file.bytes);
     // A proxy that requires a login, a closed port, and a server that is no proxy.
     let private = Server::answering(response("407 Who\r\nProxy-Authenticate: Basic", ""));
-    let run = get().env("http_proxy", private.url("")).args(["http://far.invalid/f"]);
-    run.run().fails(77, &["407"]);
+    get().env("http_proxy", private.url("")).args(["http://far.invalid/f"]).run().fails(77, &["407"]);
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
     let run = get().env("http_proxy", "https://127.0.0.1:1").args(["http://far.invalid/f"]);

@@ -102,10 +102,9 @@ fn each_line_of_json_names_its_job() {
     }
     // The record has it, too.
     let explained = ran_in(run_of.dir(), &["explain", "r.jsonl", "--json"]).ok().json();
-    assert_eq!(explained.len(), 4, "{explained:?}");
     let same =
         ["files", "bytes", "limited_by", "shares", "advice"].map(|name| explained[0][name] == run[name]);
-    assert_eq!(same, [true; 5], "{explained:?} {run}");
+    assert_eq!((explained.len(), same), (4, [true; 5]), "{explained:?} {run}");
     // Small files are transferred concurrently; they complete in any order.
     assert_eq!(ended.events("done").iter().map(job).collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");

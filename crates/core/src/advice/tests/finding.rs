@@ -199,21 +199,13 @@ fn cures_contradict_no_setting() {
     let found = cure_after(crowded, held(None), own, Server);
     assert_eq!(found, "does a higher limit at the server gain? longhaul probe tells what the path holds");
     let known = KnownLimits { tcp_wmem_max: Some(Bytes::gib(1)), ..held(None) };
-    let found = cure_after(
-        sending(20),
-        known,
-        |reading| {
-            own(reading);
-            super::sender::buffer_limited(reading);
-        },
-        SendBuffer,
-    );
-    assert!(
-        found.starts_with(
-            "net.ipv4.tcp_wmem permits 1 GiB, of which 122.1 KiB is used: does --streams 2 gain? "
-        ),
-        "{found}"
-    );
+    let buffered = |reading: &mut Reading| {
+        own(reading);
+        super::sender::buffer_limited(reading);
+    };
+    let found = cure_after(sending(20), known, buffered, SendBuffer);
+    let words = "net.ipv4.tcp_wmem permits 1 GiB, of which 122.1 KiB is used: does --streams 2 gain? ";
+    assert!(found.starts_with(words), "{found}");
 }
 
 #[test]

@@ -184,7 +184,6 @@ fn clamp_slows_no_sender_and_holds_one_that_fills_the_queue() {
         sends(Sending::Ticks(5000, 100)),
         sends(Sending::Ticks(8000, 150)),
         sends(Sending::Ticks(2100, 200)),
-        sends(Sending::Ticks(100, 10)),
         Path { bunch: 20, ..always },
         Path { others: 1, ..always },
         Path { capacity: [BYTES_PER_MS / 2, BYTES_PER_MS], ..always },
@@ -200,8 +199,8 @@ fn clamp_slows_no_sender_and_holds_one_that_fills_the_queue() {
                 assert!(ratio > 0.98, "{path:?}: {ratio}");
                 // A slower path is noticed after a release, at 40 ms before the end.
                 let fills = matches!(path.sending, Sending::Always) && path.bunch == 1 && path.others == 0;
-                let is_slower = path.capacity[1] < path.capacity[0] && rtt > 40;
-                assert!(!fills || own > 1 || is_slower || data_rtt < 1.35, "{path:?}: {data_rtt}");
+                let is_held = fills && own == 1 && (rtt == 40 || path.capacity.is_sorted());
+                assert!(!is_held || data_rtt < 1.35, "{path:?}: {data_rtt}");
             }
         }
     }
@@ -242,10 +241,8 @@ fn clamp_below_the_bdp_grows_and_is_kept_while_unused() {
 fn one_of_several_connections_keeps_its_share_and_grows_when_its_rate_does() {
     let mut tuner = ReceiveWindowTuner::of_several(Bytes::mib(16));
     assert_eq!(tuner.clamp, Some(Bytes::mib(20)));
-    for _ in 0..20 {
-        tuner.observe(window_ceiling(tuner.clamp.unwrap(), RTT), RTT, RTT, Duration::ZERO, Bytes::ZERO);
-    }
-    assert_eq!(tuner.clamp, Some(LARGEST_WINDOW));
+    tuner.observe(window_ceiling(Bytes::mib(20), RTT), RTT, RTT, Duration::ZERO, Bytes::ZERO);
+    assert_eq!(tuner.clamp, Some(Bytes::mib(25)));
     assert_eq!(ReceiveWindowTuner::of_several(Bytes::ZERO).clamp, Some(MIN_CLAMP));
     let mut tuner = ReceiveWindowTuner::default();
     let (slow, crowded, share) = (Rate::mbit(70), Rtt::new(Duration::from_millis(600)), Bytes::mib(20));

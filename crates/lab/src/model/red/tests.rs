@@ -73,15 +73,6 @@ fn without_gentle_drops_none_below_min_th_and_all_above_max_th() {
     }
 }
 
-#[test]
-fn full_queue_drops_at_any_average() {
-    for limit in [DropTail::Packets(4), DropTail::Bytes(MTU * 4)] {
-        let mut red = red(at_once(), limit);
-        let admitted = [3, 4].map(|packets| red.admits(Time::START, queued(packets), MTU));
-        assert_eq!(admitted, [true, false], "{limit:?}");
-    }
-}
-
 /// The paper's bound of w_q: with 0.001, a burst of 100 packets raises the average to 4.88.
 #[test]
 fn a_burst_moves_the_average_as_published() {
