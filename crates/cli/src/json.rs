@@ -1,19 +1,20 @@
 //! `--json`: one event per line.
 
 use std::io;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use longhaul_core::advice::{Finding, RunDiagnosis};
 use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
-use longhaul_core::units::{Rate, seconds};
-use serde_json::json;
 
 use crate::line_queue::{self, LineQueue, Output};
+use crate::progress::lock;
 use crate::say;
 
 /// Writes events to stdout.
 pub(crate) struct JsonLines {
     queue: LineQueue,
+    /// The last line of a job until another one follows: the last one of the command follows what is of all jobs.
+    last: Mutex<Option<String>>,
 }
 
 /// stdout.
@@ -34,28 +35,12 @@ impl JsonLines {
     /// # Errors
     /// Fails if the thread cannot be created.
     pub(crate) fn start() -> io::Result<Self> {
-        Ok(Self { queue: LineQueue::start("json", Stdout, Duration::MAX)? })
-    }
-
-    /// Writes what limited the files of a command together.
-    pub(crate) fn run(&self, time: Duration, run: &RunDiagnosis, finding: &Finding) {
-        let line = json!({
-            "at": seconds::of(time),
-            "job": 0,
-            "event": "run",
-            "files": run.files(),
-            "bytes": run.moved(),
-            "seconds": seconds::of(time),
-            "goodput_bps": Rate::over(run.moved(), time).as_bits_per_sec(),
-            "limited_by": finding.limit,
-            "shares": finding.shares,
-            "advice": finding.advice,
-        });
-        self.queue.push(format!("{line}\n"));
+        Ok(Self { queue: LineQueue::start("json", Stdout, Duration::MAX)?, last: Mutex::default() })
     }
 
     /// Waits until all events are written, or until nothing was read for about a second.
     pub(crate) fn end(&self) {
+        lock(&self.last).take().into_iter().for_each(|line| self.queue.push(line));
         self.queue.drain();
     }
 
@@ -63,10 +48,13 @@ impl JsonLines {
         // All events serialise except one that is only deserialised.
         let Ok(mut line) = serde_json::to_string(&JobEvent::new(job, at, event)) else { return };
         line.push('\n');
-        if event.is_frequent() {
-            self.queue.push_frequent(line);
-        } else {
-            self.queue.push(line);
+        let mut last = lock(&self.last);
+        let before = if let Event::Run(_) = event { None } else { last.take() };
+        before.into_iter().for_each(|line| self.queue.push(line));
+        match event {
+            Event::Done(_) | Event::Error { .. } => *last = Some(line),
+            _ if event.is_frequent() => self.queue.push_frequent(line),
+            _ => self.queue.push(line),
         }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{FileOfRun, LimitedBy, RunDiagnosis};
-use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer, RunDone};
+use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
@@ -42,6 +43,8 @@ pub(crate) struct CommandSession {
     table: Option<ResultTable>,
     /// What limited several files together.
     run: Option<Mutex<RunDiagnosis>>,
+    /// The number of files, if known.
+    files: Option<usize>,
     started: Instant,
     shown: ShownProgress,
     recorder: Option<Recorder>,
@@ -91,7 +94,8 @@ impl CommandSession {
         let run = (files != Some(1)).then(Mutex::default);
         let (cancel, started) = (reporting.cancel.clone(), Instant::now());
         let begun = Mutex::default();
-        Ok(Self { side, results: reporting.results, table, run, started, shown, recorder, cancel, begun })
+        let results = reporting.results;
+        Ok(Self { side, results, table, run, files, started, shown, recorder, cancel, begun })
     }
 
     /// Runs one job to its end, and reports its result; its URL must not contain secrets.
@@ -133,12 +137,12 @@ impl CommandSession {
     fn done_of(&self, job: &JobTag, outcome: &impl Complete) -> Done {
         let mut done = outcome.done();
         if let Some((run, finding)) = self.run.as_ref().zip(outcome.finding()) {
-            let url = Url::parse(job.url()).ok();
-            let server = url.as_ref().and_then(Url::host_str).unwrap_or_default();
             let (ended, time, moved) = (self.started.elapsed(), done.time, done.bytes - done.resumed);
-            lock(run).add(&FileOfRun { server, ended, time, moved, finding });
+            let mut run = lock(run);
+            run.add(&FileOfRun { server: &server_of(job), ended, time, moved, finding });
             // The diagnosis of the run tells what its files lack, which share the path with each other.
-            if matches!(finding.limit, LimitedBy::SlowStart | LimitedBy::Path) {
+            let are_several = self.files.is_some() || run.files() > 1;
+            if are_several && matches!(finding.limit, LimitedBy::SlowStart | LimitedBy::Path) {
                 done.advice.clear();
             }
         }
@@ -171,16 +175,11 @@ impl CommandSession {
 
     /// Ends the session; waits only briefly for an output that is not read.
     pub(crate) fn end(self) {
-        let run = self.run.map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let run = run.filter(|run| run.files() > 0).map(|run| {
-            let mut finding = run.finding();
-            config_file::add_origins(&mut finding.advice);
-            (run, finding)
-        });
+        let run = self.run_done();
+        if let Some(run) = &run {
+            self.on(&JobTag::of_all(), run.time, &Event::Run(Box::new(run.clone())));
+        }
         if let ShownProgress::Json(json) = &self.shown {
-            if let Some((run, finding)) = &run {
-                json.run(self.started.elapsed(), run, finding);
-            }
             json.end();
         }
         if let Some(table) = self.table {
@@ -189,13 +188,30 @@ impl CommandSession {
                 true => results.lines().into_iter().for_each(say::line),
                 false => results.total().into_iter().for_each(say::line),
             }
-            run.iter().for_each(|(_, finding)| summary::say_advice(&finding.advice));
+            run.iter().for_each(|run| summary::say_advice(&run.advice));
         }
         // A truncated record is no failure of the transfer.
         if let Some(Err(error)) = self.recorder.map(|recorder| recorder.finish()) {
             say::error(error);
         }
     }
+
+    /// Returns what limited several files together, if any was moved.
+    fn run_done(&self) -> Option<RunDone> {
+        let (run, time) = (lock(self.run.as_ref()?), self.started.elapsed());
+        let mut finding = run.finding();
+        config_file::add_origins(&mut finding.advice);
+        let (files, bytes) = (run.files(), run.moved());
+        let goodput = Rate::over(bytes, time);
+        let (limited_by, shares, advice) = (finding.limit, finding.shares, finding.advice);
+        (files > 0).then_some(RunDone { files, bytes, time, goodput, limited_by, shares, advice })
+    }
+}
+
+/// Returns the name of a job's server.
+fn server_of(job: &JobTag) -> String {
+    let url = Url::parse(job.url()).ok();
+    url.as_ref().and_then(Url::host_str).unwrap_or_default().to_owned()
 }
 
 impl Observer for CommandSession {
@@ -204,7 +220,7 @@ impl Observer for CommandSession {
             lock(&self.begun).insert(job.id());
         }
         if let (Some(run), Event::Connected { rtt: Some(rtt), .. }) = (&self.run, event) {
-            lock(run).add_rtt(*rtt);
+            lock(run).add_rtt(&server_of(job), *rtt);
         }
         match &self.shown {
             ShownProgress::Json(json) => json.on(job, at, event),

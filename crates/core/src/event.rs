@@ -19,7 +19,7 @@ use crate::advice::LimitedBy;
 use crate::telemetry::Sample;
 use crate::units::{Bytes, Rtt, seconds};
 
-pub use done::Done;
+pub use done::{Done, RunDone};
 pub use job::{JobEvent, JobId, JobObserver, JobTag};
 pub use progress::Progress;
 pub use warning::Warning;
@@ -124,6 +124,8 @@ pub enum Event {
     },
     /// The job has succeeded. Its last event.
     Done(Box<Done>),
+    /// What limited the files of a command together; of no job.
+    Run(Box<RunDone>),
     /// The job has failed. Its last event.
     Error {
         /// The error message.

@@ -244,9 +244,12 @@ impl TcpInfo {
         microseconds(self.tcpi_rtt())
     }
 
-    /// The receiver's estimate of the round-trip time, including queueing of the data (`tcpi_rcv_rtt`).
+    /// The receiver's estimate of the round-trip time, including queueing of the data (`tcpi_rcv_rtt`); `None` without
+    /// timestamps, where it is the time in which a window of data arrives, however slow the sender is.
     pub fn rcv_rtt(&self) -> Option<Rtt> {
-        microseconds(self.tcpi_rcv_rtt())
+        const TIMESTAMPS: u64 = 1;
+        let has_timestamps = self.tcpi_options().is_some_and(|options| options & TIMESTAMPS != 0);
+        microseconds(self.tcpi_rcv_rtt().filter(|_| has_timestamps))
     }
 
     /// Least round-trip time (`tcpi_min_rtt`); `None` before the first measurement, when all bits are set.
@@ -375,6 +378,13 @@ mod tests {
         assert_eq!(bits, (Some(1), Some(2)));
         assert_eq!(info.rtt(), Some(Rtt::new(Duration::from_millis(200))));
         assert_eq!((info.rcv_rtt(), info.min_rtt(), info.pacing_rate()), (None, None, None));
+        // Without timestamps it is no RTT.
+        bytes[92..96].copy_from_slice(&7000u32.to_le_bytes());
+        let mut rcv_rtt = |options| {
+            bytes[5] = options;
+            TcpInfo::from_bytes(&bytes).rcv_rtt()
+        };
+        assert_eq!((rcv_rtt(6), rcv_rtt(7)), (None, Some(Rtt::new(Duration::from_millis(7)))));
         let window = |scale: u8| {
             let mut bytes = vec![0; SIZE];
             bytes[6] = scale << 4;

@@ -100,11 +100,10 @@ impl LimitWatch {
 
     /// Returns the limit that held the transfer back; `known` has the user's settings and the path's rate. The host's limits are read.
     pub(crate) fn finding(&self, known: KnownLimits) -> Finding {
-        let is_cut = known.recv_buffer.is_some() && !sockopt::may_force_recv_buffer();
         self.attribution.finding(&KnownLimits {
             tcp_rmem_max: host::tcp_rmem_max(),
             tcp_wmem_max: host::tcp_wmem_max(),
-            rmem_max: host::rmem_max().filter(|_| is_cut),
+            rmem_max: host::rmem_max().filter(|_| !sockopt::may_force_recv_buffer()),
             window_scaling: host::window_scaling(),
             ..known
         })

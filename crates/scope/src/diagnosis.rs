@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::advice::{Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, Shares};
-use longhaul_core::event::{Done, Event};
+use longhaul_core::event::{Done, Event, RunDone};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::figures::receives;
@@ -63,17 +63,18 @@ impl Observation {
         }
     }
 
+    /// Returns the bytes moved since the observation's start.
+    pub fn moved(&self) -> Bytes {
+        self.latest.1.saturating_sub(self.begun.1)
+    }
+
     /// Ends the observation; `known` holds the limits of the observed endpoint's host, if known.
     pub fn end(mut self, known: &KnownLimits) -> Diagnosis {
         if let Some(span) = self.attribution.end() {
             append(&mut self.timeline, span);
         }
-        Diagnosis {
-            finding: self.attribution.finding(known),
-            timeline: self.timeline,
-            moved: self.latest.1.saturating_sub(self.begun.1),
-            time: self.latest.0.saturating_sub(self.begun.0),
-        }
+        let (moved, time) = (self.moved(), self.latest.0.saturating_sub(self.begun.0));
+        Diagnosis { finding: self.attribution.finding(known), timeline: self.timeline, moved, time }
     }
 }
 
@@ -120,6 +121,13 @@ fn of_result(done: &Done, timeline: Vec<LimitedSpan>) -> Diagnosis {
     let (limit, shares, advice) = (done.limited_by, done.shares, done.advice.clone());
     let finding = Finding { limit, shares, advice, ..Finding::default() };
     Diagnosis { finding, timeline, moved: done.bytes - done.resumed, time: done.time }
+}
+
+/// Returns what limited the files of a run together.
+pub fn of_run(run: &RunDone) -> Diagnosis {
+    let (limit, shares, advice) = (run.limited_by, run.shares, run.advice.clone());
+    let finding = Finding { limit, shares, advice, ..Finding::default() };
+    Diagnosis { finding, timeline: Vec::new(), moved: run.bytes, time: run.time }
 }
 
 fn of_samples(record: &Record) -> Option<Diagnosis> {

@@ -18,6 +18,9 @@ const INTERVAL: Duration = Duration::from_millis(103);
 /// Maximum interval between searches for connections: a known socket may connect later. A search takes about 1 ms on a large host.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Maximum of connections, closed ones included, of which each takes some 10 KB.
+const MAX_OBSERVED: usize = 1024;
+
 /// A process cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -71,6 +74,8 @@ struct Observed {
 
 /// Observes the TCP connections of a process for a time; returns those that moved data, the largest first.
 ///
+/// Of more than a thousand connections those are kept that are open, and of these those that move most.
+///
 /// Blocks until the time is over or `is_cancelled` returns true.
 ///
 /// # Errors
@@ -96,6 +101,10 @@ pub fn observe(
             let known = observed.entry(socket.inode).or_insert_with(|| Observed::new(socket, now, &readings));
             known.observe(now, &readings);
         }
+        if observed.len() > MAX_OBSERVED {
+            let open = connections.known.iter().map(|socket| socket.inode).collect();
+            forget_least(&mut observed, &open);
+        }
         if now >= time || is_cancelled() {
             break;
         }
@@ -110,6 +119,15 @@ pub fn observe(
     let mut flows: Vec<_> = observed.into_values().filter_map(|flow| flow.end(&limits)).collect();
     flows.sort_by_key(|flow| std::cmp::Reverse(flow.diagnosis.moved));
     if flows.is_empty() { Err(LiveError::Idle(process, time)) } else { Ok(flows) }
+}
+
+/// Forgets a quarter of the maximum and what exceeds it: first closed connections, and those first that moved least.
+fn forget_least(observed: &mut BTreeMap<u32, Observed>, open: &HashSet<u32>) {
+    let rank = |(inode, flow): (&u32, &Observed)| (open.contains(inode), flow.moved(), *inode);
+    let mut ranked: Vec<_> = observed.iter().map(rank).collect();
+    ranked.sort_unstable();
+    let least = ranked.len().saturating_sub(MAX_OBSERVED / 4 * 3);
+    ranked.into_iter().take(least).for_each(|(_, _, inode)| drop(observed.remove(&inode)));
 }
 
 /// Moves the calling thread into the network namespace of a process, if it is a different one.
@@ -192,6 +210,10 @@ impl Observed {
         self.sent.observe(now, sent);
     }
 
+    fn moved(&self) -> Bytes {
+        self.received.moved().max(self.sent.moved())
+    }
+
     /// Ends the observation; `None` if no data moved.
     fn end(self, known: &KnownLimits) -> Option<LiveFlow> {
         let (received, sent) = (self.received.end(known), self.sent.end(known));
@@ -223,5 +245,22 @@ mod tests {
         assert!(is_known_at(at) && is_known_at(at * 2));
         drop(socket);
         assert!(!is_known_at(at * 3));
+    }
+
+    #[test]
+    fn closed_connections_that_moved_least_are_forgotten_beyond_a_maximum() {
+        let moved = |bytes| Reading { moved: Bytes::new(bytes), ..Reading::default() };
+        let of = |end| Observation::from(end, Duration::ZERO, &moved(0));
+        let flow = |inode: u32| {
+            let (local, received, sent) = (([0; 4], 80).into(), of(End::Receiver), of(End::Sender));
+            let mut flow = Observed { local, peer: local, received, sent };
+            flow.observe(INTERVAL, &[moved(u64::from(inode)), moved(0)]);
+            (inode, flow)
+        };
+        let most = MAX_OBSERVED as u32;
+        let mut observed: BTreeMap<_, _> = (0..=most).map(flow).collect();
+        forget_least(&mut observed, &HashSet::from([0, 7]));
+        let kept: Vec<_> = observed.into_keys().collect();
+        assert_eq!((kept.len(), &kept[..2], kept.last()), (MAX_OBSERVED / 4 * 3, &[0, 7][..], Some(&most)));
     }
 }

@@ -106,11 +106,28 @@ pub(super) fn is_capture(path: &Path) -> bool {
     if read.is_ok() { MAGICS.contains(&begin) || named } else { named }
 }
 
-fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
+/// Reads the jobs of a record, and prints what is damaged.
+pub(super) fn load_jobs(path: &Path) -> Result<Vec<Record>, Failure> {
     let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
-    if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
+    warn_of_damage(path, jobs.first().and_then(|job| job.damage.as_deref()));
+    Ok(jobs)
+}
+
+fn warn_of_damage(path: &Path, damage: Option<&str>) {
+    if let Some(damage) = damage {
         say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
     }
+}
+
+fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
+    let jobs = load_jobs(path)?;
+    let run = jobs.first().and_then(|job| job.run.as_ref()).filter(|run| run.files > 1);
+    let run = run.map(|run| Explanation {
+        what: format!("{} files together", run.files),
+        facts: json!({ "files": run.files }),
+        more: String::new(),
+        diagnosis: Ok(diagnosis::of_run(run)),
+    });
     let explain = |job: Record| {
         let nothing = || "nothing was measured of it: record it with --record".to_owned();
         let what = job.header.what.clone();
@@ -122,7 +139,7 @@ fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
             diagnosis: diagnosis::of_record(&job).ok_or_else(nothing),
         }
     };
-    Ok(jobs.into_iter().map(explain).collect())
+    Ok(run.into_iter().chain(jobs.into_iter().map(explain)).collect())
 }
 
 fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
@@ -138,9 +155,7 @@ pub(super) fn load_capture(path: &Path) -> Result<Capture, Failure> {
         };
         (error.to_string(), code)
     })?;
-    if let Some(damage) = &capture.damage {
-        say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
-    }
+    warn_of_damage(path, capture.damage.as_deref());
     Ok(capture)
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::exit::{self, Code};
 use crate::say;
 
-use super::explain::{is_capture, load_capture};
+use super::explain::{is_capture, load_capture, load_jobs};
 
 /// Which records or captures, drawn into what.
 ///
@@ -76,7 +76,8 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
     }
     let mut records = Vec::new();
     for (name, path) in names(args)?.into_iter().zip(&args.records) {
-        let (part, jobs) = if is_capture(path) { ("connection", flows(path)?) } else { ("job", jobs(path)?) };
+        let (part, jobs) =
+            if is_capture(path) { ("connection", flows(path)?) } else { ("job", load_jobs(path)?) };
         let several = jobs.len() > 1;
         for (number, record) in (1..).zip(jobs) {
             let name = if several { format!("{name}: {part} {number}") } else { name.clone() };
@@ -105,15 +106,6 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         }
     }
     Ok(())
-}
-
-/// Reads the jobs of a record, and prints what is damaged.
-fn jobs(path: &Path) -> Result<Vec<Record>, (String, Code)> {
-    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
-    if let Some(damage) = jobs.first().and_then(|job| job.damage.as_ref()) {
-        say::error(format_args!("WARNING: {} is damaged: {damage}", path.display()));
-    }
-    Ok(jobs)
 }
 
 /// Reads the largest connections of a capture.

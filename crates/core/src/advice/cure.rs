@@ -40,20 +40,17 @@ impl Cure {
 impl Facts<'_> {
     /// Returns the cure of the dominant limit. A transfer that has spent its time on connecting, and moved nothing, has none.
     pub(super) fn cure(&self, limit: LimitedBy) -> Option<Cure> {
-        let streams = self.evidence.streams;
         let change = match limit {
             LimitedBy::ReceiveWindow => self.larger_window(),
             LimitedBy::SendBuffer => self.larger_send_buffer(),
             LimitedBy::ServerSendBuffer => {
-                format!(
-                    "does {} gain, or a larger net.ipv4.tcp_wmem on the server?",
-                    self.connections(streams * 2)
-                )
+                self.trial(2, "a larger net.ipv4.tcp_wmem or a higher limit at the server")
             }
             LimitedBy::Loss => {
                 let bbr =
                     if self.sends() && self.is_own() { "--congestion bbr" } else { "BBR at the sender" };
-                format!("does {bbr} gain, or {}?", self.connections(streams * 2))
+                let more = self.more_connections(2).map_or_else(String::new, |more| format!(", or {more}"));
+                format!("does {bbr} gain{more}?")
             }
             LimitedBy::Disk if self.known.to_pipe => {
                 "have the program that reads the output read faster".into()
@@ -63,22 +60,15 @@ impl Facts<'_> {
             }
             LimitedBy::Disk if self.sends() => "read from a faster disk".into(),
             LimitedBy::Disk => "write to a faster file system".into(),
-            LimitedBy::Cpu => format!("does {} gain, with a thread each?", self.connections(streams * 2)),
+            LimitedBy::Cpu => self.trial(2, "a host with faster cores"),
             LimitedBy::Server if self.evidence.moved == Bytes::ZERO => {
                 "see why the server answers late: its load, its disk, what it does first".into()
             }
             LimitedBy::Server if self.sends() => "have the server read faster: its load or its disk".into(),
-            LimitedBy::Server => {
-                format!("does {} gain, or a higher limit at the server?", self.connections(streams * 4))
-            }
+            LimitedBy::Server => self.trial(4, "a higher limit at the server"),
             LimitedBy::SlowStart => return self.warm_start().or_else(|| self.shared_connection()),
             LimitedBy::Limit => format!("raise {}, or leave it out", self.rate_option()),
-            LimitedBy::Policer => {
-                return Some(Cure::without_gain(format!(
-                    "keep below the policed rate, so that less is lost and sent again: --limit {}",
-                    self.evidence.rate().scaled(0.95)
-                )));
-            }
+            LimitedBy::Policer => return Some(Cure::without_gain(self.below_policer())),
             LimitedBy::Unknown => {
                 return Some(Cure::without_gain(format!(
                     "{PROBE}, and a record at the server (longhaul serve --record, or a capture) what it does"
@@ -97,14 +87,36 @@ impl Facts<'_> {
         if self.known.limit_is_pace { "--pace" } else { "--limit" }
     }
 
-    /// Returns the words for a number of connections, as this program or another one would open them.
-    fn connections(&self, count: u64) -> String {
-        let count = count.clamp(2, MAX_FIXED_STREAMS as u64);
-        match (self.is_own(), self.known.to_pipe) {
+    /// Returns the question whether more connections gain, `factor` times as many, or another change.
+    fn trial(&self, factor: u64, other: &str) -> String {
+        match self.more_connections(factor) {
+            Some(more) => format!("does {more} gain, or {other}?"),
+            None => format!("does {other} gain?"),
+        }
+    }
+
+    /// Returns the words for more connections, as this program or another one would open them; `None` where there are as many as
+    /// permitted.
+    fn more_connections(&self, factor: u64) -> Option<String> {
+        let count = (self.evidence.streams * factor).clamp(2, MAX_FIXED_STREAMS as u64);
+        (count > self.evidence.streams).then(|| match (self.is_own(), self.known.to_pipe) {
             (true, false) => format!("--streams {count}"),
             (true, true) => format!("-o FILE --streams {count}"),
             (false, _) => format!("using {count} connections"),
-        }
+        })
+    }
+
+    /// Returns what keeps below the rate of a policer: less is lost and sent again.
+    fn below_policer(&self) -> String {
+        let rate = self.evidence.rate();
+        let option = |name| format!("{name} {}", rate.to_string().replace(' ', ""));
+        let change = match (self.is_own(), self.sends()) {
+            (true, true) => option("--pace"),
+            (true, false) => option("--limit"),
+            (false, true) => format!("a pace of {rate} at most"),
+            (false, false) => format!("a limit of the program to {rate} at most"),
+        };
+        format!("does {change} lose less without being slower?")
     }
 
     /// Returns what bounds the receive window.
@@ -124,6 +136,7 @@ impl Facts<'_> {
                 .into();
         }
         let (most, rmem_max) = (self.known.tcp_rmem_max.unwrap_or_default(), self.known.rmem_max);
+        let window = Bytes::new(self.evidence.window.get() / self.evidence.streams.max(1));
         match self.known.recv_buffer {
             Some(set) => match rmem_max.filter(|max| *max < set) {
                 Some(max) => format!(
@@ -132,13 +145,23 @@ impl Facts<'_> {
                 None if most > set * 2 => format!("raise --recv-buffer above {set}, or leave it out"),
                 None => format!("raise --recv-buffer above {set}"),
             },
+            None if self.known.window_clamp.is_some_and(|clamp| clamp * 4 <= window * 5) => {
+                format!("{}, instead of the clamp that shortens queues?", self.larger_recv_buffer(window))
+            }
             None if self.known.tcp_rmem_max.is_none() => {
                 "raise the receiver's buffer: net.ipv4.tcp_rmem, or what its program sets (SO_RCVBUF)".into()
             }
-            None => {
-                let window = Bytes::new(self.evidence.window.get() / self.evidence.streams.max(1));
-                self.larger_maximum("tcp_rmem", most, window, "SO_RCVBUF")
-            }
+            None => self.larger_maximum("tcp_rmem", most, window, "SO_RCVBUF"),
+        }
+    }
+
+    /// Returns the begin of the question whether a larger buffer than one of which `used` is used gains.
+    fn larger_recv_buffer(&self, used: Bytes) -> String {
+        let larger = Bytes::mib((used.get() * 4).div_ceil(1 << 20).next_power_of_two().min(1024));
+        let option = format!("--recv-buffer {}", larger.to_string().replace(' ', ""));
+        match self.known.rmem_max.filter(|max| *max < larger) {
+            Some(max) => format!("does {option} gain, with net.core.rmem_max raised from {max} to {larger}"),
+            None => format!("does {option} gain"),
         }
     }
 
@@ -160,14 +183,12 @@ impl Facts<'_> {
 
     /// Returns the cure where each connection uses `used` of a buffer that `net.ipv4.tcp_rmem`, or `tcp_wmem`, lets grow to `most`.
     fn larger_maximum(&self, name: &str, most: Bytes, used: Bytes, option: &str) -> String {
+        let more = self.more_connections(2).map_or_else(String::new, |more| format!(": does {more} gain?"));
         if used * PART_OF_MAXIMUM < most {
             let permitted = format!("net.ipv4.{name} permits {most}, of which {used} is used");
             return match (self.is_own(), self.sends()) {
-                (true, false) => {
-                    let larger = (used.get() * 4).div_ceil(1 << 20).next_power_of_two().min(1024);
-                    format!("does --recv-buffer {larger}MiB gain? {permitted}")
-                }
-                (true, true) => format!("{permitted}: it does not bound"),
+                (true, false) => format!("{permitted}: {}?", self.larger_recv_buffer(used)),
+                (true, true) => format!("{permitted}{more}"),
                 (false, _) => format!("raise what the program sets ({option}), if it sets any: {permitted}"),
             };
         }
@@ -175,10 +196,7 @@ impl Facts<'_> {
         if larger > most {
             return format!("raise net.ipv4.{name} on this host from {most} to {larger}");
         }
-        format!(
-            "does {} gain? The kernel permits no larger buffer",
-            self.connections(self.evidence.streams * 2)
-        )
+        format!("the kernel permits no larger buffer{more}")
     }
 
     /// Returns the gain of a rate that the transfer had while `limit` did not hold, or that an earlier transfer had; of a question only

@@ -7,14 +7,14 @@ use super::cure::PROBE;
 use super::verdict::{ALSO, SHORTEST, percent, seconds};
 use super::{Finding, LONG_RTT, LimitedBy, Shares};
 use crate::tune::MAX_PARALLEL_FILES;
-use crate::units::{Bytes, Rate, Rtt};
+use crate::units::{Bytes, Rtt};
 
 /// The fewest files at once worth a trial.
 const FEWEST_PARALLEL: u64 = 8;
 /// Servers beyond are not compared.
 const MOST_SERVERS: usize = 1000;
-/// A server is slow if its files arrive at less than this part of the rate of all others.
-const SLOW: f64 = 0.5;
+/// A server is slow if its files take more than so many times as long as files of their size elsewhere.
+const SLOW: f64 = 2.0;
 
 /// A file that a run has moved.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +40,6 @@ pub struct RunDiagnosis {
     time: Duration,
     /// The start of the first file and the end of the last one.
     active: Option<(Duration, Duration)>,
-    /// The least RTT of a connection.
-    rtt: Option<Rtt>,
     limits: [LimitOfRun; LimitedBy::ALL.len()],
     servers: BTreeMap<String, ServerOfRun>,
     /// The advice of the first file.
@@ -56,11 +54,31 @@ struct LimitOfRun {
     change: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct ServerOfRun {
-    files: u64,
+    all: FilesOfRun,
+    /// The files by the logarithm of their size: slow start makes small files slower than large ones.
+    by_size: BTreeMap<u32, FilesOfRun>,
+    /// The least RTT of a connection.
+    rtt: Option<Rtt>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct FilesOfRun {
+    count: u64,
     time: Duration,
-    moved: Bytes,
+}
+
+impl FilesOfRun {
+    fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.time += time;
+    }
+
+    /// Returns the mean time of a file.
+    fn each(&self) -> Duration {
+        self.time.div_f64(self.count.max(1) as f64)
+    }
 }
 
 impl RunDiagnosis {
@@ -84,17 +102,24 @@ impl RunDiagnosis {
                 (sum.longest, sum.change) = (limited, finding.change.clone());
             }
         }
-        if self.servers.len() < MOST_SERVERS || self.servers.contains_key(server) {
-            let sum = self.servers.entry(server.to_owned()).or_default();
-            sum.files += 1;
-            sum.time += time;
-            sum.moved += moved;
+        if let Some(server) = self.server(server) {
+            server.all.add(time);
+            server.by_size.entry(moved.get().max(1).ilog2()).or_default().add(time);
         }
     }
 
-    /// Adds the RTT of a connection.
-    pub fn add_rtt(&mut self, rtt: Rtt) {
-        self.rtt = self.rtt.into_iter().chain([rtt]).min();
+    /// Adds the RTT of a connection to a server.
+    pub fn add_rtt(&mut self, server: &str, rtt: Rtt) {
+        if let Some(server) = self.server(server) {
+            server.rtt = server.rtt.into_iter().chain([rtt]).min();
+        }
+    }
+
+    fn server(&mut self, name: &str) -> Option<&mut ServerOfRun> {
+        if self.servers.len() < MOST_SERVERS || self.servers.contains_key(name) {
+            return Some(self.servers.entry(name.to_owned()).or_default());
+        }
+        None
     }
 
     /// Returns the number of files.
@@ -149,7 +174,10 @@ impl RunDiagnosis {
 
     fn seen(&self) -> String {
         let each = self.time.div_f64(self.files as f64);
-        let trips = self.rtt.filter(|rtt| rtt.get() >= LONG_RTT).map_or_else(String::new, |rtt| {
+        let mut rtts = self.servers.values().filter_map(|server| server.rtt);
+        // Of several servers the round trips differ.
+        let rtt = rtts.next().filter(|rtt| rtt.get() >= LONG_RTT && rtts.next().is_none());
+        let trips = rtt.map_or_else(String::new, |rtt| {
             format!(" ({:.0} round trips of {rtt})", each.as_secs_f64() / rtt.get().as_secs_f64())
         });
         let size = Bytes::new(self.moved.get() / self.files);
@@ -176,20 +204,37 @@ impl RunDiagnosis {
         }
     }
 
-    /// Returns the server that had most of the time, if its files are far slower than those of all others.
+    /// Returns the server that had most of the time, if its files are far slower than files of their size elsewhere.
     fn slow_server(&self) -> Option<String> {
-        let (name, slow) = self.servers.iter().max_by_key(|(_, server)| server.time)?;
-        let rest: Vec<_> = self.servers.iter().filter(|(other, _)| *other != name).collect();
-        let (time, moved) = rest.iter().fold((Duration::ZERO, Bytes::ZERO), |(time, moved), (_, server)| {
-            (time + server.time, moved + server.moved)
-        });
-        let (rate, others) = (Rate::over(slow.moved, slow.time), Rate::over(moved, time));
-        let is_slow = !rest.is_empty() && slow.time > time && rate < others.scaled(SLOW);
+        let (name, slow) = self.servers.iter().max_by_key(|(_, server)| server.all.time)?;
+        let rest = || self.servers.iter().filter(|(other, _)| *other != name).map(|(_, server)| server);
+        let (mut compared, mut elsewhere) = (FilesOfRun::default(), Duration::ZERO);
+        for (size, files) in &slow.by_size {
+            let alike = rest().filter_map(|server| server.by_size.get(size));
+            let alike = alike.fold(FilesOfRun::default(), |sum, files| FilesOfRun {
+                count: sum.count + files.count,
+                time: sum.time + files.time,
+            });
+            if alike.count > 0 {
+                compared.count += files.count;
+                compared.time += files.time;
+                elsewhere += alike.each().mul_f64(files.count as f64);
+            }
+        }
+        let others = rest().map(|server| server.all.time).sum::<Duration>();
+        let is_slow = slow.all.time > others
+            && compared.time > slow.all.time / 2
+            && compared.time > elsewhere.mul_f64(SLOW);
+        let rtt = |rtt: Option<Rtt>| rtt.map_or_else(String::new, |rtt| format!(" (RTT {rtt})"));
         is_slow.then(|| {
             format!(
-                "{name} had {} of the files' time: {rate} for each of its {} files, {others} elsewhere; does another server have them?",
-                percent(slow.time.as_secs_f64() / (slow.time + time).as_secs_f64()),
-                slow.files
+                "{name}{} had {} of the files' time: {} for each of its {} files, and for one of that size elsewhere{} {}; does another server have them?",
+                rtt(slow.rtt),
+                percent(slow.all.time.as_secs_f64() / (slow.all.time + others).as_secs_f64()),
+                seconds(slow.all.each()),
+                slow.all.count,
+                rtt(rest().filter_map(|server| server.rtt).min()),
+                seconds(elsewhere.div_f64(compared.count as f64)),
             )
         })
     }

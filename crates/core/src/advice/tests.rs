@@ -94,6 +94,11 @@ fn threads(reading: &mut Reading) -> &mut ThreadTimes {
     reading.threads.get_or_insert_default()
 }
 
+/// Notes that this program moves the data.
+fn own(reading: &mut Reading) {
+    threads(reading);
+}
+
 fn sender(reading: &mut Reading) -> &mut SenderTimes {
     reading.sender.get_or_insert_default()
 }

@@ -17,8 +17,10 @@ pub struct KnownLimits {
     pub tcp_rmem_max: Option<Bytes>,
     /// `net.ipv4.tcp_wmem[2]`.
     pub tcp_wmem_max: Option<Bytes>,
-    /// `net.core.rmem_max`, where it bounds what a program sets.
+    /// `net.core.rmem_max`, where it bounds what this program sets.
     pub rmem_max: Option<Bytes>,
+    /// The clamp that this program has set on a connection's receive window.
+    pub window_clamp: Option<Bytes>,
     /// Whether `net.ipv4.tcp_window_scaling` of this host is set.
     pub window_scaling: Option<bool>,
     /// The receive buffer that the user has set.

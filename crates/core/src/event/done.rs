@@ -1,4 +1,4 @@
-//! The result of a job that has succeeded.
+//! The result of a job that has succeeded, and of several.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,4 +43,26 @@ pub struct Done {
     pub advice: Vec<String>,
     /// The file's digest, if one was computed.
     pub digest: Option<Checksum>,
+}
+
+/// The result for the files of one command that were moved.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunDone {
+    /// Their number.
+    pub files: u64,
+    /// The bytes transferred.
+    pub bytes: Bytes,
+    /// The duration of the command.
+    #[serde(with = "seconds", rename = "seconds")]
+    pub time: Duration,
+    /// The bytes transferred divided by its duration.
+    #[serde(rename = "goodput_bps")]
+    pub goodput: Rate,
+    /// The limit that applied for the longest time of the files.
+    pub limited_by: LimitedBy,
+    /// The share of the files' time for which each limit applied.
+    pub shares: Shares,
+    /// The evidence, the setting to change, and further limits; one sentence each.
+    pub advice: Vec<String>,
 }

@@ -39,6 +39,11 @@ impl JobTag {
         Self { id, url: url.into() }
     }
 
+    /// Creates the tag of what belongs to no job, but to all of them.
+    pub fn of_all() -> Self {
+        Self::new(JobId::default(), "")
+    }
+
     /// Returns the job's number.
     pub fn id(&self) -> JobId {
         self.id
@@ -79,7 +84,7 @@ pub struct JobEvent<'a> {
     /// The number of the job; 0 in records of versions that ran a single job.
     #[serde(default)]
     pub job: JobId,
-    /// The job's URL; `None` if an earlier line of the job has it.
+    /// The job's URL; `None` if an earlier line of the job has it, and of no job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Cow<'a, str>>,
     /// The event.
@@ -90,6 +95,7 @@ pub struct JobEvent<'a> {
 impl<'a> JobEvent<'a> {
     /// Creates the line of an event with the job's URL.
     pub fn new(job: &'a JobTag, at: Duration, event: &'a Event) -> Self {
-        Self { at, job: job.id, url: Some(Cow::Borrowed(&job.url)), event: Cow::Borrowed(event) }
+        let url = Some(&*job.url).filter(|url| !url.is_empty()).map(Cow::Borrowed);
+        Self { at, job: job.id, url, event: Cow::Borrowed(event) }
     }
 }

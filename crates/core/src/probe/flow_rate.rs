@@ -19,7 +19,7 @@ pub struct Progress {
 /// The bounds of a rate that was not measured more exactly, as that of a connection in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RateRange {
-    /// The lower bound.
+    /// The lower bound; zero if there is none.
     pub least_bps: Rate,
     /// The upper bound.
     pub most_bps: Rate,
@@ -27,7 +27,10 @@ pub struct RateRange {
 
 impl fmt::Display for RateRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{} to {}", self.least_bps, self.most_bps))
+        match self.least_bps {
+            least if least == Rate::default() => f.pad(&format!("up to {}", self.most_bps)),
+            least => f.pad(&format!("{least} to {}", self.most_bps)),
+        }
     }
 }
 

@@ -211,11 +211,11 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
     let is_least = is_held || matches!(report.server.limit, Some(ServerLimit::Ceiling { .. }));
     let (most, least) = if is_least { ("at most ", " or more") } else { ("", "") };
     let forecast = |rate: Rate, time: Duration, range: Option<ForecastRange>| match range {
-        Some(range) if is_least => {
-            format!("at most {} s at {} or more", two_digits(range.most_seconds), range.rate.least_bps)
+        Some(ForecastRange { rate, most_seconds: Some(time), .. }) if is_least => {
+            format!("at most {} s at {} or more", two_digits(time), rate.least_bps)
         }
-        Some(range) => format!("{range} at {}: no connection was steady yet", range.rate),
-        None => format!("{most}{:.1} s at {rate}{least}", time.as_secs_f64()),
+        Some(range) if !is_least => format!("{range} at {}: no connection was steady yet", range.rate),
+        _ => format!("{most}{:.1} s at {rate}{least}", time.as_secs_f64()),
     };
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
         line(out, &format!("{} takes", verdict.size), &forecast(rate, time, verdict.range));
@@ -317,7 +317,8 @@ mod tests {
         assert_words(&ProbeReport { upload, verdict: verdict.clone(), ..report() }, &words);
         // What was not steady has bounds.
         let range = RateRange { least_bps: Rate::mbit(40), most_bps: Rate::mbit(60) };
-        let [least_seconds, most_seconds] = [1_431_678, 2_147_678].map(Duration::from_millis);
+        let (least_seconds, most_seconds) =
+            (Duration::from_millis(1_431_678), Some(Duration::from_millis(2_147_678)));
         let put_range = Some(ForecastRange { rate: range, least_seconds, most_seconds });
         let tcp = vec![TcpRow { range: Some(range), ..tcp[0].clone() }];
         let upload = Some(UploadFindings { tcp, rate: Some(MeasuredRate { range: Some(range), ..rate }) });
@@ -330,16 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_the_server_allows_are_lower_bounds() {
+    fn ceilings_are_stated_and_make_the_forecast_a_bound() {
         let limit = Some(ServerLimit::Ceiling { rate: Rate::mbit(100) });
         let server = ServerFindings { limit, ..report().server };
         let words =
             ["the server allows measurements 100 Mbit/s now", "at most 86.0 s at 1.00 Gbit/s or more"];
         assert_words(&ProbeReport { server, ..report() }, &words);
-    }
-
-    #[test]
-    fn ceiling_of_udp_is_stated_and_makes_the_forecast_a_bound() {
         let gbit = |gbit: u64| Rate::mbit(gbit * 1000);
         let lowest = |option| UdpCeiling::lower(Some(gbit(option)), gbit(40), CeilingSource::Server);
         let with = |udp_ceiling| ProbeReport { udp_ceiling: Some(udp_ceiling), ..report() };

@@ -76,15 +76,18 @@ pub struct ForecastRange {
     /// The time at the higher rate.
     #[serde(with = "seconds")]
     pub least_seconds: Duration,
-    /// The time at the lower rate.
-    #[serde(with = "seconds")]
-    pub most_seconds: Duration,
+    /// The time at the lower rate, if that is known.
+    #[serde(serialize_with = "optional_seconds")]
+    pub most_seconds: Option<Duration>,
 }
 
 impl fmt::Display for ForecastRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (least, most) = (two_digits(self.least_seconds), two_digits(self.most_seconds));
-        f.pad(&format!("{least} to {most} s"))
+        let least = two_digits(self.least_seconds);
+        match self.most_seconds.map(two_digits) {
+            Some(most) => f.pad(&format!("{least} to {most} s")),
+            None => f.pad(&format!("at least {least} s")),
+        }
     }
 }
 
@@ -364,7 +367,8 @@ fn transfer_time(rate: Rate, bounds: Option<RateRange>, evidence: &Evidence<'_>,
     let range = bounds.map(|rate| ForecastRange {
         rate,
         least_seconds: ramp.saturating_add(rate.most_bps.time_for(size)),
-        most_seconds: ramp.saturating_add(rate.least_bps.time_for(size)),
+        most_seconds: (rate.least_bps > Rate::default())
+            .then(|| ramp.saturating_add(rate.least_bps.time_for(size))),
     });
     let (rate, time) = match range {
         Some(range) => (format!("({})", range.rate), range.to_string()),

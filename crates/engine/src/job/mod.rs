@@ -45,7 +45,7 @@ use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::{lock, named};
-use crate::transfer::{FileTransfer, SharedSchedule, StreamOptions, TransferState};
+use crate::transfer::{FileTransfer, SharedSchedule, SourceProgress, StreamOptions, TransferState};
 use crate::tree_digest::TreeDigest;
 use crate::verify::Verify;
 use monitor::PathFacts;
@@ -237,6 +237,7 @@ impl<'a> Fetch<'a> {
         KnownLimits {
             path_rate,
             recv_buffer: options.client.recv_buffer,
+            window_clamp: self.transfer.sources.iter().filter_map(SourceProgress::window_clamp).min(),
             limit_is_pace: is_of_pace(options.limit.as_ref(), options.pace),
             to_pipe: part.is_stream() && part.file().metadata().is_ok_and(|output| !output.is_file()),
             ..KnownLimits::default()

@@ -108,7 +108,7 @@ impl<'a> Intake<'a> {
     /// Returns whether the receive window was ever clamped. A clamped connection would be limited
     /// when reused for another file.
     pub(crate) fn holds_window(&self) -> bool {
-        self.delivery.holds_window()
+        self.delivery.window_clamp().is_some()
     }
 
     /// Returns the memory to receive the front of `range` into; `None` if no segment becomes free
@@ -164,6 +164,7 @@ impl<'a> Intake<'a> {
     pub(super) fn measure(&mut self, own: Bytes, socket: &TcpStream) {
         let share = self.progress().window_share(self.delivery.rtt);
         self.delivery.add(own, share, socket, Instant::now());
+        self.progress().note_window_clamp(self.delivery.window_clamp());
     }
 
     /// Passes the segment to the writers if it is older than [`SLOW_FLUSH`].

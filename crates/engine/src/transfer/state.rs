@@ -68,6 +68,8 @@ pub(crate) struct SourceProgress {
     multiplexed: AtomicBool,
     /// The highest rate of all streams of the source together, in bit/s.
     path_rate: AtomicU64,
+    /// The clamp of a connection's receive window in bytes; zero before one.
+    window_clamp: AtomicU64,
     /// Whether the source was shown to have the file.
     usable: AtomicBool,
     /// Whether the source has failed, also for later rounds.
@@ -120,6 +122,18 @@ impl SourceProgress {
     /// Records the rate of all streams of this source together.
     pub(crate) fn note_rate(&self, rate: Rate) {
         self.path_rate.fetch_max(rate.as_bits_per_sec(), Ordering::Relaxed);
+    }
+
+    /// Records the clamp of a connection's receive window.
+    pub(super) fn note_window_clamp(&self, clamp: Option<Bytes>) {
+        if let Some(clamp) = clamp {
+            self.window_clamp.store(clamp.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the latest clamp of a connection's receive window.
+    pub(crate) fn window_clamp(&self) -> Option<Bytes> {
+        Some(Bytes::new(self.window_clamp.load(Ordering::Relaxed))).filter(|clamp| *clamp > Bytes::ZERO)
     }
 
     /// Returns a stream's share of the path's bytes in flight; zero if the source never had several

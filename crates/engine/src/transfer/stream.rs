@@ -298,7 +298,7 @@ impl<'a> Stream<'a> {
     /// Returns whether the receive window was ever clamped. A clamped connection would be limited
     /// when reused for another file.
     pub(crate) fn holds_window(&self) -> bool {
-        self.intake.delivery.holds_window()
+        self.intake.holds_window()
     }
 
     /// Removes the stream from the transfer.

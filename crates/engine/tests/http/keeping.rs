@@ -1,7 +1,6 @@
 //! Connections kept for the next request of any job.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError};
@@ -22,20 +21,6 @@ fn fetch(client: &Client, url: &str) -> Result<(), HttpError> {
 }
 
 #[test]
-fn small_files_need_only_as_many_connections_as_concurrent_fetches() {
-    const AT_ONCE: usize = 8;
-    let server = Script::replying(|_| OK);
-    let (client, url) = (client(), server.url("/"));
-    // Compiles only because a client can be shared.
-    std::thread::scope(|threads| {
-        for _ in 0..AT_ONCE {
-            threads.spawn(|| (0..125).for_each(|_| fetch(&client, &url).unwrap()));
-        }
-    });
-    assert!(server.connections() <= AT_ONCE);
-}
-
-#[test]
 fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
     let elsewhere = Script::replying(|_| OK);
     let location = elsewhere.url("/");
@@ -45,17 +30,6 @@ fn connections_to_a_server_that_redirects_elsewhere_are_kept_too() {
     let client = client();
     (0..5).for_each(|_| fetch(&client, &server.url("/")).unwrap());
     assert_eq!(server.connections(), 1);
-}
-
-#[test]
-fn kept_connection_closed_by_the_server_is_not_used() {
-    let server = Script::answering(OK);
-    let client = client();
-    for expected in [1, 2, 3] {
-        fetch(&client, &server.url("/")).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(server.connections(), expected);
-    }
 }
 
 #[test]

@@ -3,8 +3,6 @@
 // A failed helper must end the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod authentication;
-mod bad_input;
 mod keeping;
 mod pipelining;
 mod support;

@@ -93,14 +93,6 @@ impl Script {
         })
     }
 
-    /// Answers every connection's first request with `answer`, and closes.
-    pub(crate) fn answering(answer: &'static str) -> Self {
-        Self::new(move |_, peer| {
-            peer.read_request();
-            peer.send(answer.as_bytes());
-        })
-    }
-
     /// Handles each connection with a new session of TLS.
     pub(crate) fn encrypted(
         config: Arc<ServerConfig>,

@@ -33,7 +33,7 @@ impl Flow {
         };
         let samples = self.readings.iter().map(|(at, reading)| (seconds::of(*at), sample(reading, side)));
         let events = self.diagnosis.as_ref().map_or_else(|_| Vec::new(), |found| self.events(found));
-        Record { header, samples: samples.collect(), events, end: None, damage: None }
+        Record { header, samples: samples.collect(), events, run: None, end: None, damage: None }
     }
 
     /// Returns the limits over time, and the result.

@@ -31,7 +31,7 @@ pub(crate) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample)
     let a_second = 1.0 / interval;
     let times = (0..=(seconds * a_second).round() as usize).map(|index| index as f64 / a_second);
     let samples = times.map(|at| (at, sample(at))).collect();
-    Record { header, samples, events: Vec::new(), end: None, damage: None }
+    Record { header, samples, events: Vec::new(), run: None, end: None, damage: None }
 }
 
 /// Returns the line of an event at a time in seconds.

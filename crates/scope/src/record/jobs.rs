@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use longhaul_core::event::{Event, JobEvent, JobId};
+use longhaul_core::event::{Event, JobEvent, JobId, RunDone};
 
 use super::lines::{Damage, Line, parse};
 use super::reader::Record;
@@ -17,6 +17,8 @@ pub(super) const MOST_JOBS: usize = 64;
 pub(super) struct Jobs {
     jobs: Vec<(JobId, JobLines)>,
     left_out: bool,
+    /// What limited the jobs together.
+    run: Option<Box<RunDone>>,
     /// The record's last line, once read.
     pub(super) end: Option<End>,
 }
@@ -40,6 +42,7 @@ impl Jobs {
                 }
                 job.samples.push((at, *sample));
             }
+            Line::Event(JobEvent { event: Cow::Owned(Event::Run(run)), .. }) => self.run = Some(run),
             Line::Event(mut line) => {
                 let Some(job) = self.job(line.job) else { return Ok(()) };
                 if let Some(url) = line.url.take() {
@@ -87,11 +90,12 @@ impl Jobs {
         if self.jobs.is_empty() {
             self.jobs.push(Default::default());
         }
-        let end = self.end;
+        let (run, end) = (self.run, self.end);
         let record = |(_, JobLines { url, samples, events }): (JobId, JobLines)| {
             let mut header = header.clone();
             header.what = url.filter(|_| several).unwrap_or(header.what);
-            Record { header, samples, events, end: end.clone(), damage: damage.clone() }
+            let (run, end, damage) = (run.clone(), end.clone(), damage.clone());
+            Record { header, samples, events, run, end, damage }
         };
         self.jobs.into_iter().map(record).collect()
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use longhaul_core::event::{Event, JobEvent};
+use longhaul_core::event::{Event, JobEvent, RunDone};
 
 use super::error::RecordError;
 use super::first_line::{LONGEST_HEADER, header};
@@ -21,6 +21,8 @@ pub struct Record {
     pub samples: Vec<(f64, Sample)>,
     /// All other events.
     pub events: Vec<JobEvent<'static>>,
+    /// What limited all jobs of the record together, if it holds several.
+    pub run: Option<Box<RunDone>>,
     /// The record's last line; `None` if the record is truncated.
     pub end: Option<End>,
     /// Damage of the record, in a phrase such as "cut off in line 812".
@@ -180,13 +182,15 @@ mod tests {
             begun(1, 7),
             sample(3.0, r#","job":7"#),
             sample(2.0, r#","job":4"#),
+            r#"{"at":4,"job":0,"event":"run","files":2,"limited_by":"path"}"#.to_owned(),
             END.to_owned(),
         ];
         let text = lines.join("\n") + "\n";
         let jobs = Record::read(text.as_bytes(), Path::new("r")).unwrap();
         let found = jobs.iter().map(|job| (job.header.what.as_str(), job.samples.len(), job.events.len()));
         assert_eq!(found.collect::<Vec<_>>(), [("http://h/4", 2, 1), ("http://h/7", 1, 1)]);
-        assert!(jobs.iter().all(|job| job.damage.is_none() && job.end.is_some()));
+        let is_whole = |job: &Record| job.damage.is_none() && job.end.is_some();
+        assert!(jobs.iter().all(|job| is_whole(job) && job.run.as_ref().is_some_and(|run| run.files == 2)));
         let many: String = (0..100).map(|job| begun(0, job) + "\n").collect();
         let jobs = Record::read(format!("{HEADER}\n{many}{END}\n").as_bytes(), Path::new("r")).unwrap();
         assert_eq!(jobs.len(), MOST_JOBS);

@@ -115,11 +115,20 @@ fn malformed_heads_are_refused() {
         ("\x1b]0;owned\x07\0\0hello", "not HTTP"),
         ("<html>no</html>", "not HTTP"),
         ("220 ftp.example ready\r\n", "FTP"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
+        ("\0\0\x12\x04\0\0\0\0\0\0", "HTTP/2"),
+        ("PRI * HTTP/2.0\r\n", "HTTP/2"),
+        ("HTTP/2.0 200 OK\r\n", "HTTP/2"),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "101"),
         // A server that speaks TLS only sends an alert.
         ("\x15\x03\x01\x00\x02\x02\x0a", "https://"),
     ] {
         let (server, _) = refused(head.to_owned(), 76, &[word]);
         assert_eq!(server.requests().len(), 1, "nothing is asked twice of a broken server");
+    }
+    for cut in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Le"] {
+        let (server, _) = refused(cut, 75, &["closed"]);
+        assert_eq!(server.requests().len(), 2, "{cut}");
     }
 }
 

@@ -77,10 +77,10 @@ fn login_is_sent_by_digest_to_a_server_that_takes_no_other() {
             }
         }
     });
-    let run = get().file("word", "secret\n").args(["-o", "f", &server.url("/f?a"), "--user"]);
-    run.args(["ann", "--password-file", "word"]).fetches(&file.bytes);
     let netrc = "machine 127.0.0.1 login ann password secret\n";
     get().file(".netrc", netrc).args(["-o", "f", &server.url("/f?a")]).fetches(&file.bytes);
+    let run = get().file("word", "secret\n").args(["-o", "f", &server.url("/f?a"), "--user"]);
+    run.args(["ann", "--password-file", "word"]).fetches(&file.bytes);
 }
 
 #[test]
@@ -99,7 +99,9 @@ fn a_proxy_for_http() {
     let near = Server::of(file.clone());
     let run = get().env("http_proxy", "http://127.0.0.1:1").env("no_proxy", "127.0.0.0/8");
     run.args([&near.url("/f")]).fetches(&file.bytes);
-    // A closed port, and a server that is no proxy.
+    // A proxy that requires a login, a closed port, and a server that is no proxy.
+    let private = Server::answering(response("407 Who\r\nProxy-Authenticate: Basic", ""));
+    get().env("http_proxy", private.url("")).args(["http://far.invalid/f"]).run().fails(77, &["407"]);
     let run = get().env("http_proxy", "http://127.0.0.1:1").args(["http://far.invalid/f"]);
     run.run().fails(69, &["the proxy http://127.0.0.1:1"]);
     let run = get().env("http_proxy", "https://127.0.0.1:1").args(["http://far.invalid/f"]);
@@ -121,9 +123,11 @@ fn a_proxy_for_https() {
     let run = get().env("https_proxy", format!("http://{}", proxy.address));
     run.args(["--streams", "2", &site.tls_url("/f"), "--cacert"]).args([site.ca()]).fetches(&bytes);
     assert!(!proxy.requests().is_empty());
-    let refusing = Server::answering(response("403 No", ""));
-    let run = get().env("https_proxy", format!("http://{}", refusing.address)).args([site.tls_url("/f")]);
-    run.run().fails(77, &["the proxy of", "403"]);
+    for status in ["403 No", "407 Who\r\nProxy-Authenticate: Basic"] {
+        let refusing = Server::answering(response(status, ""));
+        let run = get().env("https_proxy", refusing.url("")).args([site.tls_url("/f")]);
+        run.run().fails(77, &["the proxy of", &status[..3]]);
+    }
 }
 
 /// Returns the Cookie header of a server's first request.

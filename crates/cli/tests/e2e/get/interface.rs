@@ -6,6 +6,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::recording::counts_pages;
+use crate::support::lab::ran_in;
 use crate::support::{Ended, File, Server, at_once, content, get, program, response, same, terminal};
 
 #[test]
@@ -83,11 +84,13 @@ fn json_has_the_promised_fields() {
 fn each_line_of_json_names_its_job() {
     let server = Server::of(File::new(content(1000, 9)));
     let urls = [server.url("/a?key=secret"), server.url("/b"), server.url("/c")];
-    let ended = get().args(["--json"]).args(&urls).run().ok();
+    let run_of = get().args(["--json", "--record", "r.jsonl"]).args(&urls);
+    let ended = run_of.run().ok();
     let shown = [server.url("/a?..."), server.url("/b"), server.url("/c")];
     let job = |line: &Value| line["job"].as_u64().unwrap() as usize;
     let mut lines = ended.json();
-    let run = lines.pop().unwrap();
+    let run = lines.remove(lines.len() - 2);
+    assert_eq!(lines.last().unwrap()["event"], "done");
     assert_eq!(
         (&run["event"], &run["files"], &run["bytes"]),
         (&"run".into(), &3.into(), &3000.into()),
@@ -97,6 +100,11 @@ fn each_line_of_json_names_its_job() {
     for line in lines {
         assert!(line["at"].is_f64() && line["url"] == shown[job(&line) - 1], "{line}");
     }
+    // The record has it, too.
+    let explained = ran_in(run_of.dir(), &["explain", "r.jsonl", "--json"]).ok().json();
+    let same =
+        ["files", "bytes", "limited_by", "shares", "advice"].map(|name| explained[0][name] == run[name]);
+    assert_eq!((explained.len(), same), (4, [true; 5]), "{explained:?} {run}");
     // Small files are transferred concurrently; they complete in any order.
     assert_eq!(ended.events("done").iter().map(job).collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
     assert!(!ended.stdout.contains("secret"), "{ended:?}");

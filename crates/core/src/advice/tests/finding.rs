@@ -150,7 +150,6 @@ fn limits_of_programs_have_a_cure_and_the_gain_that_intervals_or_earlier_transfe
 
 #[test]
 fn window_is_cured_by_the_setting_that_bounds_it() {
-    let own = |reading: &mut Reading| reading.threads = Some(ThreadTimes::default());
     let other = |_: &mut Reading| ();
     let unscaled = |reading: &mut Reading| reading.unscaled = true;
     let none = KnownLimits::default();
@@ -163,17 +162,29 @@ fn window_is_cured_by_the_setting_that_bounds_it() {
         (reading.in_flight, reading.window) = (reading.window, Some(Bytes::mib(512)));
     };
     let scaling = |on| KnownLimits { window_scaling: Some(on), ..set(64, 208) };
-    let cases: [(KnownLimits, Plant<'_>, &str); 10] = [
+    let clamped = KnownLimits { window_clamp: Some(Bytes::kib(140)), ..rmem(1024) };
+    let unprivileged = KnownLimits { rmem_max: Some(Bytes::kib(208)), ..rmem(1024) };
+    let cases: [(KnownLimits, Plant<'_>, &str); 12] = [
         (set(128, 208), &own, "raise --recv-buffer above 128 KiB, or leave it out; longhaul"),
         (set(512, 208), &own, "raise net.core.rmem_max on this host, which cuts --recv-buffer from 512"),
         (rmem(1), &own, "raise net.ipv4.tcp_rmem on this host from 1 MiB to 256 MiB; longhaul"),
-        (rmem(1024), &own, "does --recv-buffer 1MiB gain? net.ipv4.tcp_rmem permits 1 GiB, of which 128 KiB"),
+        (
+            rmem(1024),
+            &own,
+            "net.ipv4.tcp_rmem permits 1 GiB, of which 128 KiB is used: does --recv-buffer 1MiB gain? ",
+        ),
+        (
+            unprivileged,
+            &own,
+            "net.ipv4.tcp_rmem permits 1 GiB, of which 128 KiB is used: does --recv-buffer 1MiB gain, with net.core.rmem_max raised from 208 KiB to 1 MiB?",
+        ),
+        (clamped, &own, "does --recv-buffer 1MiB gain, instead of the clamp that shortens queues?"),
         (rmem(1024), &other, "raise what the program sets (SO_RCVBUF), if it sets any: net.ipv4.tcp_rmem"),
         (none, &other, "raise the receiver's buffer: net.ipv4.tcp_rmem, or what its program sets"),
         (scaling(false), &unscaled, "set net.ipv4.tcp_window_scaling to 1 on this host; without it"),
         (scaling(true), &unscaled, "set net.ipv4.tcp_window_scaling to 1 on the other host, "),
         (none, &unscaled, "set net.ipv4.tcp_window_scaling to 1 on the host whose SYN lacks the option"),
-        (rmem(2048), &large, "does using 2 connections gain? The kernel permits no larger buffer"),
+        (rmem(2048), &large, "the kernel permits no larger buffer: does using 2 connections gain?"),
     ];
     for (known, plant, cure) in cases {
         let course = receiving(20).but(|reading| reading.window = Some(Bytes::kib(128)));
@@ -183,10 +194,25 @@ fn window_is_cured_by_the_setting_that_bounds_it() {
 }
 
 #[test]
+fn cures_contradict_no_setting() {
+    let crowded = receiving(20).but(|reading| reading.streams = 256);
+    let found = cure_after(crowded, held(None), own, Server);
+    assert_eq!(found, "does a higher limit at the server gain? longhaul probe tells what the path holds");
+    let known = KnownLimits { tcp_wmem_max: Some(Bytes::gib(1)), ..held(None) };
+    let buffered = |reading: &mut Reading| {
+        own(reading);
+        super::sender::buffer_limited(reading);
+    };
+    let found = cure_after(sending(20), known, buffered, SendBuffer);
+    let words = "net.ipv4.tcp_wmem permits 1 GiB, of which 122.1 KiB is used: does --streams 2 gain? ";
+    assert!(found.starts_with(words), "{found}");
+}
+
+#[test]
 fn run_of_several_files_has_one_diagnosis() {
-    let run = |files: &[(&str, LimitedBy, u64)]| {
+    let timed = |times: &[u32], files: &[(&str, LimitedBy, u64)]| {
         let mut run = RunDiagnosis::default();
-        run.add_rtt(Rtt::new(TICK / 2));
+        run.add_rtt(files[0].0, Rtt::new(TICK / 2));
         for ((server, limit, kib), number) in files.iter().zip(0..) {
             let finding = &Finding {
                 limit: *limit,
@@ -194,11 +220,12 @@ fn run_of_several_files_has_one_diagnosis() {
                 advice: vec!["of itself".into()],
                 change: Some(format!("change {limit}")),
             };
-            let (time, ended) = (TICK * 2, TICK * (2 + number));
+            let (time, ended) = (TICK * times[number as usize % times.len()], TICK * (2 + number));
             run.add(&FileOfRun { server, ended, time, moved: Bytes::kib(*kib), finding });
         }
         run.finding()
     };
+    let run = |files: &[_]| timed(&[2], files);
     let small = run(&[("h", SlowStart, 10); 400]);
     assert_advice(&small, 0, "400 files of 10 KiB on average took 200 ms (4 round trips of 50 ms) ");
     assert_advice(&small, 1, "does --parallel 8 gain, or one archive of the files?");
@@ -206,8 +233,12 @@ fn run_of_several_files_has_one_diagnosis() {
     let mixed = run(&[("h", Disk, 10), ("h", Loss, 9), ("h", Disk, 10)]);
     assert_advice(&mixed, 1, "change disk");
     assert_advice(&mixed, 2, "also limited by packet loss for 27 %, the round trips of each file for 20 %");
-    let slow = run(&[("a", Path, 1000), ("b", Server, 10), ("b", Server, 10)]);
-    assert_advice(&slow, 1, "b had 67 % of the files' time: 410 kbit/s for each of its 2 files, 41.0 Mbit/s");
+    // Small files are slower than large ones, wherever they are.
+    let of_sizes = run(&[("a", Path, 1000), ("b", Server, 10), ("b", Server, 10)]);
+    assert!(!of_sizes.advice.concat().contains("another server"), "{of_sizes:?}");
+    let slow = timed(&[2, 9, 7], &[("a", Path, 9), ("b", Server, 10), ("b", Server, 10)]);
+    let words = "b had 89 % of the files' time: 800 ms for each of its 2 files, and for one of that size elsewhere (RTT 50 ms) 200 ms";
+    assert_advice(&slow, 1, words);
 }
 
 #[test]

@@ -123,14 +123,16 @@ fn losses_that_leave_the_rate_are_no_limit() {
 #[test]
 fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() {
     let lossy = |queue_ms, rate: fn(u32) -> f64| {
-        let mut course = receiving(100).slow_start(48.0);
+        let mut course = receiving(100).but(own).slow_start(48.0);
         for interval in 0..24 {
             course = course.lose(200).run(0.1, rate(interval), queue(queue_ms));
             course = course.run(if interval % 4 == 3 { 1.0 } else { 0.0 }, 47.0, queue(0));
         }
         course
     };
-    lossy(2, |_| 48.0).assert_limit(Policer, 0.7);
+    let policed = lossy(2, |_| 48.0).assert_limit(Policer, 0.7);
+    let limit = policed.advice[1].split(' ').nth(2).unwrap();
+    assert!(Rate::with_unit(limit).is_ok_and(|limit| limit > Rate::mbit(45)), "{policed:?}");
     lossy(40, |_| 48.0).assert_limit(Path, 0.6);
     lossy(2, |interval| f64::from(interval * 17 % 48) + 10.0).assert_limit(Loss, 0.8);
 }

@@ -134,6 +134,11 @@ fn put_is_limited_by_the_upload_direction() {
     // 1 GiB at 18 and at 24 Mbit/s.
     assert_eq!(verdict.put_range.unwrap().to_string(), "360 to 470 s");
     assert_words(&verdict.arithmetic, "put, 1 GiB: 1 GiB / (18.3 Mbit/s to 24.1 Mbit/s)");
+    let stalled = TcpRow { is_flat: false, out_of_order: 9, range: Some(range(0, 24)), ..row(1, 5) };
+    let upload = UploadFindings { tcp: vec![stalled], rate: None };
+    let stalled = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
+    assert_words(&stalled.arithmetic, "put, 1 GiB: 1 GiB / (up to 24.0 Mbit/s) + 0.4 s");
+    assert_eq!(stalled.put_range.unwrap().to_string(), "at least 360 s");
     assert!(verdict.seconds.unwrap() < Duration::from_secs(12), "download is not affected");
 }
 

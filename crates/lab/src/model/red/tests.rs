@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Cause, Fate, Link, Node, RateLimit};
+use crate::model::{Cause, Fate, Link, RateLimit};
 
 const MTU: Bytes = Bytes::new(1500);
 /// Rate at which a packet of the MTU takes 1 ms.
@@ -73,15 +73,6 @@ fn without_gentle_drops_none_below_min_th_and_all_above_max_th() {
     }
 }
 
-#[test]
-fn full_queue_drops_at_any_average() {
-    for limit in [DropTail::Packets(4), DropTail::Bytes(MTU * 4)] {
-        let mut red = red(at_once(), limit);
-        let admitted = [3, 4].map(|packets| red.admits(Time::START, queued(packets), MTU));
-        assert_eq!(admitted, [true, false], "{limit:?}");
-    }
-}
-
 /// The paper's bound of w_q: with 0.001, a burst of 100 packets raises the average to 4.88.
 #[test]
 fn a_burst_moves_the_average_as_published() {
@@ -122,29 +113,6 @@ fn queue_in_bytes_drops_small_packets_less() {
     let (in_packets, in_bytes) = (dropped(ENDLESS), dropped(DropTail::Bytes(MTU * 1000)));
     assert!((0.9..1.1).contains(&in_packets), "{in_packets}");
     assert!((9.0..11.0).contains(&in_bytes), "{in_bytes}");
-}
-
-/// Even packets at 1.5 times the rate: a third must be dropped, which by the curve needs an average of about 16.7.
-#[test]
-fn overload_settles_at_the_average_of_the_curve() {
-    let waits = |mut node: RateLimit| {
-        let (mut waited, mut taken) = (0.0, 0);
-        for number in 0..60_000_u64 {
-            let at = Time::from_nanos(number * 666_667);
-            if let Fate::Leaves(out) = node.pass(at, MTU)
-                && number >= 20_000
-            {
-                (waited, taken) = (waited + out.since(at).as_secs_f64() * 1000.0, taken + 1);
-            }
-        }
-        (waited / f64::from(taken), f64::from(taken) / 40_000.0)
-    };
-    let early = waits(RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100))));
-    let late = waits(RateLimit::new(RATE, DropTail::Packets(100)));
-    assert!((0.66..0.67).contains(&early.1) && (0.66..0.67).contains(&late.1), "{early:?}, {late:?}");
-    // In packets, including the one in transmission. With uniform gaps a share of 2 p_b / (1 + p_b) is dropped, so p_b is 0.2.
-    assert!((15.0..20.0).contains(&early.0), "RED: {early:?}");
-    assert!((98.0..=100.0).contains(&late.0), "DropTail: {late:?}");
 }
 
 proptest! {

@@ -121,26 +121,3 @@ fn damaged_memory_is_reported_and_ignored() {
     let ended = get().file(".local", "a file").args([&server.url("/f")]).fetches(&file.bytes);
     assert!(ended.stderr.contains("paths.json"), "{ended:?}");
 }
-
-/// Other paths of the memory remain usable.
-#[test]
-fn impossible_path_is_ignored_silently() {
-    let file = File::new(content(1 << 20, 19));
-    let server = Server::of(file.clone());
-    for (known, asked) in [(json!({ "paced": true, "streams": 0 }), 0), (json!({ "paced": true }), 1)] {
-        let run = get().args([&server.url("/f")]);
-        remember(&run, &server, &known);
-        let mut memory: Value = serde_json::from_slice(&fs::read(run.path(MEMORY)).unwrap()).unwrap();
-        let mut other = memory["paths"][0].clone();
-        other["host"] = json!("other");
-        other["streams"] = json!(0);
-        memory["paths"].as_array_mut().unwrap().insert(0, other);
-        fs::write(run.path(MEMORY), memory.to_string()).unwrap();
-        let before = server.requests().len();
-        let ended = run.fetches(&file.bytes);
-        assert!(!ended.stderr.contains("paths.json"), "{ended:?}");
-        let asks = server.requests().split_off(before);
-        let paced = asks.iter().filter(|request| request.field("longhaul-pace").is_some());
-        assert_eq!(paced.count(), asked, "{known}");
-    }
-}

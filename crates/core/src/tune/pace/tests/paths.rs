@@ -3,17 +3,6 @@
 use super::*;
 
 #[test]
-fn false_trains_cost_a_few_rtts() {
-    for share in [0.001, 0.1, 0.5, 0.9, 1.1] {
-        let mut path = SimulatedPath::new(1000.0, 100, 1e6);
-        let mut pacer = Some(Pacer::with_first_cap(mbit(1000.0 * share)));
-        path.run(&mut pacer, 6.0);
-        let reached = path.run(&mut pacer, 12.0);
-        assert!(reached > 0.9, "{share}: {reached} of the path: {pacer:?}");
-    }
-}
-
-#[test]
 fn losses_that_the_cap_does_not_end_are_left_to_the_congestion_control() {
     let mut path = SimulatedPath::new(1000.0, 100, 1e6);
     let mut pacer = Some(Pacer::default());

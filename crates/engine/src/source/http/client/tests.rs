@@ -2,7 +2,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::source::http::Read as BodyRead;
+use crate::source::http::{ErrorKind, Read as BodyRead};
 
 const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -114,7 +114,7 @@ fn handshakes_in_progress_are_awaited_until_they_fail() {
 }
 
 #[test]
-fn clients_of_one_user_share_cookies() {
+fn clients_of_one_user_share_cookies_and_headers_of_the_transfer_are_refused() {
     let client = client();
     let with = |header: &str, recv_buffer| {
         let config =
@@ -122,4 +122,9 @@ fn clients_of_one_user_share_cookies() {
         Arc::ptr_eq(&client.with_config(config).unwrap().cookies, &client.cookies)
     };
     assert!(with("Accept: text/html", Some(Bytes::mib(1))) && !with("X-Api-Key: a", None));
+    for header in ["Range: bytes=0-1", "expect: 100-continue", "Proxy-Authorization: x"] {
+        let headers = vec![header.parse().unwrap()];
+        let error = Client::new(ClientConfig { headers, ..ClientConfig::default() }).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Usage, "the transfer sets it: {error}");
+    }
 }
