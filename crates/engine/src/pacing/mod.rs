@@ -25,7 +25,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::threads::lock;
 use command_queue::{CommandReceiver, CommandSender, Received};
-use paced_socket::{BBR, PacedSocket, STARTUP_CONTROL, set_final_control};
+use paced_socket::{PacedSocket, STARTUP_CONTROL, set_final_control};
 
 /// The pacing thread: starts with the first socket of [`Pace::Auto`], ends when this and the last
 /// [`PacingHandle`] are dropped.
@@ -101,15 +101,12 @@ pub struct CongestionPlan {
 impl CongestionPlan {
     /// Plans for a socket with the requested control `requested`, or with the host's default.
     pub fn plan(requested: Option<&str>, pace: Pace) -> Self {
-        let is_bbr = |name: &String| name.as_bytes() == BBR;
-        let wanted = requested.map(str::to_owned).or_else(|| host::congestion_control().filter(is_bbr));
-        let delays_bbr = pace == Pace::Auto && wanted.as_ref().is_some_and(is_bbr);
-        let initial = if delays_bbr {
-            Some(String::from_utf8_lossy(STARTUP_CONTROL).into_owned())
-        } else {
-            wanted.clone()
-        };
-        Self { initial, paced: wanted }
+        let wanted = requested.map(str::to_owned);
+        let paced = wanted.clone().or_else(host::congestion_control);
+        if pace == Pace::Auto && paced.as_ref().is_some_and(|name| Self::check(name).is_ok()) {
+            return Self { initial: Some(String::from_utf8_lossy(STARTUP_CONTROL).into_owned()), paced };
+        }
+        Self { initial: wanted.clone(), paced: wanted }
     }
 
     /// Checks, on a temporary socket, that the kernel permits a congestion control.

@@ -15,9 +15,9 @@ use super::{PacingStart, PathMeasurement, PathObserver};
 /// The congestion control until the bottleneck's rate is measured. Its slow start is unpaced, and the kernel permits it to every process
 /// unless `net.ipv4.tcp_allowed_congestion_control` omits it.
 ///
-/// BBR paces its first windows, which would hide the bottleneck's rate.
+/// BBR paces its first windows, which would hide the bottleneck's rate. CUBIC's HyStart takes jitter for a queue, and ends slow start.
 pub(super) const STARTUP_CONTROL: &[u8] = b"reno";
-pub(super) const BBR: &[u8] = b"bbr";
+const BBR: &[u8] = b"bbr";
 /// The shortest interval between two reports to the observer.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -320,7 +320,12 @@ impl Pacer {
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
         self.loss_episodes += u32::from(before == 0.0);
         // In slow start the bottleneck forwards a burst, and then nothing.
-        let delivered = self.history.delivery().max(self.history.rate_over(rtt / 16, |seen| seen.goodput));
+        let burst = match &self.phase {
+            PacerPhase::Start(trains) => trains.last_rate().unwrap_or_default(),
+            _ => Rate::default(),
+        };
+        let delivered =
+            self.history.delivery().max(self.history.rate_over(rtt / 16, |seen| seen.goodput)).max(burst);
         if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {
             (self.lost, self.ignore_losses_until) = (0.0, rest);
             return self.release();

@@ -28,6 +28,11 @@ struct Arrival {
 }
 
 impl PacketTrains {
+    /// Returns the rate of the last burst that could be measured, which no other confirms yet.
+    pub(super) fn last_rate(&self) -> Option<Rate> {
+        self.before
+    }
+
     /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once two bursts in a row agree on it.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
         let has_arrived = std::mem::replace(&mut self.delivered, delivered) < delivered;
