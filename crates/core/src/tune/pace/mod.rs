@@ -215,8 +215,7 @@ impl Pacer {
     /// To be called at the interval of [`Self::interval`].
     pub fn observe(&mut self, seen: &Observation, now: Duration) -> Option<Rate> {
         self.history.push(seen, now);
-        let age = now.saturating_sub(*self.since.get_or_insert(now));
-        let rtt = seen.min_rtt.get();
+        let (age, rtt) = (now.saturating_sub(*self.since.get_or_insert(now)), seen.min_rtt.get());
         let is_fast = self.fast().is_some();
         if (is_fast && self.set_by != CapOrigin::Losses) || rtt < Params::MIN_RTT {
             self.release();
@@ -319,21 +318,17 @@ impl Pacer {
         let before = std::mem::replace(&mut self.lost, lost);
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
         self.loss_episodes += u32::from(before == 0.0);
-        // In slow start the bottleneck forwards a burst, and then nothing.
-        let burst = match &self.phase {
-            PacerPhase::Start(trains) => trains.last_rate().unwrap_or_default(),
-            _ => Rate::default(),
-        };
-        let delivered =
-            self.history.delivery().max(self.history.rate_over(rtt / 16, |seen| seen.goodput)).max(burst);
+        // In slow start the bottleneck forwards a burst, and then nothing; the last burst's rate needs no second one that agrees.
+        let burst = if let PacerPhase::Start(trains) = &self.phase { trains.before } else { None };
+        let recent = self.history.rate_over(rtt / 16, |seen| seen.goodput);
+        let delivered = self.history.delivery().max(recent).max(burst.unwrap_or_default());
         if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {
             (self.lost, self.ignore_losses_until) = (0.0, rest);
             return self.release();
         }
         let lowered = delivered.scaled(Params::HEADROOM).max(self.history.peak_delivery().scaled(0.5));
-        (self.found, self.gain) = (Some(delivered), Self::MIN_GAIN);
-        self.ignore_losses_until = now + rtt * 2;
-        let cap = self.cap.map_or(lowered, |cap| cap.min(lowered));
+        (self.found, self.gain, self.ignore_losses_until) = (Some(delivered), Self::MIN_GAIN, now + rtt * 2);
+        let cap = self.cap.unwrap_or(lowered).min(lowered);
         self.hold(cap, CapOrigin::Losses, now + rtt * Params::MEMORY_RTTS);
     }
 

@@ -17,7 +17,7 @@ pub(super) struct PacketTrains {
     observed: Duration,
     delivered: Bytes,
     /// The rate of the previous burst that could be measured.
-    before: Option<Rate>,
+    pub(super) before: Option<Rate>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +28,6 @@ struct Arrival {
 }
 
 impl PacketTrains {
-    /// Returns the rate of the last burst that could be measured, which no other confirms yet.
-    pub(super) fn last_rate(&self) -> Option<Rate> {
-        self.before
-    }
-
     /// Observes the bytes delivered by `now`; returns the bottleneck's rate, less its error, once two bursts in a row agree on it.
     pub(super) fn observe(&mut self, delivered: Bytes, rtt: Duration, now: Duration) -> Option<Rate> {
         let has_arrived = std::mem::replace(&mut self.delivered, delivered) < delivered;
