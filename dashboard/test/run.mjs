@@ -95,6 +95,8 @@ async function opens(name, agent, board) {
     await board.until(() => !document.getElementById("banner").hidden, "the hint to sign in");
     await board.open(agent.login);
     await board.until(() => document.getElementById("banner").hidden, "no hint");
+    await board.page.goto(agent.address, { waitUntil: "domcontentloaded" });
+    await board.until(() => location.pathname !== "/" && document.getElementById("banner").hidden, "the session of the bare address");
     assert.equal(new URL(board.page.url()).search, "", "the token is not left in the address");
     assert.deepEqual(await board.accessibility(), []);
   });

@@ -79,7 +79,9 @@ static PAGE: LazyLock<String> = LazyLock::new(|| INDEX.replace("{assets}", &form
 
 /// Returns the routes of the page and its files.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new().route("/", get(page)).route("/assets/{hash}/{*path}", get(file))
+    // Without a session, the page says how to begin one.
+    let pages = Router::new().route("/", get(page)).route("/page/{session}/", get(page));
+    pages.route("/assets/{hash}/{*path}", get(file))
 }
 
 async fn page() -> Response {

@@ -164,7 +164,7 @@ mod tests {
         let _locked = part(&root, "locked", None);
         fs::write(root.join("complete"), "").unwrap();
         let (file, path) = begun(&queue, &root, "f");
-        let numbered = root.join(format!("f.{}.longhaul-part", rustix::process::geteuid().as_raw()));
+        let numbered = root.join(format!("f.longhaul-{}.longhaul-part", rustix::process::geteuid().as_raw()));
         fs::rename(path, &numbered).unwrap();
         queue.cancel(file).unwrap();
         queue.remove(file, true).unwrap();

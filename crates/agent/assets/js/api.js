@@ -1,8 +1,8 @@
-// The agent's HTTP API. The session is a cookie, so no secret is in the page.
+// The agent's HTTP API. The session is a cookie of the page's path, so no secret is in the page.
 
 import { t } from "./i18n.js";
 
-const BASE = "/api/v1";
+const BASE = new URL("api/v1", location.href).pathname;
 // As long as the agent's other clients wait.
 const ANSWER_MS = 30_000;
 

@@ -11,6 +11,11 @@ import { setUpSettings } from "./settings.js";
 import { Store } from "./store.js";
 import { TransferView } from "./transfer.js";
 
+// The browser sends the session's cookie below the session's path alone. Only pages of this port can read where that was.
+const PAGE = "longhaul-page";
+if (location.pathname !== "/") localStorage.setItem(PAGE, location.pathname);
+else if (localStorage.getItem(PAGE)) location.replace(localStorage.getItem(PAGE) + location.hash);
+
 const TOAST_MS = 4000;
 // Thousands of added links change the totals once.
 const TOTALS_MS = 250;

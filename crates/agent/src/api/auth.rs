@@ -2,7 +2,8 @@
 //!
 //! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or the token. Its
 //! Host must be this address, because a page could map a name to 127.0.0.1 (DNS rebinding). Its Origin, if any, must be
-//! this address (CSRF).
+//! this address (CSRF). Browsers send cookies to all ports of a host: the cookie is for a path that other servers do not
+//! know.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -21,8 +22,9 @@ use crate::scope::Scope;
 
 /// The cookie's name.
 const COOKIE: &str = "longhaul_session";
-/// The context for deriving the cookie's value from the token: a leaked cookie does not reveal the token.
-const CONTEXT: &str = "longhaul agent 2026 session cookie";
+/// The contexts for deriving the cookie's value and path from the token: leaked, they do not reveal the token or each other.
+const SESSION_CONTEXT: &str = "longhaul agent 2026 session cookie of a path";
+const PAGE_CONTEXT: &str = "longhaul agent 2026 session path";
 
 /// The token, and the address that it protects.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Access {
     /// The token that permits downloads alone.
     download_token: String,
     session: String,
+    /// The path of the page of a session and of its requests, without the slash at its end.
+    page: String,
     codes: LoginCodes,
     address: SocketAddr,
 }
@@ -38,8 +42,10 @@ pub struct Access {
 impl Access {
     /// Protects `address` by `token`; `download_token` permits downloads alone.
     pub fn new(token: String, download_token: String, address: SocketAddr) -> Self {
-        let session = blake3::Hash::from(blake3::derive_key(CONTEXT, token.as_bytes())).to_hex().to_string();
-        Self { token, download_token, session, codes: LoginCodes::default(), address }
+        let derived = |context| blake3::Hash::from(blake3::derive_key(context, token.as_bytes())).to_hex();
+        let (session, page) =
+            (derived(SESSION_CONTEXT).to_string(), format!("/page/{}", derived(PAGE_CONTEXT)));
+        Self { token, download_token, session, page, codes: LoginCodes::default(), address }
     }
 
     /// Returns a URL that opens the dashboard once within a minute, and does not contain the token.
@@ -50,6 +56,11 @@ impl Access {
     /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the path below which the session's cookie is sent.
+    pub(super) fn page(&self) -> &str {
+        &self.page
     }
 
     fn is_this_host(&self, host: &str) -> bool {
@@ -199,9 +210,10 @@ pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<Log
     if !is_allowed {
         return unauthorized().into_response();
     }
-    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path=/", access.session);
+    let page = format!("{}/", access.page);
+    let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path={page}", access.session);
     let headers = [(header::SET_COOKIE, cookie), (header::REFERRER_POLICY, "no-referrer".to_owned())];
-    (headers, Redirect::to("/")).into_response()
+    (headers, Redirect::to(&page)).into_response()
 }
 
 /// The URL of the dashboard.

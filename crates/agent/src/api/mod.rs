@@ -77,6 +77,7 @@ pub fn unix(state: ApiState) -> Router {
 /// aria2's calls, which contain the token, must have no foreign Origin; the API requires the token.
 pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
+    let guarded = guarded.clone().nest(state.access.page(), guarded);
     let open = Router::new().route("/login", get(auth::login)).merge(dashboard::routes());
     let of_this_origin =
         guarded.merge(open).layer(middleware::from_fn_with_state(state.clone(), auth::require_this_origin));

@@ -92,11 +92,16 @@ async fn loopback_needs_token_host_and_no_foreign_origin() {
     ] {
         assert_eq!(api.loopback(path, &headers).await.as_u16(), status, "{headers:?}");
     }
+    let page = api.state.access.page();
     for path in ["/metrics", "/api/v1/openapi.json", "/api/v1/events", "/nothing", "/jsonrpc"] {
-        assert_eq!(api.loopback(path, &[host]).await, StatusCode::UNAUTHORIZED, "{path}");
+        for path in [path, &format!("{page}{path}")] {
+            assert_eq!(api.loopback(path, &[host]).await, StatusCode::UNAUTHORIZED, "{path}");
+        }
     }
     // The dashboard's page contains no data.
-    assert_eq!(api.loopback("/", &[host]).await, StatusCode::OK);
+    for path in ["/", &format!("{page}/")] {
+        assert_eq!(api.loopback(path, &[host]).await, StatusCode::OK);
+    }
     assert_eq!(api.loopback("/", &[("host", "attacker.example")]).await, StatusCode::MISDIRECTED_REQUEST);
     // At this address the token is not disclosed.
     assert_eq!(api.loopback("/api/v1/login", &[host, token]).await, StatusCode::NOT_FOUND);
@@ -121,11 +126,16 @@ async fn login_sets_a_valid_cookie() {
         assert_eq!(answered.status(), status, "{query}");
     }
     let response = loopback(api.state.clone(), false).oneshot(login("token=the-token")).await.unwrap();
-    assert_eq!((response.status().as_u16(), response.headers()["location"].as_bytes()), (303, &b"/"[..]));
+    let page = response.headers()["location"].to_str().unwrap().to_owned();
+    assert!(response.status() == 303 && page.len() > 32 && page.ends_with('/') && !page.contains(TOKEN));
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(TOKEN));
+    // Servers on other ports of this host get no cookie: they do not know the path.
+    assert!(cookie.ends_with(&format!("; Path={page}")), "{cookie}");
     let pair = format!("other=1; {}", cookie.split(';').next().unwrap());
-    assert_eq!(api.loopback("/api/v1/stats", &[("host", HOST), ("cookie", &pair)]).await, StatusCode::OK);
+    assert!(!pair.contains(page.split('/').nth(2).unwrap()), "{pair}");
+    let stats = format!("{page}api/v1/stats");
+    assert_eq!(api.loopback(&stats, &[("host", HOST), ("cookie", &pair)]).await, StatusCode::OK);
 }
 
 #[tokio::test]

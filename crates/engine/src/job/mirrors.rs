@@ -76,8 +76,16 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
     let finished = transfer.finished();
-    let ask =
-        Ask { resume: None, at_most: Some(SAMPLE), left: None, waits: true, cancel: &finished, emit: &emit };
+    let ask = Ask {
+        resume: None,
+        at_most: Some(SAMPLE),
+        left: None,
+        waits: true,
+        // A mirror without ranges is of no use.
+        falls_back: false,
+        cancel: &finished,
+        emit: &emit,
+    };
     let source = fetch.sources[set.index];
     let described = source.describe(&ask);
     source.abandon();

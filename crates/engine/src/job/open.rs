@@ -166,7 +166,7 @@ impl Opener<'_> {
         let several = sources.len() > 1;
         let mut hopeless = vec![false; sources.len()];
         let mut other_file = None;
-        // A busy or slow source is waited for only if no other source can describe the file.
+        // A busy or slow source is waited for, and one that fails at ranges asked for the whole file, only if no other source can describe it.
         for waits in [false, true] {
             for (index, source) in sources.iter().enumerate() {
                 if hopeless[index] {
@@ -181,7 +181,8 @@ impl Opener<'_> {
                     _ if !several => return Err(error),
                     TransferError::Source(failed) if failed.cause == Cause::Interrupted => return Err(error),
                     TransferError::Source(failed) => {
-                        waits || failed.retry == Retry::Never || failed.cause == Cause::Unreachable
+                        let is_settled = failed.retry == Retry::Never && !failed.may_be_of_ranges();
+                        waits || is_settled || failed.cause == Cause::Unreachable
                     }
                     // Another source may still have the file of the partial file.
                     TransferError::OtherFile { .. } => true,

@@ -101,15 +101,14 @@ impl PartFile {
                 Err(error) => return Err(failed(error.into())),
             }
             let ours = identity(&file).map_err(failed)?;
-            let has =
-                |name| directory.look(name, false).is_ok_and(|there| (there.st_dev, there.st_ino) == ours);
-            if !has(&part) {
+            let there = directory.look(&part, false);
+            if !there.is_ok_and(|there| (there.st_dev, there.st_ino) == ours) {
                 // Another run renamed this file to its final name before it was locked here.
                 continue;
             }
             let found = fstat(&file).map_err(|error| failed(error.into()))?;
-            // A run may have been killed between link and unlink of a rename: writing here would modify a complete file.
-            if directory.is_own(&found) && !has(target) {
+            // One with another name may be complete: a run may have been killed between link and unlink of a rename.
+            if directory.is_own(&found) {
                 break file;
             }
             if is_of_others(&found) {
@@ -373,16 +372,18 @@ pub fn remove_leftovers(target: &Path) {
 }
 
 /// Returns the name after which the partial file and the journal of `target` are named: `target`, or where another user's
-/// files have these names, one with this user's number.
+/// files have these names, or had them when this user's were begun, one with this user's number.
 fn stem(directory: &Directory, target: &OsStr) -> OsString {
-    let is_taken = |name: &OsStr| {
-        directory.look(name, false).is_ok_and(|found| is_of_others(&found) && !directory.is_own(&found))
-    };
-    let mut stem = target.to_owned();
-    if is_taken(&beside(target, PART)) || JournalFile::beside(target, directory).any(is_taken) {
-        stem.push(format!(".{}", geteuid().as_raw()));
-    }
-    stem
+    let look = |name: &OsStr| directory.look(name, false);
+    let is_taken =
+        |name: &OsStr| look(name).is_ok_and(|found| is_of_others(&found) && !directory.is_own(&found));
+    let mut numbered = target.to_owned();
+    // A name that no other file is likely to have, whose partial file would be this one's.
+    numbered.push(format!(".longhaul-{}", geteuid().as_raw()));
+    let uses_number = look(&beside(&numbered, PART)).is_ok_and(|found| directory.is_own(&found))
+        || is_taken(&beside(target, PART))
+        || JournalFile::beside(target, directory).any(is_taken);
+    if uses_number { numbered } else { target.to_owned() }
 }
 
 fn is_of_others(found: &Stat) -> bool {

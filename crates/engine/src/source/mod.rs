@@ -148,6 +148,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) left: Option<Bytes>,
     /// Whether to wait and retry if the server is busy.
     pub(crate) waits: bool,
+    /// Whether to request the whole file if the server fails at ranges.
+    pub(crate) falls_back: bool,
     pub(crate) cancel: &'a Cancel,
     pub(crate) emit: &'a dyn Fn(&Event),
 }

@@ -12,12 +12,12 @@ use longhaul_engine::delivery_meter::DeliveryMeter;
 use longhaul_engine::sink::pipeline::{Inlet, Pipeline};
 use longhaul_engine::sink::segment_pool::{Flow, Segment};
 use longhaul_sys::tcp_info;
-use rustix::fs::fstatvfs;
 
 use super::active::{ActiveUploads, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::partials::PartialUploads;
 use super::refusal::{self, OverQuota};
+use super::reserve::leaves_reserve;
 use crate::Limits;
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
@@ -77,24 +77,12 @@ impl UnknownSize<'_> {
             return Ok(());
         }
         let unwritten = Bytes::new(now).saturating_sub(pipeline.written());
-        // Where the kernel does not tell it, the file grows until the disk is full.
-        let keeps = fstatvfs(part.file())
-            .map_or(true, |fs| keeps_reserve((fs.f_bavail, fs.f_blocks), fs.f_frsize, unwritten));
-        if keeps { Ok(()) } else { Err(ReceiveError::NoSpace) }
+        if leaves_reserve(part.file(), unwritten) { Ok(()) } else { Err(ReceiveError::NoSpace) }
     }
 }
 
 /// Bytes after which the free space is looked at again.
 const SPACE_CHECK: Bytes = Bytes::mib(1);
-/// What a file of unknown size leaves free: a twentieth of the disk, at most this much.
-const MOST_RESERVED: Bytes = Bytes::gib(1);
-const RESERVED_DIVISOR: u64 = 20;
-
-/// Returns whether enough blocks of a file system are available when what is received is written.
-fn keeps_reserve((available, blocks): (u64, u64), block: u64, unwritten: Bytes) -> bool {
-    let reserved = (blocks.saturating_mul(block) / RESERVED_DIVISOR).min(MOST_RESERVED.get());
-    available.saturating_mul(block) >= reserved.saturating_add(unwritten.get())
-}
 
 /// Reads a body into segments.
 pub(super) struct BodyReceiver<'a> {
@@ -236,27 +224,6 @@ impl ReceiveError {
             Self::OverQuota(over) => refusal::over_quota(*over),
             Self::NoSpace => refusal::reserve_reached(),
             Self::Cancelled => refusal::ended(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_of_unknown_size_leaves_a_part_of_the_disk_free() {
-        const GIB: u64 = 1 << 18;
-        for (available, blocks, unwritten, is_enough) in [
-            (50, 1_000, 0, true),
-            (49, 1_000, 0, false),
-            (52, 1_000, 8_192, true),
-            (51, 1_000, 8_192, false),
-            (GIB, GIB << 20, 0, true),
-            (GIB - 1, GIB << 20, 0, false),
-        ] {
-            let keeps = keeps_reserve((available, blocks), 4_096, Bytes::new(unwritten));
-            assert_eq!(keeps, is_enough, "{available} of {blocks}, {unwritten}");
         }
     }
 }

@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead, TargetPath};
+use longhaul_core::units::Bytes;
 use longhaul_engine::sink::part_names::is_partial;
 
 use super::refusal;
+use super::reserve::leaves_reserve;
 use crate::reply::Reply;
 use crate::static_files::StaticFiles;
 
@@ -26,6 +28,7 @@ pub(super) fn make(files: &StaticFiles, path: &TargetPath, request: &RequestHead
         // What is there already may be of any kind: nothing is followed or opened.
         match directory.look(name, false) {
             Ok(_) => Ok(exists()),
+            _ if !leaves_reserve(&directory, Bytes::ZERO) => Ok(refusal::reserve_reached()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 directory.make_beneath(Path::new(name))?;
                 directory.sync()?;

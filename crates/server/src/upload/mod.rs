@@ -25,6 +25,7 @@ mod ranged;
 mod ranged_uploads;
 mod refusal;
 mod repr_digest;
+mod reserve;
 mod start;
 mod worker;
 

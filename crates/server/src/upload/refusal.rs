@@ -180,11 +180,12 @@ pub(super) fn exhausted(why: &dyn Display) -> Reply {
     Reply::explained(head, "the server lacks memory, threads or open files at present; try again")
 }
 
-/// 507: a file whose size was not announced has filled the disk but for a reserve.
+/// 507: an upload would take of the reserve of the disk.
 pub(super) fn reserve_reached() -> Reply {
+    tracing::warn!("an upload is refused: a part of its disk's space and inodes stays free");
     Reply::text(
         507,
-        "there is not enough space on the server's disk for a file of unknown size: send its Content-Length",
+        "there is not enough space on the server's disk, or too few inodes: a part of both stays free",
     )
 }
 

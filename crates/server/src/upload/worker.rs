@@ -28,6 +28,7 @@ use super::completed::{CompletedUpload, CompletedUploads, FileVersion};
 use super::digests::UploadDigests;
 use super::partials::PartialUploads;
 use super::refusal;
+use super::reserve::leaves_reserve;
 use crate::disks::UploadSlot;
 use crate::piece_digests;
 use crate::reply::Reply;
@@ -72,14 +73,26 @@ pub(super) struct UploadOutcome {
     pub(super) inbox: Vec<u8>,
 }
 
-/// Reserves the file's space, and opens its writer and its journal; where that fails, removes a partial file that holds nothing to
-/// resume.
+/// Reserves the file's space, and opens its writer and its journal; where that fails, or too little stays free, removes a partial file
+/// that holds nothing to resume.
 pub(super) fn reserve(pipeline: &Pipeline, partials: &PartialUploads) -> Result<Arc<dyn Writer>, Reply> {
-    let prepared = pipeline.prepare().and_then(|writer| pipeline.note().map(|()| writer));
-    prepared.map_err(|error| {
-        partials.abandon(pipeline.part());
-        refusal::output(&error)
-    })
+    prepare(pipeline).inspect_err(|_| partials.abandon(pipeline.part()))
+}
+
+fn prepare(pipeline: &Pipeline) -> Result<Arc<dyn Writer>, Reply> {
+    let writer = pipeline.prepare().map_err(|error| refusal::output(&error))?;
+    // One that continues has had its space from the beginning.
+    if pipeline.resumed() == Bytes::ZERO && !leaves_reserve(pipeline.part().file(), unreserved(pipeline)) {
+        return Err(refusal::reserve_reached());
+    }
+    pipeline.note().map_err(|error| refusal::output(&error))?;
+    Ok(writer)
+}
+
+/// Returns what the file will take beyond its present blocks, which are counted in units of 512 bytes.
+fn unreserved(pipeline: &Pipeline) -> Bytes {
+    let held = pipeline.part().file().metadata().map_or(0, |part| part.blocks().saturating_mul(512));
+    pipeline.size().unwrap_or_default().saturating_sub(Bytes::new(held))
 }
 
 impl InboundUpload {

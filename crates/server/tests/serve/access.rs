@@ -68,11 +68,6 @@ fn token_permits_its_rights_in_its_directory() {
     assert_eq!(put(&site, "anns", "/in/f", "other"), 204);
     assert_eq!(content(&site, "in/f"), b"other");
     assert_eq!(site.get("/in/f", &[]).body, "other", "reading needs no token");
-}
-
-#[test]
-fn file_is_deleted_by_a_token_with_the_right() {
-    let (site, _beside) = site(|_| {});
     assert_eq!(put(&site, "anns", "/f", "content"), 201);
     let delete = |target: &str, lines: &[&str]| ask(&site, "bobs", "DELETE", target, lines, "").status;
     assert_eq!((delete("/none", &[]), delete("/in", &[]), delete("/../f", &[])), (404, 409, 403));

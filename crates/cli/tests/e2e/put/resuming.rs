@@ -35,17 +35,6 @@ pub(super) fn again(run: Put, site: &Writable) -> Put {
     run.again(["--json", "--token"]).args([site.token()]).args(["f", &site.url("/f")])
 }
 
-/// Starts a put, and interrupts it once a part is synced.
-fn interrupted(site: &Writable, bytes: &[u8], streams: &str) -> Put {
-    let run = to(site, "/f", bytes).args(SLOWLY).args(["--streams", streams]);
-    let mut running = run.start();
-    synced(&mut running, site);
-    running.signal(Signal::INT);
-    running.end().fails(130, &["run the same command to resume"]);
-    assert!(!site.path("f").exists());
-    again(run, site)
-}
-
 #[test]
 fn upload_resumes_after_a_server_restart() {
     let mut site = Writable::start();
@@ -107,17 +96,6 @@ fn killed_put_resumes_in_the_next_run() {
     }
 }
 
-#[test]
-fn interrupted_put_says_how_to_resume() {
-    let site = Writable::start();
-    let bytes = content(SIZE, 3);
-    for streams in ["1", "4"] {
-        let ended = interrupted(&site, &bytes, streams).run().ok();
-        assert!(ended.done()["resumed"].as_u64() > Some(MIN_SYNCED), "{ended:?}");
-        site.hands_over(&bytes);
-    }
-}
-
 /// Puts a small file over the paused upload.
 fn replace(site: &Writable) {
     let mut other = TcpStream::connect(site.address()).unwrap();
@@ -130,21 +108,30 @@ fn replace(site: &Writable) {
 }
 
 #[test]
-fn another_source_another_file_and_no_resume_start_over() {
+fn interrupted_put_resumes_and_another_source_another_file_and_no_resume_start_over() {
     let site = Writable::start();
     let bytes = content(SIZE, 4);
-    for starts_over in ["--no-resume", "another source", "another file"] {
-        let mut run = interrupted(&site, &bytes, "1");
-        let mut expected = bytes.clone();
-        match starts_over {
-            "--no-resume" => run = run.args([starts_over]),
+    for (how, streams) in
+        [("same", "1"), ("same", "4"), ("--no-resume", "1"), ("another source", "1"), ("another file", "1")]
+    {
+        let run = to(&site, "/f", &bytes).args(SLOWLY).args(["--streams", streams]);
+        let mut running = run.start();
+        synced(&mut running, &site);
+        running.signal(Signal::INT);
+        running.end().fails(130, &["run the same command to resume"]);
+        assert!(!site.path("f").exists());
+        let (mut run, mut expected) = (again(run, &site), bytes.clone());
+        match how {
+            "same" => {}
+            "--no-resume" => run = run.args([how]),
             "another source" => {
                 expected[5] ^= 1;
                 fs::write(run.path("f"), &expected).unwrap();
             }
             _ => replace(&site),
         }
-        assert_eq!(run.run().ok().done()["resumed"], 0, "{starts_over}");
+        let resumed = run.run().ok().done()["resumed"].as_u64().unwrap();
+        assert!(if how == "same" { resumed > MIN_SYNCED } else { resumed == 0 }, "{how}: {resumed}");
         site.hands_over(&expected);
     }
 }

@@ -146,7 +146,7 @@ fn a_disk_that_is_full_or_fills_up() {
     }
     let (dir, token) = (place.dir.path().display(), place.token());
     let script = format!(
-        "mount -t tmpfs -o size=6m none {dir} && \
+        "mount -t tmpfs -o size=6m,nr_inodes=60 none {dir} && \
          exec {BIN} serve {dir} --listen 127.0.0.1:0 --writable --token {}",
         token.display()
     );
@@ -174,6 +174,21 @@ fn a_disk_that_is_full_or_fills_up() {
     let rest = part(begun, small.len() - begun, small.len(), true);
     assert_eq!(patch(rest, &small[begun..]), 201);
     assert!(fs::read(inside.join("f")).unwrap() == small);
+    // A part of the disk stays free: 2 MiB are left, and 60 inodes, of which an unfinished upload takes two.
+    assert_eq!(
+        ask(server.address, "PUT /g", "Content-Length: 1900000\r\nExpect: 100-continue\r\n", b"").0,
+        507
+    );
+    let begin = |number: usize| {
+        let head = part(0, 1, 2, false);
+        ask(server.address, &format!("PATCH /{number}{UPLOAD}"), &head, b"x").0
+    };
+    let begun = (0..60).take_while(|number| begin(*number) == 204).count();
+    assert!((20..29).contains(&begun), "{begun}");
+    for (request, head) in [("PUT /g", "Content-Length: 0\r\n"), ("MKCOL /d", "")] {
+        assert_eq!(ask(server.address, request, head, b"").0, 507, "{request}");
+    }
+    fs::write(inside.join("others"), vec![0; 400_000]).unwrap();
     server.stop();
 }
 

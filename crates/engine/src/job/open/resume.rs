@@ -52,7 +52,15 @@ impl Opener<'_> {
             let limited = self.cancel.child_until(Instant::now() + TRY_LIMIT);
             let cancel = if waits { self.cancel } else { &limited };
             let left = self.left(prior.as_ref());
-            let ask = Ask { resume: resume.clone(), at_most, left, waits, cancel, emit: self.emit };
+            let ask = Ask {
+                resume: resume.clone(),
+                at_most,
+                left,
+                waits,
+                falls_back: waits,
+                cancel,
+                emit: self.emit,
+            };
             let description = match (source.describe(&ask), &prior) {
                 (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
                     return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());

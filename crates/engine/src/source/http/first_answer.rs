@@ -143,15 +143,15 @@ impl HttpSource<'_> {
         };
         let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
             Ok(opened) => {
-                let is_first = ask.resume.is_none() && ask.at_most.is_none();
-                let failure = is_first.then_some(RangeFailure::Misread);
+                let falls_back = ask.resume.is_none() && ask.falls_back;
+                let failure = falls_back.then_some(RangeFailure::Misread);
                 (self.first_answer(client, opened), failure)
             }
             Err(error) => {
                 let failure = error.range_failure().filter(|failure| match failure {
                     RangeFailure::Unsatisfiable => ask.resume.is_none(),
                     // A resumed file is asked for again by a range before it is begun anew.
-                    _ => ask.at_most.is_none(),
+                    _ => ask.falls_back,
                 });
                 (Err(error.into()), failure)
             }
@@ -182,7 +182,6 @@ impl HttpSource<'_> {
             // Some servers state the length of the part as that of the file: what was asked for ends where the file is said to.
             RangeAnswer::Part { range, total: Some(total) }
                 if range == ByteRange::with_len(0, total)
-                    && ask.at_most.is_none()
                     && answer.opened.requested.as_ref().is_some_and(|asked| asked.range() == range) =>
             {
                 let again = self.open(client, &whole, ask, &|| false)?;
