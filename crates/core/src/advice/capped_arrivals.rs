@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::TIMESTAMP_TICK;
 use super::interval::Interval;
 use super::params::PARAMS;
 use super::reading::End;
-use super::{LimitedBy, TIMESTAMP_TICK};
+use super::witness::Witness;
 
 /// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
 #[derive(Debug, Clone, Default)]
@@ -55,23 +56,24 @@ impl CappedArrivals {
         }
     }
 
-    /// Returns the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
+    /// Returns what shows the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
     ///
     /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
-    pub(super) fn device(&self) -> Option<LimitedBy> {
+    pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
         if capped < PARAMS.capped_intervals || capped * 2 < self.lossy.len() {
             return None;
         }
-        match self.lossy.iter().filter(|interval| interval.is_queued).count() {
-            0 => Some(LimitedBy::Policer),
-            1 => None,
-            _ => Some(LimitedBy::Path),
+        // A retransmission delays data, too, and a queue may be empty at the readings.
+        let queued = self.lossy.iter().filter(|interval| interval.is_queued).count();
+        if queued * 4 <= self.lossy.len() {
+            return Some(Witness::CappedArrivals);
         }
+        (queued * 2 >= self.lossy.len()).then_some(Witness::CappedOverflow)
     }
 
     /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
-    pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<LimitedBy> {
+    pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<Witness> {
         let cap = self.capped().map(|interval| interval.rate).fold(0.0, f64::max);
         self.device().filter(|_| interval.arrival_rate() >= cap * PARAMS.harmless_share)
     }

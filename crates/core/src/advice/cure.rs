@@ -67,7 +67,9 @@ impl Facts<'_> {
             LimitedBy::Server if self.evidence.moved == Bytes::ZERO => {
                 "see why the server answers late: its load, its disk, what it does first".into()
             }
-            LimitedBy::Server if self.sends() => "have the server read faster: its load or its disk".into(),
+            LimitedBy::Server if self.server_receives() => {
+                "have the server read faster: its load or its disk".into()
+            }
             LimitedBy::Server => {
                 format!("does {} gain, or a higher limit at the server?", self.connections(streams * 4))
             }

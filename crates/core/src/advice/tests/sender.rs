@@ -27,6 +27,10 @@ fn kernel_of_the_sender_names_window_and_buffer() {
         reading.window = Some(Bytes::kib([600, 500, 400][reads % 3]));
     };
     sending(50).run(10.0, 40.0, slow_reader).assert_limit(Server, 0.85);
+    // What a slow, even reader leaves of its window is full.
+    let begun = course(Bytes::kib(1300)).run(1.0, 80.0, window_limited);
+    let rest = begun.but(|reading| reading.window = Some(Bytes::kib(512)));
+    rest.run(10.0, 80.0, window_limited).assert_limit(Server, 0.85);
 }
 
 /// A refusal with a wait (503): the server stops reading, acknowledges late, and the connection closes.
