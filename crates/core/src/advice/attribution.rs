@@ -151,7 +151,9 @@ impl Attribution {
 
     /// Begins at a later time, in the middle of a transfer that has moved what `reading` tells.
     pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
-        Self { begun: (now, *reading), latest: (now, *reading), ..Self::new(end) }
+        let mut attribution = Self { begun: (now, *reading), latest: (now, *reading), ..Self::new(end) };
+        attribution.classifier.is_under_way = true;
+        attribution
     }
 
     /// Notes that the peer paces itself to the path's capacity: an even rate without a queue is the path's.

@@ -13,7 +13,7 @@ use super::witness::Witness;
 #[derive(Debug, Clone, Default)]
 pub(super) struct CappedArrivals {
     lossy: VecDeque<LossyInterval>,
-    /// The lossy intervals in a row up to the present one, and their time.
+    /// The lossy intervals up to the present one, and their time, without an interval between them in which nothing was lost.
     in_a_row: (u32, Duration),
 }
 
@@ -43,7 +43,11 @@ impl CappedArrivals {
         let arrived = interval.arrived();
         let is_lossy = arrived > 0 && interval.lost() as f64 >= share * arrived as f64;
         let (count, time) = self.in_a_row;
-        self.in_a_row = if is_lossy { (count + 1, time + interval.span) } else { Default::default() };
+        self.in_a_row = match is_lossy {
+            true => (count + 1, time + interval.span),
+            false if interval.lost() > 0 => (count, time),
+            false => Default::default(),
+        };
         let queued = rtt.mul_f64(PARAMS.queued_rtt_factor).max(rtt + TIMESTAMP_TICK);
         let is_queued = interval.highest_data_rtt.is_some_and(|data_rtt| data_rtt.get() > queued);
         let (count, time) = self.in_a_row;

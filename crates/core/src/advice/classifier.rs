@@ -31,8 +31,10 @@ pub(super) struct Classifier {
     capped: CappedArrivals,
     losses: LossTracker,
     send_buffers: SendBufferReadings,
-    /// The largest window of a connection.
-    largest_window: u64,
+    /// Whether the transfer had begun before it was observed.
+    pub(super) is_under_way: bool,
+    /// The smallest and the largest window of a connection.
+    windows: (u64, u64),
     last: Witness,
 }
 
@@ -49,7 +51,8 @@ impl Classifier {
             capped: CappedArrivals::default(),
             losses: LossTracker::new(end),
             send_buffers: SendBufferReadings::default(),
-            largest_window: 0,
+            is_under_way: false,
+            windows: (u64::MAX, 0),
             last: Witness::Opening,
         }
     }
@@ -75,8 +78,10 @@ impl Classifier {
             self.queue.record_probe(interval, &self.recent, after_loss);
         }
         self.send_buffers.record(interval);
-        let window = interval.now.window.unwrap_or_default().get() / interval.streams();
-        self.largest_window = self.largest_window.max(window);
+        if let Some(window) = interval.now.window {
+            let window = window.get() / interval.streams();
+            self.windows = (self.windows.0.min(window), self.windows.1.max(window));
+        }
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
@@ -237,13 +242,21 @@ impl Classifier {
         // opens seldom, so that less than a window passes in a round trip.
         let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
         let window = interval.now.window.unwrap_or_default().get() as f64;
-        let open = (self.largest_window * interval.streams()) as f64;
+        let (smallest, largest) = (self.windows.0 as f64, self.windows.1 as f64);
+        let open = largest * interval.streams() as f64;
         let unread = window == 0.0
             || window < open * PARAMS.open_window_share
             || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
-        Some(if unread { Witness::ClosedWindow } else { Witness::WindowLimited })
+        Some(match unread {
+            true => Witness::ClosedWindow,
+            // What is unread varies; whether it has reduced the window was to be seen at the start only.
+            false if self.is_under_way && smallest < largest * PARAMS.steady_window_share => {
+                Witness::Unexplained
+            }
+            false => Witness::WindowLimited,
+        })
     }
 
     /// Returns whether what is in flight fills the receive window: in this interval, or where that is no whole number of bursts, in the last

@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::figures::synthetic_record;
-    use crate::record::schema::{End, Sample, Telemetry};
+    use crate::record::schema::{End, Telemetry};
 
     #[test]
     fn notes_hold_object_time_host_rate_and_cost() {

@@ -30,7 +30,6 @@ fn transfer_that_moved_nothing_has_no_share_or_no_gain() {
         assert!(!finding.advice.join(" ").contains("->"), "{finding:?}");
     }
     let short = receiving(0).but(|reading| reading.min_rtt = None).go(0.1, 0.0).finding();
-    assert_eq!(short.advice.len(), 1, "{short:?}");
     assert_advice(&short, 0, "of 100 ms in all, most went to connect, to the first answer and to slow start");
 }
 
