@@ -53,6 +53,11 @@ impl Arrivals {
         }
     }
 
+    /// Returns whether something has arrived beyond a gap.
+    pub(super) fn has_gap(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
     /// Returns how many packets have arrived, in order or not.
     pub(super) fn packets(&self) -> u64 {
         let beyond: u64 = self.beyond.iter().map(|(start, end)| end - start).sum();

@@ -135,8 +135,12 @@ impl Direction {
     pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
         if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
             let acknowledged = unwrap(number, self.highest);
+            // What arrived beyond a gap is acknowledged when that is filled: no RTT sample.
+            let had_gap = self.passed.has_gap() || self.reported.has_gap();
             while self.awaited.front().is_some_and(|(end, _)| *end <= acknowledged) {
-                if let Some((_, sent)) = self.awaited.pop_front().filter(|(end, _)| *end == acknowledged) {
+                if let Some((_, sent)) =
+                    self.awaited.pop_front().filter(|(end, _)| *end == acknowledged && !had_gap)
+                {
                     self.to_ack.add(at.saturating_sub(sent));
                 }
             }
