@@ -20,6 +20,7 @@ mod send_buffer;
 mod shares;
 mod slow_start;
 mod verdict;
+mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub use reading::{End, Reading, SenderTimes, ThreadTimes};
 pub use run::{FileOfRun, RunDiagnosis};
 pub use shares::Shares;
 pub use verdict::KnownLimits;
+pub use witness::{Witness, WitnessedTime};
 
 /// What was found: the limit, the evidence for it and the knob to turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,6 +42,8 @@ pub struct Finding {
     pub limit: LimitedBy,
     /// For which share of the time each limit held it back.
     pub shares: Shares,
+    /// What showed these limits, and for how long each; the longest first.
+    pub witnesses: Vec<WitnessedTime>,
     /// Evidence, cure with its expected gain, and further limits; a sentence each.
     pub advice: Vec<String>,
     /// The cure without its gain.

@@ -168,7 +168,7 @@ pub struct Sockets {
     /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
-    /// The time since data arrived on any connection (`tcpi_last_data_recv`).
+    /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
     pub data_age: Option<Duration>,
     /// The least RTT of all connections (`tcpi_min_rtt`).
@@ -318,14 +318,20 @@ impl Sockets {
             .map(Rate::bytes_per_sec);
         all.rtt = mean(known().filter_map(TcpInfo::rtt));
         all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
-        let ages = known().filter_map(TcpInfo::tcpi_last_data_recv).map(Duration::from_millis);
-        all.data_age = ages.min();
+        let ages = known().filter_map(TcpInfo::tcpi_last_data_recv);
+        all.data_age = lower_median(ages.map(Duration::from_millis).collect());
         all.app_limited = known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count();
         all.unscaled = known().filter(|tcp| is_unscaled(tcp)).count();
         all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
         all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
         all
     }
+}
+
+/// Returns the middle one of some times, the earlier of two; `None` if there are none.
+pub fn lower_median(mut times: Vec<Duration>) -> Option<Duration> {
+    times.sort_unstable();
+    times.get(times.len().saturating_sub(1) / 2).copied()
 }
 
 /// Returns whether an established connection lacks the option of window scaling.
@@ -398,6 +404,7 @@ mod tests {
                 bytes[68..72].copy_from_slice(&us.to_le_bytes());
                 bytes[232..236].copy_from_slice(&1000u32.to_le_bytes());
                 bytes[224..228].copy_from_slice(&3u32.to_le_bytes());
+                bytes[52..56].copy_from_slice(&us.to_le_bytes());
             })
         };
         let silent = StreamSample { stream: 2, unread: Bytes::new(5), tcp: None };
@@ -406,6 +413,7 @@ mod tests {
         assert_eq!((all.open, all.unread, all.rwin), (3, Bytes::new(25), Some(Bytes::new(2000))));
         assert_eq!(all.rtt, Some(Rtt::new(Duration::from_micros(200))));
         assert_eq!((all.data_rtt, all.counters.out_of_order), (None, 10));
+        assert_eq!(all.data_age, Some(Duration::from_millis(100)));
         assert_eq!(Sockets::of(&[silent], closed).rwin, None);
     }
 

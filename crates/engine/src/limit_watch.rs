@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, ThreadTimes,
+    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, ThreadTimes, Witness,
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
@@ -93,7 +93,7 @@ impl LimitWatch {
     /// back.
     pub(crate) fn settle(&mut self, now: Duration, emit: impl Fn(&Event)) {
         if self.began {
-            let span = self.attribution.assign(now, LimitedBy::Disk);
+            let span = self.attribution.assign(now, Witness::Flush);
             self.report(span, emit);
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use longhaul_core::probe::iperf3::{parse_tcp, parse_udp};
 use longhaul_core::probe::message::{Nonce, UdpPacket, UdpRequest};
 use longhaul_core::units::Bytes;
-use longhaul_scope::capture::Capture;
+use longhaul_scope::capture::{Capture, Keep};
 
 /// Where a nonce is within a request: behind magic and kind.
 const NONCE: std::ops::Range<usize> = 5..21;
@@ -45,8 +45,8 @@ pub fn iperf3(bytes: &[u8]) {
 
 /// Reads a capture, pcap or pcapng.
 pub fn capture(bytes: &[u8]) {
-    let Ok(capture) = Capture::read(bytes, Path::new("capture.pcap")) else { return };
+    let Ok(capture) = Capture::read(bytes, Path::new("capture.pcap"), Keep::Readings) else { return };
     assert!(!capture.flows.is_empty() && capture.others <= capture.packets);
     assert!(capture.flows.is_sorted_by_key(|flow| std::cmp::Reverse(flow.bytes)));
-    assert_eq!(Capture::read(bytes, Path::new("capture.pcap")).ok(), Some(capture));
+    assert_eq!(Capture::read(bytes, Path::new("capture.pcap"), Keep::Readings).ok(), Some(capture));
 }

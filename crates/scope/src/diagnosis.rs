@@ -49,6 +49,13 @@ impl Observation {
         }
     }
 
+    /// Notes that packets alone tell of an upload.
+    #[must_use]
+    pub fn of_upload(mut self, is_upload: bool) -> Self {
+        self.attribution = self.attribution.of_upload(is_upload);
+        self
+    }
+
     /// Starts an observation at `now`, in the middle of a transfer.
     pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
         let begun = (now, reading.moved);
@@ -118,8 +125,9 @@ pub fn of_record(record: &Record) -> Option<Diagnosis> {
 }
 
 fn of_result(done: &Done, timeline: Vec<LimitedSpan>) -> Diagnosis {
-    let (limit, shares, advice) = (done.limited_by, done.shares, done.advice.clone());
-    let finding = Finding { limit, shares, advice, ..Finding::default() };
+    let (limit, shares, change) = (done.limited_by, done.shares, None);
+    let (witnesses, advice) = (done.witnesses.clone(), done.advice.clone());
+    let finding = Finding { limit, shares, witnesses, advice, change };
     Diagnosis { finding, timeline, moved: done.bytes - done.resumed, time: done.time }
 }
 
@@ -190,6 +198,8 @@ mod tests {
     #[test]
     fn diagnosis_of_transfer_is_kept_and_interrupted_transfer_has_timeline() {
         let mut record = lossy(4.0);
+        let sampled = of_record(&record).unwrap().finding;
+        assert!(sampled.limit == LimitedBy::Loss && sampled.shares.get(LimitedBy::Loss) > 0.5, "{sampled:?}");
         let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };
         record.events = vec![
             synthetic_record::event(1, limited(LimitedBy::SlowStart)),

@@ -1,12 +1,12 @@
 //! Observes the TCP connections of a running process.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{End, KnownLimits, Reading};
-use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
+use longhaul_core::telemetry::{Counters, Sockets, StreamSample, lower_median};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
 use longhaul_sys::{host, netns};
@@ -20,6 +20,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum of connections, closed ones included, of which each takes some 10 KB.
 const MAX_OBSERVED: usize = 1024;
+/// A connection that has received nothing for so long is idle: pauses of a server that limits its rate last a second at most.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// A process cannot be observed.
 #[derive(Debug, thiserror::Error)]
@@ -96,8 +98,10 @@ pub fn observe(
             read => read?,
         }
         let now = began.elapsed();
+        let ages = data_ages(&connections.known);
         for socket in &connections.known {
-            let readings = readings(socket);
+            let mut readings = readings(socket);
+            readings[0].data_age = ages.get(&socket.peer.ip()).copied().unwrap_or_default();
             let known = observed.entry(socket.inode).or_insert_with(|| Observed::new(socket, now, &readings));
             known.observe(now, &readings);
         }
@@ -144,11 +148,19 @@ fn enter_network_of(process: u32) -> Result<(), LiveError> {
 }
 
 fn of_proc(process: u32, error: &io::Error) -> LiveError {
-    if error.kind() == io::ErrorKind::PermissionDenied {
+    // The files of a process that has ended belong to root.
+    if error.kind() == io::ErrorKind::PermissionDenied && !has_ended(process) {
         LiveError::NotPermitted(process)
     } else {
         LiveError::NoProcess(process)
     }
+}
+
+/// Returns whether a process has ended, and its parent has not read how.
+fn has_ended(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold any character.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
 }
 
 /// The TCP connections of a process.
@@ -172,6 +184,9 @@ impl ProcessConnections {
     fn read(&mut self, now: Duration) -> Result<(), LiveError> {
         let process = self.process;
         let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
+        if inodes.is_empty() && has_ended(process) {
+            return Err(LiveError::NoProcess(process));
+        }
         let failed = |error| LiveError::Kernel(process, error);
         if now >= self.next_search || !inodes.is_subset(&self.searched) {
             self.known = sock_diag::connections(&inodes).map_err(failed)?;
@@ -185,6 +200,16 @@ impl ProcessConnections {
         }
         Ok(())
     }
+}
+
+/// Returns the time since data arrived from each host, the lower median of its connections: they share a path, on which they take turns.
+fn data_ages(known: &[TcpConnection]) -> HashMap<IpAddr, Duration> {
+    let mut ages: HashMap<_, Vec<_>> = HashMap::new();
+    for socket in known {
+        let age = socket.tcp.and_then(|tcp| tcp.tcpi_last_data_recv()).map(Duration::from_millis);
+        ages.entry(socket.peer.ip()).or_default().extend(age.filter(|age| *age < IDLE));
+    }
+    ages.into_iter().filter_map(|(peer, ages)| Some((peer, lower_median(ages)?))).collect()
 }
 
 /// Returns the socket's readings of received and of sent data.
@@ -226,25 +251,55 @@ impl Observed {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::process::{Command, Stdio};
 
     use super::*;
 
     #[test]
     fn connections_are_found_when_they_are_made_and_dropped_when_closed() {
+        const COUNT: usize = 250;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connections = ProcessConnections::of(std::process::id()).unwrap();
         connections.read(Duration::ZERO).unwrap();
-        // A new socket triggers a search at once.
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (at, local) = (SEARCH_INTERVAL / 10, socket.local_addr().unwrap());
-        let mut is_known_at = |time| {
+        // New sockets trigger a search at once. Both ends are of this process.
+        let connect =
+            || (TcpStream::connect(listener.local_addr().unwrap()).unwrap(), listener.accept().unwrap());
+        let sockets: Vec<_> = std::iter::repeat_with(connect).take(COUNT).collect();
+        let locals: HashSet<_> = sockets.iter().map(|(socket, _)| socket.local_addr().unwrap()).collect();
+        let at = SEARCH_INTERVAL / 10;
+        let mut known_at = |time| {
             connections.read(time).unwrap();
-            connections.known.iter().any(|known| known.local == local)
+            connections.known.iter().filter(|known| locals.contains(&known.local)).count()
         };
-        assert!(is_known_at(at) && is_known_at(at * 2));
-        drop(socket);
-        assert!(!is_known_at(at * 3));
+        assert_eq!([known_at(at), known_at(at * 2)], [COUNT; 2]);
+        drop(sockets);
+        assert_eq!(known_at(at * 3), 0);
+    }
+
+    #[test]
+    fn observation_ends_with_its_process_and_keeps_what_it_has_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let script = format!(
+            "exec 3<>/dev/tcp/{}; cat <&3",
+            listener.local_addr().unwrap().to_string().replace(':', "/")
+        );
+        let mut child = Command::new("bash").args(["-c", &script]).stdout(Stdio::null()).spawn().unwrap();
+        let socket = RefCell::new(Some(listener.accept().unwrap().0));
+        let readings = Cell::new(0);
+        let flows = observe(child.id(), Duration::from_secs(3600), || {
+            readings.set(readings.get() + 1);
+            let sent = socket.borrow_mut().as_mut().map(|socket| socket.write_all(&[7; 1000]));
+            assert!(sent.is_none_or(|sent| sent.is_ok()));
+            // Its parent has not read how it has ended.
+            drop(socket.borrow_mut().take_if(|_| readings.get() > 5));
+            readings.get() > 600
+        });
+        child.wait().unwrap();
+        let flows = flows.unwrap();
+        assert!(flows.len() == 1 && !flows[0].sends && readings.get() < 600, "{flows:?}");
     }
 
     #[test]

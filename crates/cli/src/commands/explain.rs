@@ -10,7 +10,7 @@ use clap::Args;
 use longhaul_core::advice::LimitedSpan;
 use longhaul_core::units::seconds;
 use longhaul_engine::cancel::Cancel;
-use longhaul_scope::capture::{Capture, CaptureErrorKind, Flow};
+use longhaul_scope::capture::{Capture, CaptureErrorKind, Flow, Keep};
 use longhaul_scope::diagnosis::{self, Diagnosis};
 use longhaul_scope::live::{self, LiveError, LiveFlow};
 use longhaul_scope::record::Record;
@@ -143,12 +143,12 @@ fn of_record(path: &Path) -> Result<Vec<Explanation>, Failure> {
 }
 
 fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
-    Ok(load_capture(path)?.flows.into_iter().map(of_flow).collect())
+    Ok(load_capture(path, Keep::Diagnosis)?.flows.into_iter().map(of_flow).collect())
 }
 
 /// Reads a capture, and prints what is damaged.
-pub(super) fn load_capture(path: &Path) -> Result<Capture, Failure> {
-    let capture = Capture::load(path).map_err(|error| {
+pub(super) fn load_capture(path: &Path, keep: Keep) -> Result<Capture, Failure> {
+    let capture = Capture::load(path, keep).map_err(|error| {
         let code = match error.kind() {
             CaptureErrorKind::NoInput => exit::NO_INPUT,
             CaptureErrorKind::Data => exit::DATA,
@@ -213,6 +213,7 @@ impl Explanation {
                 object["rate_bps"] = longhaul_core::units::Rate::over(*moved, *time).as_bits_per_sec().into();
                 object["limited_by"] = finding.limit.name().into();
                 object["shares"] = json!(finding.shares);
+                object["witnesses"] = json!(finding.witnesses);
                 object["advice"] = json!(finding.advice);
                 object["timeline"] = timeline.iter().map(span_json).collect();
             }

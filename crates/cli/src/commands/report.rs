@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use longhaul_scope::capture::Flow;
+use longhaul_scope::capture::{Flow, Keep};
 use longhaul_scope::chart::{Mark, PALE, Series, Sheet};
 use longhaul_scope::draw::{self, DrawError};
 use longhaul_scope::figures;
@@ -114,7 +114,7 @@ fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
     const MOST: usize = 8;
     /// The least bytes of a connection, as a share of those of the largest one.
     const LEAST_SHARE: u64 = 100;
-    let flows = load_capture(path)?.flows;
+    let flows = load_capture(path, Keep::Readings)?.flows;
     let least = flows.first().map_or(0, |largest| largest.bytes.get() / LEAST_SHARE);
     let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MOST).collect();
     if drawn.len() < flows.len() {

@@ -7,6 +7,7 @@ use super::interval::Interval;
 use super::reading::{End, Reading};
 use super::shares::Shares;
 use super::verdict::{self, KnownLimits};
+use super::witness::{Witness, WitnessedTime};
 use super::{Finding, LimitedBy};
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -42,7 +43,8 @@ pub struct Attribution {
     highest_before_loss: Option<Rtt>,
     /// The sum of the readings' times since data had arrived, and their number.
     data_ages: (Duration, u32),
-    evidence: [Evidence; LimitedBy::ALL.len()],
+    /// What each witness has shown, in the order of their first appearance.
+    evidence: Vec<(Witness, Evidence)>,
 }
 
 /// A time that is assigned to one limit.
@@ -56,7 +58,7 @@ pub struct LimitedSpan {
     pub limit: LimitedBy,
 }
 
-/// What the intervals of one limit have shown.
+/// What the intervals of one witness, or of one limit, have shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Evidence {
     /// Their time.
@@ -84,17 +86,36 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    fn add(&mut self, interval: &Interval) {
-        self.time += interval.span;
-        self.moved += interval.moved();
-        self.lost += interval.lost();
-        self.streams = self.streams.max(interval.streams());
-        self.in_flight_seconds += interval.in_flight().get() as f64 * interval.span.as_secs_f64();
-        self.window = self.window.max(interval.now.window.unwrap_or_default());
-        self.min_rtt = interval.min_rtt().into_iter().chain(self.min_rtt).min();
-        self.data_rtt = self.data_rtt.max(interval.now.data_rtt);
-        self.best = self.best.max(interval.rate_on_path());
-        self.unscaled |= interval.now.unscaled;
+    fn of(interval: &Interval) -> Self {
+        Self {
+            time: interval.span,
+            settled: Duration::ZERO,
+            moved: interval.moved(),
+            lost: interval.lost(),
+            streams: interval.streams(),
+            in_flight_seconds: interval.in_flight().get() as f64 * interval.span.as_secs_f64(),
+            window: interval.now.window.unwrap_or_default(),
+            min_rtt: interval.min_rtt(),
+            data_rtt: interval.now.data_rtt,
+            best: interval.rate_on_path(),
+            unscaled: interval.now.unscaled,
+        }
+    }
+
+    fn and(self, other: &Self) -> Self {
+        Self {
+            time: self.time + other.time,
+            settled: self.settled + other.settled,
+            moved: self.moved + other.moved,
+            lost: self.lost + other.lost,
+            streams: self.streams.max(other.streams),
+            in_flight_seconds: self.in_flight_seconds + other.in_flight_seconds,
+            window: self.window.max(other.window),
+            min_rtt: self.min_rtt.into_iter().chain(other.min_rtt).min(),
+            data_rtt: self.data_rtt.max(other.data_rtt),
+            best: self.best.max(other.best),
+            unscaled: self.unscaled || other.unscaled,
+        }
     }
 
     /// Returns the mean rate.
@@ -102,10 +123,14 @@ impl Evidence {
         Rate::over(self.moved, self.time)
     }
 
+    /// Returns the mean of the bytes in flight.
+    pub(super) fn in_flight(&self) -> Bytes {
+        Bytes::new((self.in_flight_seconds / self.time.as_secs_f64().max(1e-9)) as u64)
+    }
+
     /// Returns the mean of the bytes in flight on one connection.
     pub(super) fn in_flight_per_stream(&self) -> Bytes {
-        let mean = self.in_flight_seconds / self.time.as_secs_f64().max(1e-9);
-        Bytes::new((mean / self.streams.max(1) as f64) as u64)
+        Bytes::new(self.in_flight().get() / self.streams.max(1))
     }
 }
 
@@ -113,26 +138,35 @@ impl Attribution {
     /// Begins at time zero, where nothing is moved yet.
     pub fn new(end: End) -> Self {
         Self {
-            classifier: Classifier::new(end, false),
+            classifier: Classifier::new(end),
             end,
             begun: Default::default(),
             latest: Default::default(),
             highest_data_rtt: None,
             highest_before_loss: None,
             data_ages: Default::default(),
-            evidence: Default::default(),
+            evidence: Vec::new(),
         }
     }
 
     /// Begins at a later time, in the middle of a transfer that has moved what `reading` tells.
     pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
-        Self { begun: (now, *reading), latest: (now, *reading), ..Self::new(end) }
+        let mut attribution = Self { begun: (now, *reading), latest: (now, *reading), ..Self::new(end) };
+        attribution.classifier.is_under_way = true;
+        attribution
     }
 
     /// Notes that the peer paces itself to the path's capacity: an even rate without a queue is the path's.
     #[must_use]
     pub fn with_pacing_peer(mut self, paces: bool) -> Self {
-        self.classifier = Classifier::new(self.end, paces);
+        self.classifier.peer_paces = paces;
+        self
+    }
+
+    /// Notes that packets alone tell of an upload.
+    #[must_use]
+    pub fn of_upload(mut self, is_upload: bool) -> Self {
+        self.classifier.is_upload = is_upload;
         self
     }
 
@@ -143,7 +177,8 @@ impl Attribution {
         let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest = (now, *reading);
         self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
-        self.data_ages = (self.data_ages.0 + reading.data_age, self.data_ages.1 + 1);
+        // A record may hold any time.
+        self.data_ages = (self.data_ages.0.saturating_add(reading.data_age), self.data_ages.1 + 1);
         if reading.lost == self.begun.1.lost {
             self.highest_before_loss = self.highest_data_rtt;
         }
@@ -156,14 +191,20 @@ impl Attribution {
         self.close()
     }
 
-    /// Assigns the time from the last reading to `now` to a limit that is known otherwise.
-    pub fn assign(&mut self, now: Duration, limit: LimitedBy) -> Option<LimitedSpan> {
+    /// Assigns the time from the last reading to `now` to a limit that is known otherwise, by `witness`.
+    pub fn assign(&mut self, now: Duration, witness: Witness) -> Option<LimitedSpan> {
         let (from, reading) = self.latest;
         let span = now.checked_sub(from).filter(|span| *span > Duration::ZERO)?;
-        self.evidence[limit as usize].time += span;
-        self.evidence[limit as usize].settled += span;
+        self.add(witness, &Evidence { time: span, settled: span, ..Evidence::default() });
         (self.begun, self.latest) = ((now, reading), (now, reading));
-        Some(LimitedSpan { from, to: now, limit })
+        Some(LimitedSpan { from, to: now, limit: witness.limit() })
+    }
+
+    fn add(&mut self, witness: Witness, more: &Evidence) {
+        match self.evidence.iter_mut().find(|(of, _)| *of == witness) {
+            Some((_, evidence)) => *evidence = evidence.and(more),
+            None => self.evidence.push((witness, *more)),
+        }
     }
 
     fn close(&mut self) -> Option<LimitedSpan> {
@@ -179,15 +220,23 @@ impl Attribution {
             highest_before_loss: self.highest_before_loss.take(),
             data_age: ages / readings.max(1),
         };
-        let limit = self.classifier.classify(&interval);
-        self.evidence[limit as usize].add(&interval);
+        let witness = self.classifier.classify(&interval);
+        self.add(witness, &Evidence::of(&interval));
         self.begun = self.latest;
-        Some(LimitedSpan { from, to, limit })
+        Some(LimitedSpan { from, to, limit: witness.limit() })
     }
 
     /// Returns for which share of the time each limit held the transfer back.
     pub fn shares(&self) -> Shares {
-        Shares::of(LimitedBy::ALL.into_iter().map(|limit| (limit, self.evidence[limit as usize].time)))
+        Shares::of(self.evidence.iter().map(|(witness, evidence)| (witness.limit(), evidence.time)))
+    }
+
+    /// Returns what showed these limits, the longest first.
+    pub(super) fn witnesses(&self) -> Vec<WitnessedTime> {
+        let mut all: Vec<_> =
+            self.evidence.iter().map(|(witness, evidence)| WitnessedTime::of(*witness, evidence)).collect();
+        all.sort_by_key(|witnessed| std::cmp::Reverse(witnessed.time));
+        all
     }
 
     /// Returns what held the transfer back for longest, with evidence and cure.
@@ -205,13 +254,20 @@ impl Attribution {
         self.latest.1.threads.is_some()
     }
 
-    pub(super) fn evidence(&self, limit: LimitedBy) -> &Evidence {
-        &self.evidence[limit as usize]
+    pub(super) fn evidence(&self, limit: LimitedBy) -> Evidence {
+        let of_limit = self.evidence.iter().filter(|(witness, _)| witness.limit() == limit);
+        of_limit.fold(Evidence::default(), |sum, (_, evidence)| sum.and(evidence))
+    }
+
+    /// Returns what showed a limit for longest.
+    pub(super) fn main_witness(&self, limit: LimitedBy) -> Witness {
+        let of_limit = self.evidence.iter().filter(|(witness, _)| witness.limit() == limit);
+        of_limit.max_by_key(|(_, evidence)| evidence.time).map(|(witness, _)| *witness).unwrap_or_default()
     }
 
     /// Returns the time and the bytes of all intervals.
     pub(super) fn observed(&self) -> (Duration, Bytes) {
-        let sum = |(time, moved), of: &Evidence| (time + of.time, moved + of.moved);
+        let sum = |(time, moved), (_, of): &(Witness, Evidence)| (time + of.time, moved + of.moved);
         self.evidence.iter().fold((Duration::ZERO, Bytes::ZERO), sum)
     }
 
@@ -222,6 +278,6 @@ impl Attribution {
 
     /// Returns the highest rate of an interval, whatever limited it.
     pub(super) fn best(&self) -> Rate {
-        self.evidence.iter().map(|evidence| evidence.best).max().unwrap_or_default()
+        self.evidence.iter().map(|(_, evidence)| evidence.best).max().unwrap_or_default()
     }
 }

@@ -10,6 +10,17 @@ use super::params::PARAMS;
 use super::recent_rates::{self, RecentRates};
 use crate::units::Rtt;
 
+/// Why the RTT of the data exceeds that of the empty path throughout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lateness {
+    /// Data wait in a queue that does not drain between bursts.
+    Queue,
+    /// The sender had paused: the bottleneck of a standing queue is never idle.
+    Pauses,
+    /// Arrivals pause, as those of such a sender and those of one flow among others at a bottleneck do.
+    Unclear,
+}
+
 /// What the delay of the data has shown of the queue in the last intervals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BottleneckQueue {
@@ -17,6 +28,8 @@ pub(super) struct BottleneckQueue {
     data_rtts: VecDeque<(Duration, Rtt)>,
     /// The time since data had arrived in each interval, unless a retransmission was awaited.
     data_ages: VecDeque<(Duration, Duration)>,
+    /// The end of the last interval in which packets were lost.
+    last_loss: Option<Duration>,
     /// The ends of intervals in which the sender sent more and the bottleneck let no more through.
     absorbed_probes: VecDeque<Duration>,
 }
@@ -29,6 +42,9 @@ impl BottleneckQueue {
                 readings.pop_front();
             }
         }
+        if interval.lost() > 0 {
+            self.last_loss = Some(interval.end);
+        }
         let over = standing_over(interval);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
         forget(&mut self.data_rtts, over, interval.end);
@@ -36,23 +52,30 @@ impl BottleneckQueue {
         forget(&mut self.data_ages, over.max(recent_rates::COVERED), interval.end);
     }
 
-    /// Returns whether data wait in a queue that does not drain between bursts.
-    pub(super) fn is_standing(&self, interval: &Interval) -> bool {
-        self.late_rtt(interval).is_some_and(|rtt| !self.shows_pauses(rtt, interval))
+    /// Returns whether the delay of the data is known.
+    pub(super) fn is_known(&self) -> bool {
+        !self.data_rtts.is_empty()
     }
 
-    /// Returns whether the data are late because the sender had paused: the bottleneck of a standing queue is never idle.
-    pub(super) fn is_idle(&self, interval: &Interval) -> bool {
-        self.late_rtt(interval).is_some_and(|rtt| self.shows_pauses(rtt, interval))
-    }
-
-    /// Returns whether arrivals pause for long enough to explain the RTT of the data.
-    fn shows_pauses(&self, data_rtt: Rtt, interval: &Interval) -> bool {
+    /// Returns why data are late; `None` where they are not.
+    pub(super) fn lateness(&self, interval: &Interval) -> Option<Lateness> {
+        let excess = self.late_rtt(interval)?.get().saturating_sub(interval.base_rtt()).as_secs_f64();
         let count = self.data_ages.len().max(1) as f64;
         let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
-        let packets = PARAMS.pause_packets / interval.arrival_rate().max(1e-3);
-        mean > packets
-            && mean > data_rtt.get().mul_f64(PARAMS.pause_share).max(PARAMS.least_pause).as_secs_f64()
+        let packets = interval.rate().time_for(PARAMS.pause_bytes);
+        let is_long = mean > packets.max(PARAMS.least_pause).as_secs_f64();
+        if !is_long || mean <= excess * PARAMS.queued_pause_share {
+            return Some(Lateness::Queue);
+        }
+        // The flows at a full bottleneck lose packets, and pause while others have their turn.
+        let loses = self.last_loss.is_some_and(|at| at.saturating_add(PARAMS.lossy_at_least) >= interval.end);
+        let is_pause = mean > excess * PARAMS.pause_share && !loses;
+        Some(if is_pause { Lateness::Pauses } else { Lateness::Unclear })
+    }
+
+    /// Returns whether data wait in a queue that does not drain between bursts.
+    pub(super) fn is_standing(&self, interval: &Interval) -> bool {
+        self.lateness(interval) == Some(Lateness::Queue)
     }
 
     /// Returns the least RTT of the data, where it exceeds that of the empty path throughout.

@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::TIMESTAMP_TICK;
 use super::interval::Interval;
 use super::params::PARAMS;
 use super::reading::End;
-use super::{LimitedBy, TIMESTAMP_TICK};
+use super::witness::Witness;
 
 /// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CappedArrivals {
     lossy: VecDeque<LossyInterval>,
-    /// The lossy intervals in a row up to the present one, and their time.
+    /// The lossy intervals up to the present one, and their time, without an interval between them in which nothing was lost.
     in_a_row: (u32, Duration),
 }
 
@@ -42,7 +43,11 @@ impl CappedArrivals {
         let arrived = interval.arrived();
         let is_lossy = arrived > 0 && interval.lost() as f64 >= share * arrived as f64;
         let (count, time) = self.in_a_row;
-        self.in_a_row = if is_lossy { (count + 1, time + interval.span) } else { Default::default() };
+        self.in_a_row = match is_lossy {
+            true => (count + 1, time + interval.span),
+            false if interval.lost() > 0 => (count, time),
+            false => Default::default(),
+        };
         let queued = rtt.mul_f64(PARAMS.queued_rtt_factor).max(rtt + TIMESTAMP_TICK);
         let is_queued = interval.highest_data_rtt.is_some_and(|data_rtt| data_rtt.get() > queued);
         let (count, time) = self.in_a_row;
@@ -55,23 +60,24 @@ impl CappedArrivals {
         }
     }
 
-    /// Returns the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
+    /// Returns what shows the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
     ///
     /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
-    pub(super) fn device(&self) -> Option<LimitedBy> {
+    pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
         if capped < PARAMS.capped_intervals || capped * 2 < self.lossy.len() {
             return None;
         }
-        match self.lossy.iter().filter(|interval| interval.is_queued).count() {
-            0 => Some(LimitedBy::Policer),
-            1 => None,
-            _ => Some(LimitedBy::Path),
+        // A retransmission delays data, too, and a queue may be empty at the readings.
+        let queued = self.lossy.iter().filter(|interval| interval.is_queued).count();
+        if queued * 4 <= self.lossy.len() {
+            return Some(Witness::CappedArrivals);
         }
+        (queued * 2 >= self.lossy.len()).then_some(Witness::CappedOverflow)
     }
 
     /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
-    pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<LimitedBy> {
+    pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<Witness> {
         let cap = self.capped().map(|interval| interval.rate).fold(0.0, f64::max);
         self.device().filter(|_| interval.arrival_rate() >= cap * PARAMS.harmless_share)
     }

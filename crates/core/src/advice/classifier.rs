@@ -1,9 +1,8 @@
 //! Assigns one interval of a transfer to one limit, by what the intervals before it have shown.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::bottleneck_queue::{BottleneckQueue, overflowed_in_slow_start};
+use super::bottleneck_queue::{BottleneckQueue, Lateness, overflowed_in_slow_start};
 use super::capped_arrivals::CappedArrivals;
 use super::interval::Interval;
 use super::loss::LossTracker;
@@ -12,7 +11,8 @@ use super::reading::{End, Reading};
 use super::recent_rates::{self, PastRate, RecentRates};
 use super::send_buffer::{SendBufferReadings, is_below_windows};
 use super::slow_start::SlowStart;
-use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK, ThreadTimes};
+use super::witness::Witness;
+use super::{LONG_RTT, TIMESTAMP_TICK, ThreadTimes};
 use crate::units::{Bytes, Rtt};
 
 /// The rules of the classification, and what earlier intervals have shown.
@@ -20,7 +20,9 @@ use crate::units::{Bytes, Rtt};
 pub(super) struct Classifier {
     end: End,
     /// Whether the peer paces itself to the path's capacity.
-    peer_paces: bool,
+    pub(super) peer_paces: bool,
+    /// Whether packets alone tell of an upload.
+    pub(super) is_upload: bool,
     /// When the first byte had arrived.
     first_byte: Option<Duration>,
     slow_start: SlowStart,
@@ -29,16 +31,19 @@ pub(super) struct Classifier {
     capped: CappedArrivals,
     losses: LossTracker,
     send_buffers: SendBufferReadings,
-    /// The windows of the last intervals.
-    windows: VecDeque<(Duration, Bytes)>,
-    last: LimitedBy,
+    /// Whether the transfer had begun before it was observed.
+    pub(super) is_under_way: bool,
+    /// The smallest and the largest window of a connection.
+    windows: (u64, u64),
+    last: Witness,
 }
 
 impl Classifier {
-    pub(super) fn new(end: End, peer_paces: bool) -> Self {
+    pub(super) fn new(end: End) -> Self {
         Self {
             end,
-            peer_paces,
+            peer_paces: false,
+            is_upload: false,
             first_byte: None,
             slow_start: SlowStart::default(),
             recent: RecentRates::default(),
@@ -46,18 +51,19 @@ impl Classifier {
             capped: CappedArrivals::default(),
             losses: LossTracker::new(end),
             send_buffers: SendBufferReadings::default(),
-            windows: VecDeque::new(),
-            last: LimitedBy::SlowStart,
+            is_under_way: false,
+            windows: (u64::MAX, 0),
+            last: Witness::Opening,
         }
     }
 
-    /// Returns the limit of the next interval.
-    pub(super) fn classify(&mut self, interval: &Interval) -> LimitedBy {
+    /// Returns what shows the limit of the next interval.
+    pub(super) fn classify(&mut self, interval: &Interval) -> Witness {
         self.record(interval);
-        let limit = self.limit_of_host(interval).unwrap_or_else(|| self.limit_of_connection(interval));
+        let witness = self.limit_of_host(interval).unwrap_or_else(|| self.limit_of_connection(interval));
         self.slow_start.record_rate(interval.rate());
-        self.last = limit;
-        limit
+        self.last = witness;
+        if self.is_upload { witness.of_upload() } else { witness }
     }
 
     fn record(&mut self, interval: &Interval) {
@@ -72,14 +78,14 @@ impl Classifier {
             self.queue.record_probe(interval, &self.recent, after_loss);
         }
         self.send_buffers.record(interval);
-        self.windows.extend(interval.now.window.map(|window| (interval.end, window)));
-        while self.windows.front().is_some_and(|(at, _)| *at + recent_rates::COVERED < interval.end) {
-            self.windows.pop_front();
+        if let Some(window) = interval.now.window {
+            let window = window.get() / interval.streams();
+            self.windows = (self.windows.0.min(window), self.windows.1.max(window));
         }
     }
 
     /// Returns the limit that lies in this host's program, if there is one.
-    fn limit_of_host(&self, interval: &Interval) -> Option<LimitedBy> {
+    fn limit_of_host(&self, interval: &Interval) -> Option<Witness> {
         let threads = |of: fn(&ThreadTimes) -> Duration| {
             interval.share(move |reading| reading.threads.as_ref().map(of))
         };
@@ -90,13 +96,13 @@ impl Classifier {
         let is_busy =
             ran > PARAMS.busy_share || (ran + starved > PARAMS.busy_share && self.awaits_threads(interval));
         if limit.max(disk) > PARAMS.limiting_share {
-            return Some(if limit > disk { LimitedBy::Limit } else { LimitedBy::Disk });
+            return Some(if limit > disk { Witness::LimitWaits } else { Witness::DiskWaits });
         }
         if is_busy {
-            return Some(LimitedBy::Cpu);
+            return Some(if ran > PARAMS.busy_share { Witness::BusyThread } else { Witness::CoreWaits });
         }
         if interval.before.buffer_full && interval.now.buffer_full {
-            return Some(LimitedBy::Disk);
+            return Some(Witness::FullApplicationBuffer);
         }
         let unread = |reading: &Reading| reading.unread.get();
         let room = interval.now.window.unwrap_or_default().get();
@@ -105,7 +111,7 @@ impl Classifier {
         // another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
             || interval.in_flight().get() as f64 >= room as f64 * PARAMS.full_window_share;
-        (backlog > 0 && backlog >= room && is_full).then_some(LimitedBy::Application)
+        (backlog > 0 && backlog >= room && is_full).then_some(Witness::Unread)
     }
 
     /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
@@ -122,7 +128,7 @@ impl Classifier {
     }
 
     /// Returns the limit that lies in the connection: its ends' buffers and windows, the path, or the peer.
-    fn limit_of_connection(&mut self, interval: &Interval) -> LimitedBy {
+    fn limit_of_connection(&mut self, interval: &Interval) -> Witness {
         if interval.moved() == Bytes::ZERO {
             return self.limit_without_data(interval);
         }
@@ -130,51 +136,66 @@ impl Classifier {
         if let Some(limit) = self.limit_by_kernel(interval) {
             return limit;
         }
-        if self.end == End::Receiver
-            && (self.is_stop_and_go(interval, first_byte) || self.queue.is_idle(interval))
-        {
-            return LimitedBy::Server;
+        if self.end == End::Receiver && self.is_stop_and_go(interval, first_byte) {
+            return Witness::StopAndGo;
+        }
+        // A sender that fills the window pauses, too, until that is acknowledged.
+        let is_window_full = self.end == End::Receiver && self.is_window_full(interval);
+        let lateness = self.queue.lateness(interval);
+        if self.end == End::Receiver && lateness == Some(Lateness::Pauses) && !is_window_full {
+            return Witness::Pauses;
         }
         if self.slow_start.is_growing(interval, first_byte) {
-            return LimitedBy::SlowStart;
+            return Witness::Growth;
         }
-        let is_queued = self.queue.is_standing(interval);
+        let is_queued = lateness == Some(Lateness::Queue);
         let is_drained = self.send_buffers.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
             // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
             let full = interval.share(|reading| reading.sender.map(|times| times.buffer_limited));
             let has_more = interval.now.threads.is_some() || full > PARAMS.full_buffer_share;
-            return if has_more { LimitedBy::SendBuffer } else { LimitedBy::Application };
+            return match (has_more, is_drained) {
+                (true, true) => Witness::EmptyBuffer,
+                (true, false) => Witness::BelowWindows,
+                (false, _) => Witness::NothingToSend,
+            };
         }
-        if is_queued || self.queue.absorbs_probes(interval) {
-            return LimitedBy::Path;
+        if is_queued {
+            return Witness::StandingQueue;
         }
-        if self.end == End::Receiver && is_window_full(interval) {
-            return LimitedBy::ReceiveWindow;
+        if self.queue.absorbs_probes(interval) {
+            return Witness::AbsorbedProbes;
+        }
+        if is_window_full {
+            return Witness::FullWindow;
+        }
+        // What follows holds without a queue only.
+        if self.end == End::Receiver && (lateness.is_some() || !self.queue.is_known()) {
+            return Witness::Unexplained;
         }
         if let Some(loss) = self.losses.limiting() {
-            let of_loss = if loss.is_overflow { LimitedBy::Path } else { LimitedBy::Loss };
+            let of_loss = if loss.is_overflow { Witness::Overflow } else { Witness::Losses };
             return self.capped.device().unwrap_or(of_loss);
         }
         self.capped.device_at_cap(interval).unwrap_or_else(|| self.limit_without_queue_and_loss(interval))
     }
 
     /// Returns the limit of an interval in which nothing was moved.
-    fn limit_without_data(&self, interval: &Interval) -> LimitedBy {
+    fn limit_without_data(&self, interval: &Interval) -> Witness {
         if self.first_byte.is_none() {
             let known = |rtt: Rtt| (rtt.get() * PARAMS.opening_round_trips).max(Duration::from_millis(100));
             // Before the handshake is over the RTT is not known; after a second a SYN is sent again (RFC 6298, section 2).
             let opening = interval.min_rtt().map_or(Duration::from_secs(1), known);
-            return if interval.end <= opening { LimitedBy::SlowStart } else { LimitedBy::Server };
+            return if interval.end <= opening { Witness::Opening } else { Witness::LateAnswer };
         }
         if self.losses.awaits_timeout(interval) {
-            return LimitedBy::Loss;
+            return Witness::RetransmissionTimeout;
         }
         // Data that lie in the socket throughout wait for a core: waits for the disk and for --limit have been assigned before. The kernel
         // accounts a wait for a core (schedstat) only when it ends.
         let backlog = interval.now.unread.min(interval.before.unread);
         if self.end == End::Receiver && interval.now.threads.is_some() && backlog > Bytes::ZERO {
-            return LimitedBy::Cpu;
+            return Witness::CoreWaits;
         }
         if interval.now.streams > 0 && interval.span < interval.base_rtt().mul_f64(1.5) {
             return self.last;
@@ -182,31 +203,31 @@ impl Classifier {
         match (self.end, interval.now.sender, interval.now.threads) {
             // Data lies in the send buffer and the peer acknowledges none of it.
             (End::Sender, Some(_), _) if interval.busy_share() > PARAMS.limiting_share => {
-                self.limit_of_busy_sender(interval).unwrap_or(LimitedBy::Unknown)
+                self.limit_of_busy_sender(interval).unwrap_or(Witness::Unexplained)
             }
-            (End::Sender, _, None) => LimitedBy::Application,
-            _ => LimitedBy::Server,
+            (End::Sender, _, None) => Witness::NothingToSend,
+            _ => Witness::Silence,
         }
     }
 
     /// Returns the limit that the sender's kernel names.
-    fn limit_by_kernel(&self, interval: &Interval) -> Option<LimitedBy> {
+    fn limit_by_kernel(&self, interval: &Interval) -> Option<Witness> {
         if self.end == End::Receiver || interval.now.sender.is_none() {
             return None;
         }
         // Without data to send, this program waits for the server; what another program waits for is not known. The kernel is busy until
         // the last byte is acknowledged.
         if interval.now.threads.is_some() && interval.busy_share() < PARAMS.limiting_share {
-            return Some(LimitedBy::Server);
+            return Some(Witness::Silence);
         }
         if interval.now.threads.is_none() && interval.busy_share() < 1.0 - PARAMS.limiting_share {
-            return Some(LimitedBy::Application);
+            return Some(Witness::NothingToSend);
         }
         self.limit_of_busy_sender(interval)
     }
 
     /// Reads the kernel's account of what limited a sender with data to send.
-    fn limit_of_busy_sender(&self, interval: &Interval) -> Option<LimitedBy> {
+    fn limit_of_busy_sender(&self, interval: &Interval) -> Option<Witness> {
         let of_busy =
             |part: fn(&Reading) -> Option<Duration>| interval.share(part) / interval.busy_share().max(1e-9);
         let window = of_busy(|reading| Some(reading.sender?.window_limited));
@@ -215,23 +236,41 @@ impl Classifier {
             return None;
         }
         if buffer > window {
-            return Some(LimitedBy::SendBuffer);
+            return Some(Witness::BufferLimited);
         }
-        // A receiver that reads at once keeps its window open. The window of a receiver that does not varies with what is unread, or opens
-        // seldom, so that less than a window passes in a round trip.
-        let mut largest = Bytes::ZERO;
-        let shrinks = self.windows.iter().any(|(_, window)| {
-            largest = largest.max(*window);
-            (window.get() as f64) < largest.get() as f64 * PARAMS.open_window_share
-        });
+        // A receiver that reads at once keeps its window open. The window of a receiver that does not is less than it was by what is unread, or
+        // opens seldom, so that less than a window passes in a round trip.
         let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
         let window = interval.now.window.unwrap_or_default().get() as f64;
+        let (smallest, largest) = (self.windows.0 as f64, self.windows.1 as f64);
+        let open = largest * interval.streams() as f64;
         let unread = window == 0.0
-            || shrinks
+            || window < open * PARAMS.open_window_share
             || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
-        Some(if unread { LimitedBy::Server } else { LimitedBy::ReceiveWindow })
+        Some(match unread {
+            true => Witness::ClosedWindow,
+            // What is unread varies; whether it has reduced the window was to be seen at the start only.
+            false if self.is_under_way && smallest < largest * PARAMS.steady_window_share => {
+                Witness::Unexplained
+            }
+            false => Witness::WindowLimited,
+        })
+    }
+
+    /// Returns whether what is in flight fills the receive window: in this interval, or where that is no whole number of bursts, in the last
+    /// ones on average.
+    fn is_window_full(&self, interval: &Interval) -> bool {
+        let Some(rtt) = interval.min_rtt().filter(|rtt| rtt.get() >= TIMESTAMP_TICK) else { return false };
+        // A window that closes is wide open a moment before.
+        let window = interval.now.window.max(interval.before.window).unwrap_or_default().get() as f64;
+        // More than the window cannot have been in flight: it was larger between the readings.
+        let full = window * PARAMS.full_window_share..=window / PARAMS.full_window_share;
+        let is_full = |in_flight: Bytes| window > 0.0 && full.contains(&(in_flight.get() as f64));
+        is_full(interval.in_flight())
+            || self.queue.lateness(interval).is_some_and(|lateness| lateness != Lateness::Queue)
+                && self.recent.settled().is_some_and(|rate| is_full(rate.bdp(rtt)))
     }
 
     /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a rate limit in user space does.
@@ -241,33 +280,24 @@ impl Classifier {
     }
 
     /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing is lost.
-    fn limit_without_queue_and_loss(&self, interval: &Interval) -> LimitedBy {
+    fn limit_without_queue_and_loss(&self, interval: &Interval) -> Witness {
         // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
         // suffice, as its kernel counts.
-        if self.peer_paces || (self.end == End::Sender && interval.busy_share() > PARAMS.busy_share) {
-            return LimitedBy::Path;
+        if self.peer_paces {
+            return Witness::PacingPeer;
+        }
+        if self.end == End::Sender && interval.busy_share() > PARAMS.busy_share {
+            return Witness::CongestionControl;
         }
         let long = interval.min_rtt().filter(|rtt| self.end == End::Receiver && rtt.get() >= LONG_RTT);
-        let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return LimitedBy::Unknown };
+        let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return Witness::Unexplained };
         let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
         let per_stream = Bytes::new(in_flight.get() / interval.streams());
         let (least, most) = PARAMS.stock_send_buffer;
         match per_stream {
-            small if small < least => LimitedBy::Server,
-            buffer if buffer <= most => LimitedBy::ServerSendBuffer,
-            _ => LimitedBy::Unknown,
+            small if small < least => Witness::EvenRate,
+            buffer if buffer <= most => Witness::StockBuffer,
+            _ => Witness::Unexplained,
         }
     }
-}
-
-/// Returns whether what is in flight fills the receive window.
-fn is_window_full(interval: &Interval) -> bool {
-    let long = interval.min_rtt().is_some_and(|rtt| rtt.get() >= TIMESTAMP_TICK);
-    // A window that closes is wide open a moment before.
-    let window = interval.now.window.max(interval.before.window).unwrap_or_default();
-    let (window, in_flight) = (window.get() as f64, interval.in_flight().get() as f64);
-    // More than the window cannot have been in flight: it was larger between the readings.
-    long && window > 0.0
-        && in_flight >= window * PARAMS.full_window_share
-        && in_flight <= window / PARAMS.full_window_share
 }

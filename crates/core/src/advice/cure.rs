@@ -64,7 +64,9 @@ impl Facts<'_> {
             LimitedBy::Server if self.evidence.moved == Bytes::ZERO => {
                 "see why the server answers late: its load, its disk, what it does first".into()
             }
-            LimitedBy::Server if self.sends() => "have the server read faster: its load or its disk".into(),
+            LimitedBy::Server if self.server_receives() => {
+                "have the server read faster: its load or its disk".into()
+            }
             LimitedBy::Server => self.trial(4, "a higher limit at the server"),
             LimitedBy::SlowStart => return self.warm_start().or_else(|| self.shared_connection()),
             LimitedBy::Limit => format!("raise {}, or leave it out", self.rate_option()),

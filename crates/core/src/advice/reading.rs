@@ -31,7 +31,7 @@ pub struct Reading {
     pub in_flight: Option<Bytes>,
     /// Bytes received and not yet read, summed.
     pub unread: Bytes,
-    /// The time since data arrived on any connection; zero where it is not known.
+    /// The time since data arrived, the lower median of the connections; zero where it is not known.
     pub data_age: Duration,
     /// Packets with data that arrived, in order or not.
     pub arrived: u64,

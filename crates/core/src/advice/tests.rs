@@ -108,6 +108,10 @@ fn assert_limit(finding: &Finding, limit: LimitedBy, least: f64) {
     assert_eq!(finding.limit, limit, "{finding:?}");
     assert!(finding.shares.get(limit) >= least, "{finding:?}");
     assert!(finding.advice[0].contains(" % of the time: "), "{finding:?}");
+    let all: Duration = finding.witnesses.iter().map(|part| part.time).sum();
+    let of_limit = finding.witnesses.iter().filter(|part| part.limit == limit);
+    let shown = of_limit.map(|part| part.time).sum::<Duration>().div_duration_f64(all);
+    assert!((shown - finding.shares.get(limit)).abs() < 1e-5, "{finding:?}");
 }
 
 /// Asserts that a line of the advice contains these words.

@@ -6,6 +6,7 @@ use super::attribution::{Attribution, Evidence};
 use super::cure::Cure;
 use super::params::PARAMS;
 use super::reading::End;
+use super::witness::Witness;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
 use crate::units::{Bytes, Rate, Rtt};
@@ -52,10 +53,9 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
         return Finding { shares, ..Finding::default() };
     };
     if is_too_short(attribution) {
-        return Finding { limit, shares, ..Finding::default() };
+        return Finding { limit, shares, witnesses: attribution.witnesses(), ..Finding::default() };
     }
-    let evidence = attribution.evidence(limit);
-    let facts = Facts { attribution, evidence, known };
+    let facts = Facts { attribution, evidence: attribution.evidence(limit), known };
     let mut advice = vec![format!(
         "limited by {} for {} of the time: {}",
         facts.phrase(limit),
@@ -73,7 +73,8 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     if !others.is_empty() {
         advice.push(format!("also limited by {}", others.join(", ")));
     }
-    Finding { limit, shares, advice, change: cure.map(|cure| cure.change) }
+    let change = cure.map(|cure| cure.change);
+    Finding { limit, shares, witnesses: attribution.witnesses(), advice, change }
 }
 
 /// Returns whether a transfer was too short for its limit to be worth a sentence.
@@ -100,13 +101,18 @@ pub(super) fn seconds(time: Duration) -> String {
 pub(super) struct Facts<'a> {
     pub(super) attribution: &'a Attribution,
     /// Of the dominant limit.
-    pub(super) evidence: &'a Evidence,
+    pub(super) evidence: Evidence,
     pub(super) known: &'a KnownLimits,
 }
 
 impl Facts<'_> {
     pub(super) fn sends(&self) -> bool {
         self.attribution.observed_at() == End::Sender
+    }
+
+    /// Returns whether the server is the receiver: of what is sent here, or of a captured upload.
+    pub(super) fn server_receives(&self) -> bool {
+        self.sends() || self.attribution.main_witness(LimitedBy::Server) == Witness::ClosedWindow
     }
 
     /// Returns whether this program has moved the data, so that its options apply.
@@ -130,7 +136,7 @@ impl Facts<'_> {
 
     /// Says how the limit was seen.
     fn seen(&self, limit: LimitedBy) -> String {
-        let Evidence { lost, window, streams, .. } = *self.evidence;
+        let Evidence { lost, window, streams, .. } = self.evidence;
         let rate = self.evidence.rate();
         let rtt = self.evidence.min_rtt.unwrap_or_default();
         let each = self.evidence.in_flight_per_stream();
@@ -173,15 +179,19 @@ impl Facts<'_> {
             LimitedBy::Server if self.evidence.moved == Bytes::ZERO => {
                 "it was slow to answer: no byte arrived meanwhile".into()
             }
-            LimitedBy::Server if self.sends() => "it was slow to read or to answer".into(),
+            LimitedBy::Server if self.server_receives() => "it was slow to read or to answer".into(),
             LimitedBy::Server => {
+                let how = match self.attribution.main_witness(limit) {
+                    Witness::Pauses | Witness::StopAndGo => "it pauses between bursts, and sends",
+                    _ => "it sends",
+                };
                 let over =
                     if streams == 1 { "one connection".into() } else { format!("{streams} connections") };
                 // What is in flight is told by a rate and an RTT.
                 let in_flight =
                     if rtt.get() >= LONG_RTT { format!(", {each} in flight on each") } else { String::new() };
                 format!(
-                    "it sends {rate} over {over}{in_flight}, although window and path have room: a rate limit, shaping of each \
+                    "{how} {rate} over {over}{in_flight}, although window and path have room: a rate limit, shaping of each \
                      connection, or a small send buffer"
                 )
             }

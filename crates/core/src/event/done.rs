@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::lossy_path;
-use crate::advice::{LimitedBy, Shares};
+use crate::advice::{LimitedBy, Shares, WitnessedTime};
 use crate::checksum::Checksum;
 use crate::units::{Bytes, Rate, seconds};
 
@@ -39,6 +39,8 @@ pub struct Done {
     pub limited_by: LimitedBy,
     /// The share of the time for which each limit applied.
     pub shares: Shares,
+    /// What showed these limits, and for how long each; the longest first.
+    pub witnesses: Vec<WitnessedTime>,
     /// The evidence, the setting to change and its gain, and further limits; one sentence each.
     pub advice: Vec<String>,
     /// The file's digest, if one was computed.

@@ -69,6 +69,10 @@ fn done_event_keeps_the_field_names_of_its_consumers() {
         out_of_order: Some(0),
         limited_by: LimitedBy::ReceiveWindow,
         shares: Shares::of([(LimitedBy::ReceiveWindow, Duration::from_secs(1))]),
+        witnesses: vec![
+            serde_json::from_str(r#"{"limit":"path","witness":"new","seconds":1,"rate_bps":9,"lost":0}"#)
+                .unwrap(),
+        ],
         advice: vec!["wider".into()],
         digest: "md5:900150983cd24fb0d6963f7d28e17f72".parse().ok(),
         ..Done::default()
@@ -76,7 +80,8 @@ fn done_event_keeps_the_field_names_of_its_consumers() {
     let line = json!({ "event": "done", "path": "/f", "bytes": 10, "resumed": 0, "unchanged": false,
                        "seconds": 0.02, "goodput_bps": 4000, "streams": 1, "retransmits": null,
                        "out_of_order": 0, "limited_by": "receive-window",
-                       "shares": { "receive-window": 1.0 }, "advice": ["wider"],
+                       "shares": { "receive-window": 1.0 }, "witnesses": [{ "limit": "path",
+                       "witness": "unexplained", "seconds": 1.0, "rate_bps": 9, "lost": 0 }], "advice": ["wider"],
                        "digest": "md5:900150983cd24fb0d6963f7d28e17f72" });
     assert_line(&Event::Done(Box::new(done)), line);
     let error = written(&Event::Error { message: "gone".into(), exit_code: 66 });

@@ -1,5 +1,6 @@
 //! The rates of TCP connections, from the bytes that have arrived over time.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -60,12 +61,24 @@ pub fn burst_rate(progress: &[Progress]) -> Option<Rate> {
     if span < window.saturating_mul(2) {
         return None;
     }
+    // The windows that include a step, with decreasing bytes: both ends of a later window are later.
+    let mut included: VecDeque<(usize, u64)> = VecDeque::new();
     // For each step of the progress, the most bytes of a window that includes it, and the step's own.
-    let mut steps: Vec<(u64, u64)> =
-        progress.windows(2).map(|two| (0, two[1].bytes.saturating_sub(two[0].bytes).get())).collect();
-    for (from, to, bytes) in sliding(progress, window) {
-        steps[from..to].iter_mut().for_each(|(most, _)| *most = bytes.max(*most));
-    }
+    let mut steps: Vec<(u64, u64)> = progress
+        .windows(2)
+        .zip(sliding(progress, window))
+        .map(|(two, (step, to, bytes))| {
+            while included.back().is_some_and(|(_, fewer)| *fewer <= bytes) {
+                included.pop_back();
+            }
+            included.push_back((to, bytes));
+            while included.front().is_some_and(|(to, _)| *to <= step) {
+                included.pop_front();
+            }
+            let most = included.front().map_or(0, |(_, bytes)| *bytes);
+            (most, two[1].bytes.saturating_sub(two[0].bytes).get())
+        })
+        .collect();
     let half = steps.iter().map(|(_, own)| own).sum::<u64>() / 2;
     steps.sort_unstable_by(|one, other| other.cmp(one));
     let mut seen = 0;

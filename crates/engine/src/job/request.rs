@@ -180,6 +180,7 @@ impl From<&Outcome> for Done {
             out_of_order: Some(outcome.out_of_order),
             limited_by: outcome.finding.limit,
             shares: outcome.finding.shares,
+            witnesses: outcome.finding.witnesses.clone(),
             advice: outcome.finding.advice.clone(),
             digest: outcome.digest.clone(),
         }

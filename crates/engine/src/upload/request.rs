@@ -115,6 +115,7 @@ impl From<&PutOutcome> for Done {
             out_of_order: None,
             limited_by: outcome.finding.limit,
             shares: outcome.finding.shares,
+            witnesses: outcome.finding.witnesses.clone(),
             advice: outcome.finding.advice.clone(),
             digest: outcome.digest.clone(),
         }

@@ -1,14 +1,13 @@
 //! One direction of a captured connection: its data segments and the acknowledgements that cover them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rtt};
 
+use super::arrivals::Arrivals;
 use super::packet::Segment;
 
-/// Payload of a packet of 1500 bytes with timestamps (RFC 7323): captured packets may have been merged.
-pub(super) const PACKET: u64 = 1448;
 /// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
 /// subset of samples suffices.
 const MOST_AWAITED: usize = 4096;
@@ -25,11 +24,9 @@ pub(super) struct Direction {
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
     pub(super) lost: u64,
-    /// Packets that arrived beyond a gap, as a receiver counts them.
-    pub(super) out_of_order: u64,
-    /// The end of what arrived without a gap, and the start and end of what arrived beyond, in order.
-    contiguous: u64,
-    beyond: BTreeMap<u64, u64>,
+    /// What has passed the capture point, and what the peer has reported to have arrived.
+    pub(super) passed: Arrivals,
+    pub(super) reported: Arrivals,
     /// When data were sent last.
     last_data: Option<Duration>,
     /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
@@ -93,7 +90,8 @@ impl Direction {
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
             // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
             let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
-            (self.first, self.highest, self.contiguous) = (Some(start), start, start);
+            (self.first, self.highest) = (Some(start), start);
+            (self.passed, self.reported) = (Arrivals::at(start), Arrivals::at(start));
         }
         if let Some(first) = self.first.filter(|_| segment.payload > 0) {
             self.data(at, segment, first);
@@ -111,7 +109,7 @@ impl Direction {
         }
         self.payload += length;
         self.last_data = Some(at);
-        self.arrive(start, start + length);
+        self.passed.add(start, start + length);
         if start < self.highest {
             self.lost += 1;
             // An acknowledgement of a retransmitted segment is no RTT sample (Karn's algorithm).
@@ -128,29 +126,6 @@ impl Direction {
         (self.unscaled, self.scale) = (true, Some(0));
     }
 
-    /// Adds a segment to what has arrived, and counts it if it lies beyond a gap.
-    fn arrive(&mut self, start: u64, end: u64) {
-        if start <= self.contiguous {
-            self.arrive_until(end);
-            return;
-        }
-        self.out_of_order += (end - start).div_ceil(PACKET);
-        match self.beyond.range_mut(..start).next_back() {
-            Some((_, last)) if *last == start => *last = end,
-            _ => _ = self.beyond.insert(start, end),
-        }
-        if self.beyond.len() > MOST_AWAITED {
-            self.beyond.pop_last();
-        }
-    }
-
-    fn arrive_until(&mut self, end: u64) {
-        self.contiguous = self.contiguous.max(end);
-        while let Some(next) = self.beyond.first_entry().filter(|next| *next.key() <= self.contiguous) {
-            self.contiguous = self.contiguous.max(next.remove());
-        }
-    }
-
     /// Returns the time at `at` since data were sent.
     pub(super) fn data_age(&self, at: Duration) -> Duration {
         self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last))
@@ -160,14 +135,25 @@ impl Direction {
     pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
         if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
             let acknowledged = unwrap(number, self.highest);
+            // What arrived beyond a gap is acknowledged when that is filled: no RTT sample.
+            let had_gap = self.passed.has_gap() || self.reported.has_gap();
             while self.awaited.front().is_some_and(|(end, _)| *end <= acknowledged) {
-                if let Some((_, sent)) = self.awaited.pop_front().filter(|(end, _)| *end == acknowledged) {
+                if let Some((_, sent)) =
+                    self.awaited.pop_front().filter(|(end, _)| *end == acknowledged && !had_gap)
+                {
                     self.to_ack.add(at.saturating_sub(sent));
                 }
             }
             self.acknowledged = self.acknowledged.max(Some(acknowledged));
             // A packet that was not captured has arrived, too.
-            self.arrive_until(acknowledged);
+            self.passed.add_until(acknowledged);
+            self.reported.add_until(acknowledged);
+            for (start, end) in segment.beyond_gap.iter().flatten() {
+                let (start, end) = (unwrap(*start, self.highest), unwrap(*end, self.highest));
+                if start < end && end <= self.highest {
+                    self.reported.add(start, end);
+                }
+            }
         }
         if let Some((_, echo)) = segment.timestamps {
             // Earlier timestamps are never echoed after this one.
@@ -192,6 +178,17 @@ impl Direction {
     /// Returns whether the peer has acknowledged anything.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()
+    }
+
+    /// Returns the losses that the packets show: at the sender those that were sent again, elsewhere those out of order.
+    pub(super) fn losses_seen(&self, at_sender: bool) -> u64 {
+        if at_sender { self.lost } else { self.passed.out_of_order }
+    }
+
+    /// Forgets the times of what is not answered yet.
+    pub(super) fn forget_times(&mut self) {
+        self.awaited.clear();
+        self.stamps.clear();
     }
 
     /// Begins the next interval.

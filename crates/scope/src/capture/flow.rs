@@ -6,7 +6,9 @@ use std::time::Duration;
 use longhaul_core::advice::{End, KnownLimits, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
-use super::direction::{Direction, PACKET, add_halves};
+use super::Keep;
+use super::arrivals::PACKET;
+use super::direction::{Direction, add_halves};
 use super::packet::Segment;
 use crate::diagnosis::{Diagnosis, Observation};
 
@@ -33,7 +35,7 @@ pub struct Flow {
     pub has_handshake: bool,
     /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
-    /// What was read of the packets while data moved, by the time after [`began`](Self::began).
+    /// What was read of the packets while data moved, by the time after [`began`](Self::began); empty unless kept.
     pub(super) readings: Vec<(Duration, Reading)>,
 }
 
@@ -54,8 +56,12 @@ pub enum Unexplained {
 const FEWEST_PACKETS: u64 = 4;
 /// Interval between readings, in capture time: just above common RTTs, which it would miss by a millisecond otherwise.
 pub(super) const INTERVAL: Duration = Duration::from_millis(103);
-/// Maximum of kept readings of a direction: an hour.
-const MOST_READINGS: usize = 36_000;
+/// Maximum of kept readings of a direction: more points than a chart shows.
+pub(super) const MAX_READINGS: usize = 2048;
+
+/// A packet that is stored behind one of a later time shows no RTT, unless they differ by no more than the granularity of timestamps (RFC
+/// 7323, section 5.4).
+const MAX_LATE: Duration = Duration::from_millis(1);
 
 /// A connection while its packets are read.
 pub(super) struct CapturedConnection {
@@ -75,32 +81,63 @@ pub(super) struct CapturedConnection {
 struct DirectionObservation {
     direction: Direction,
     observation: Observation,
-    readings: Vec<(Duration, Reading)>,
+    /// `None` if no reading is kept.
+    readings: Option<KeptReadings>,
     seen: u64,
 }
 
 impl DirectionObservation {
-    fn observe(&mut self, at: Duration, reading: Reading) {
+    /// Observes a reading, and keeps it with the packets that were `lost` as the end of the capture counts them.
+    fn observe(&mut self, at: Duration, reading: Reading, lost: u64) {
         self.observation.observe(at, &reading);
-        // Of a pause, its first and last reading are kept.
-        let is_pause =
-            self.readings.iter().rev().take(2).filter(|(_, kept)| kept.moved == reading.moved).count() == 2;
-        if is_pause {
-            self.readings.pop();
-        }
-        if self.readings.len() < MOST_READINGS {
-            self.readings.push((at, reading));
+        if let Some(readings) = &mut self.readings {
+            readings.push(at, Reading { lost, ..reading });
         }
         self.direction.next_interval();
     }
 }
 
+/// Readings of the whole time, of which fewer are kept the longer that is.
+#[derive(Default)]
+pub(super) struct KeptReadings {
+    readings: Vec<(Duration, Reading)>,
+    /// The least time between two of them.
+    spacing: Duration,
+}
+
+impl KeptReadings {
+    pub(super) fn push(&mut self, at: Duration, reading: Reading) {
+        if let [.., (before, earlier), (last, later)] = &self.readings[..] {
+            // Of a pause, its first and last reading are kept.
+            let is_pause = earlier.moved == reading.moved && later.moved == reading.moved;
+            if is_pause || *last - *before < self.spacing {
+                self.readings.pop();
+            }
+        }
+        self.readings.push((at, reading));
+        if self.readings.len() == MAX_READINGS {
+            let mut number = 0;
+            self.readings.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.spacing = self.spacing.max(INTERVAL) * 2;
+        }
+    }
+
+    pub(super) fn into_inner(self) -> Vec<(Duration, Reading)> {
+        self.readings
+    }
+}
+
 impl CapturedConnection {
-    pub(super) fn new(first: &Segment, at: Duration) -> Self {
-        let side = || DirectionObservation {
+    pub(super) fn new(first: &Segment, at: Duration, keep: Keep) -> Self {
+        let is_client = first.acknowledgment.is_none();
+        let side = |of_first: bool| DirectionObservation {
             direction: Direction::default(),
-            observation: Observation::new(End::Receiver),
-            readings: Vec::new(),
+            // What the client sends; without a handshake neither end is the client.
+            observation: Observation::new(End::Receiver).of_upload(first.syn && of_first == is_client),
+            readings: (keep == Keep::Readings).then(KeptReadings::default),
             seen: 0,
         };
         Self {
@@ -108,7 +145,7 @@ impl CapturedConnection {
             client: None,
             began: at,
             now: at,
-            sides: [side(), side()],
+            sides: [side(true), side(false)],
             packets: 0,
             due: INTERVAL,
             handshake: (None, None),
@@ -116,6 +153,7 @@ impl CapturedConnection {
     }
 
     pub(super) fn add(&mut self, at: Duration, segment: &Segment) {
+        let is_late = at + MAX_LATE < self.now;
         self.now = self.now.max(at);
         let at = self.now - self.began;
         // Closes every interval that ends before this packet.
@@ -138,6 +176,9 @@ impl CapturedConnection {
         self.sides[from].seen += 1;
         self.sides[from].direction.sent(at, segment);
         self.sides[1 - from].direction.answered(at, segment);
+        if is_late {
+            self.sides.iter_mut().for_each(|side| side.direction.forget_times());
+        }
     }
 
     /// Measures the RTT from the SYN to the ACK of the SYN-ACK: a full round trip at any capture point.
@@ -172,7 +213,8 @@ impl CapturedConnection {
     fn read(&mut self, at: Duration) {
         for side in [0, 1] {
             let reading = self.reading(side, at);
-            self.sides[side].observe(at, reading);
+            let lost = self.sides[side].direction.losses_seen(self.at_sender(side) == Some(true));
+            self.sides[side].observe(at, reading, lost);
         }
     }
 
@@ -183,6 +225,7 @@ impl CapturedConnection {
         let own_rtt = direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
         let data_rtt = own_rtt.or_else(|| add_halves(direction.to_ack.lately, other.to_echo.lately));
         let window = other.window.filter(|_| other.has_scale());
+        let has_reports = direction.reported.out_of_order > 0;
         Reading {
             moved: direction.moved(),
             streams: 1,
@@ -193,9 +236,13 @@ impl CapturedConnection {
             // Unread data in the receiver's socket reduces the window that it announces.
             unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
             data_age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
-            // What is captured at the sender may be lost on its way.
-            arrived: if at_sender { 0 } else { direction.payload / PACKET },
-            lost: if at_sender { direction.lost } else { direction.out_of_order },
+            // What is captured may be lost on its way to the receiver, which reports gaps by SACK.
+            arrived: if has_reports { direction.reported.packets() } else { direction.payload / PACKET },
+            lost: if has_reports {
+                direction.reported.out_of_order
+            } else {
+                direction.losses_seen(at_sender)
+            },
             unscaled: direction.unscaled,
             ..Reading::default()
         }
@@ -228,7 +275,7 @@ impl CapturedConnection {
             at_sender,
             has_handshake: receiver.direction.has_scale(),
             diagnosis,
-            readings: sender.readings,
+            readings: sender.readings.map(KeptReadings::into_inner).unwrap_or_default(),
         })
     }
 }

@@ -1,15 +1,17 @@
 //! Captured packets of TCP connections, read into what limited each: pcap and pcapng, of either side.
 //!
 //! ```no_run
-//! use longhaul_scope::capture::Capture;
+//! use longhaul_scope::capture::{Capture, Keep};
 //!
-//! let capture = Capture::load("curl.pcap".as_ref())?;
+//! let capture = Capture::load("curl.pcap".as_ref(), Keep::Diagnosis)?;
 //! for flow in &capture.flows {
 //!     println!("{} -> {}: {:?}", flow.from, flow.to, flow.diagnosis);
 //! }
 //! # Ok::<(), longhaul_scope::capture::CaptureError>(())
 //! ```
 
+mod arrivals;
+mod clock;
 mod direction;
 mod error;
 mod file;
@@ -29,6 +31,7 @@ use std::time::Duration;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use flow::{Flow, Unexplained};
 
+use clock::CaptureClock;
 use flow::CapturedConnection;
 use packet::{Link, Segment};
 
@@ -45,16 +48,26 @@ pub struct Capture {
     pub damage: Option<String>,
 }
 
-/// Maximum of tracked connections: each takes a few kilobytes.
+/// What is kept of each connection of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// What limited it.
+    Diagnosis,
+    /// Its readings too, of which [`Flow::record`] is made.
+    Readings,
+}
+
+/// Maximum of tracked connections: each takes some tens of kilobytes.
 const MOST_CONNECTIONS: usize = 10_000;
 
 /// The connections of a capture while it is read.
-#[derive(Default)]
 struct CapturedConnections {
+    keep: Keep,
     by_ends: HashMap<(SocketAddr, SocketAddr), CapturedConnection>,
     packets: u64,
     others: u64,
     left_out: bool,
+    clock: CaptureClock,
     began: Option<Duration>,
 }
 
@@ -65,13 +78,15 @@ impl CapturedConnections {
             self.others += 1;
             return;
         };
+        let at = self.clock.time(at);
         let began = *self.began.get_or_insert(at);
         let ends = (segment.from.min(segment.to), segment.from.max(segment.to));
         if !self.by_ends.contains_key(&ends) && self.by_ends.len() == MOST_CONNECTIONS {
             self.left_out = true;
             return;
         }
-        let connection = self.by_ends.entry(ends).or_insert_with(|| CapturedConnection::new(&segment, at));
+        let connection =
+            self.by_ends.entry(ends).or_insert_with(|| CapturedConnection::new(&segment, at, self.keep));
         // Packets of several interfaces may be stored out of order; a connection's time never goes back.
         connection.add(at.max(began), &segment);
     }
@@ -82,31 +97,40 @@ impl Capture {
     ///
     /// # Errors
     /// [`CaptureError`]: the file is unreadable, is not a capture, or holds no TCP data.
-    pub fn load(path: &Path) -> Result<Self, CaptureError> {
+    pub fn load(path: &Path, keep: Keep) -> Result<Self, CaptureError> {
         let fail = |source| CaptureError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(fail(std::io::ErrorKind::IsADirectory.into()));
         }
-        Self::read(file, path)
+        Self::read(file, path, keep)
     }
 
     /// Reads a capture from a stream, like [`load`](Self::load); `path` only names it in errors.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn read(from: impl Read + Send, path: &Path) -> Result<Self, CaptureError> {
-        let mut all = CapturedConnections::default();
+    pub fn read(from: impl Read + Send, path: &Path, keep: Keep) -> Result<Self, CaptureError> {
+        let mut all = CapturedConnections {
+            keep,
+            by_ends: HashMap::new(),
+            packets: 0,
+            others: 0,
+            left_out: false,
+            clock: CaptureClock::default(),
+            began: None,
+        };
         let damage = file::read(from, path, |at, link, data, length| all.add(at, link, data, length))?;
         let left_out = all
             .left_out
             .then(|| format!("more than {MOST_CONNECTIONS} connections; the others were left out"));
+        let leaps = all.clock.leaps.then(|| "its clock leaps: the time of a leap counts as zero".to_owned());
         let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(CapturedConnection::end).collect();
         flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
         if flows.is_empty() {
             let (packets, others) = (all.packets, all.others);
             return Err(CaptureError::NoData { path: path.to_owned(), packets, others });
         }
-        Ok(Self { flows, packets: all.packets, others: all.others, damage: damage.or(left_out) })
+        Ok(Self { flows, packets: all.packets, others: all.others, damage: damage.or(left_out).or(leaps) })
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Segment {
     pub(super) payload: u32,
     /// Window scale shift that the sender announces; only in a SYN.
     pub(super) scale: Option<u8>,
+    /// Starts and ends of what has arrived beyond a gap (RFC 2018), the latest first.
+    pub(super) beyond_gap: [Option<(u32, u32)>; 4],
     /// Timestamp value and echo (RFC 7323, section 3).
     pub(super) timestamps: Option<(u32, u32)>,
 }
@@ -109,6 +111,7 @@ impl Segment {
             reset: tcp.rst(),
             payload: u32::try_from(payload).ok()?,
             scale: None,
+            beyond_gap: [None; 4],
             timestamps: None,
         };
         for option in tcp.options_iterator().map_while(Result::ok) {
@@ -116,6 +119,9 @@ impl Segment {
                 // The largest shift is 14 (RFC 7323, section 2.3).
                 TcpOptionElement::WindowScale(shift) => segment.scale = Some(shift.min(14)),
                 TcpOptionElement::Timestamp(value, echo) => segment.timestamps = Some((value, echo)),
+                TcpOptionElement::SelectiveAcknowledgement(latest, [second, third, fourth]) => {
+                    segment.beyond_gap = [Some(latest), second, third, fourth];
+                }
                 _ => {}
             }
         }

@@ -13,7 +13,8 @@ use crate::record::Record;
 use crate::record::schema::{Header, Host, MAGIC, Sample, Side, VERSION};
 
 impl Flow {
-    /// Returns the record that the host where the packets were captured would have written, as far as packets show it.
+    /// Returns the record that the host where the packets were captured would have written, as far as packets show it; without samples if
+    /// the capture was read with [`Keep::Diagnosis`](super::Keep).
     pub fn record(&self) -> Record {
         let (side, program) = match self.at_sender {
             Some(true) => (Side::Put, "captured at the sender"),
@@ -47,6 +48,7 @@ impl Flow {
             streams: 1,
             limited_by: found.finding.limit,
             shares: found.finding.shares,
+            witnesses: found.finding.witnesses.clone(),
             advice: found.finding.advice.clone(),
             ..Done::default()
         };

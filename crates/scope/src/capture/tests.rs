@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use etherparse::{PacketBuilder, TcpOptionElement};
-use longhaul_core::advice::LimitedBy;
+use longhaul_core::advice::{LimitedBy, Reading};
 use longhaul_core::units::Bytes;
 
+use super::flow::{INTERVAL, KeptReadings, MAX_READINGS};
 use super::*;
 
 const MSS: usize = 1448;
@@ -228,7 +229,7 @@ impl Format {
 }
 
 fn read(file: &[u8]) -> Result<Capture, CaptureError> {
-    Capture::read(file, Path::new("c.pcap"))
+    Capture::read(file, Path::new("c.pcap"), Keep::Readings)
 }
 
 #[track_caller]
@@ -275,6 +276,13 @@ fn limit_is_named_from_the_packets_of_either_side() {
     let finding = only_flow(&packets).diagnosis.unwrap().finding;
     assert_eq!(finding.limit, LimitedBy::ReceiveWindow, "{finding:?}");
     assert!(finding.advice[1].contains("net.ipv4.tcp_window_scaling"), "{finding:?}");
+    // The client sends: its program and its buffer look alike.
+    let mut packets = DOWNLOAD.packets();
+    (packets[0].from_server, packets[0].sequence) = (true, SERVER_START);
+    let answer = Packet { from_server: false, sequence: 100, ..packets[1].clone() };
+    packets[1] = Packet { acknowledgment: Some(SERVER_START + 1), ..answer };
+    let upload = only_flow(&packets).diagnosis.unwrap().finding;
+    assert_eq!((upload.limit, upload.shares.get(LimitedBy::Server)), (LimitedBy::Unknown, 0.0), "{upload:?}");
     let flow = only_flow(&SMALL_WINDOW.data());
     assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
     let limit = flow.diagnosis.unwrap().finding.limit;
@@ -325,21 +333,84 @@ fn one_direction_is_reported_without_diagnosis() {
         let packets = DOWNLOAD.packets().into_iter().filter(|packet| packet.from_server == is_wanted);
         read(&FORMAT.capture(&packets.collect::<Vec<_>>()))
     };
-    let why = of_server(true).unwrap().flows[0].diagnosis.clone().unwrap_err();
+    let flow = of_server(true).unwrap().flows.remove(0);
+    assert!((5.5..6.5).contains(&drawn_until(&flow)), "{}", drawn_until(&flow));
+    let why = flow.diagnosis.unwrap_err();
     assert!(why == Unexplained::OneDirection && why.to_string().contains("without src or dst"), "{why}");
     // Acknowledgements alone carry no data.
     assert!(matches!(of_server(false), Err(CaptureError::NoData { others: 0, .. })));
 }
 
 #[test]
-fn largest_connection_comes_first() {
-    let small = Download { seconds: 1.0, client_port: 40_001, ..DOWNLOAD };
-    let mut packets = [small.packets(), DOWNLOAD.packets()].concat();
+fn largest_connection_comes_first_and_of_many_nothing_is_kept_for_a_diagnosis() {
+    let small = |client_port| Download { seconds: 0.5, client_port, ..DOWNLOAD }.packets();
+    let mut packets = [(40_001..40_300).flat_map(small).collect(), DOWNLOAD.packets()].concat();
     packets.sort_by(|a, b| a.at.total_cmp(&b.at));
-    let capture = read(&FORMAT.capture(&packets)).unwrap();
-    let ports: Vec<_> = capture.flows.iter().map(|flow| flow.to.port()).collect();
-    assert_eq!(ports, [40_000, 40_001]);
-    assert!(capture.flows.iter().all(|flow| flow.from.port() == 80 && flow.diagnosis.is_ok()));
+    let file = FORMAT.capture(&packets);
+    let capture = Capture::read(&file[..], Path::new("c.pcap"), Keep::Diagnosis).unwrap();
+    assert_eq!((capture.flows.len(), capture.flows[0].to.port()), (300, 40_000));
+    for flow in capture.flows {
+        assert!(flow.from.port() == 80 && flow.diagnosis.is_ok() && flow.readings.is_empty(), "{flow:?}");
+    }
+}
+
+#[test]
+fn kept_readings_are_bounded_and_cover_the_whole_time() {
+    let mut kept = KeptReadings::default();
+    for number in 0..1_000_000 {
+        kept.push(INTERVAL * number, Reading { moved: Bytes::new(number.into()), ..Reading::default() });
+    }
+    let readings = kept.into_inner();
+    assert!((MAX_READINGS / 2..MAX_READINGS).contains(&readings.len()), "{}", readings.len());
+    assert_eq!((readings[0].0, readings[readings.len() - 1].0), (Duration::ZERO, INTERVAL * 999_999));
+}
+
+/// Returns the largest time in the charts of a connection.
+fn drawn_until(flow: &Flow) -> f64 {
+    let sheet = crate::figures::of_records(&[("c".to_owned(), flow.record())]);
+    let points = sheet.charts.iter().flat_map(|chart| &chart.series).flat_map(|series| &series.points);
+    points.map(|point| point.x).fold(0.0, f64::max)
+}
+
+/// Returns what a receiver captures that merges packets of up to 64 KiB (GRO).
+fn merged(packets: &[Packet]) -> Vec<Packet> {
+    let (mut merged, answers): (Vec<_>, Vec<_>) =
+        packets.iter().cloned().partition(|packet| packet.payload > 0);
+    let together = |packets: &[Packet]| Packet {
+        sequence: packets[0].sequence,
+        payload: packets.len() * MSS,
+        ..packets[packets.len() - 1].clone()
+    };
+    merged = merged.chunks(44).map(together).collect();
+    merged.extend_from_slice(&answers[..3]);
+    merged.extend(answers[3..].chunks(44).map(|answers| answers[answers.len() - 1].clone()));
+    merged.sort_by(|a, b| a.at.total_cmp(&b.at));
+    merged
+}
+
+#[test]
+fn merged_packets_and_leaps_of_the_clock_change_neither_diagnosis_nor_charts() {
+    let whole = Download { at_sender: false, ..SMALL_WINDOW }.packets();
+    let later = |range: std::ops::Range<usize>, seconds: f64| {
+        let mut packets = whole.clone();
+        packets[range].iter_mut().for_each(|packet| packet.at += seconds);
+        packets
+    };
+    let (half, end) = (whole.len() / 2, whole.len());
+    // The clock is set back by an hour, and forward by four months; a timestamp is damaged.
+    for (packets, leaps) in [
+        (merged(&whole), false),
+        (later(0..half, 3600.0), true),
+        (later(half..end, 1e7), true),
+        (later(half..half + 1, 3e8), true),
+        (later(half..half + 1, 0.4), false),
+    ] {
+        let capture = read(&FORMAT.capture(&packets)).unwrap();
+        assert_eq!(capture.damage.is_some(), leaps, "{:?}", capture.damage);
+        let flow = &capture.flows[0];
+        assert_eq!(flow.diagnosis.as_ref().unwrap().finding.limit, LimitedBy::ReceiveWindow, "{flow:?}");
+        assert!((5.5..6.5).contains(&drawn_until(flow)), "{}", drawn_until(flow));
+    }
 }
 
 #[test]
@@ -361,5 +432,8 @@ fn damaged_and_other_files_are_refused_with_reason_or_read_up_to_the_damage() {
         assert!(error.kind() == CaptureErrorKind::Data && error.to_string().contains(word), "{error}");
     }
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(Capture::load(directory.path()).unwrap_err().kind(), CaptureErrorKind::NoInput);
+    assert_eq!(
+        Capture::load(directory.path(), Keep::Diagnosis).unwrap_err().kind(),
+        CaptureErrorKind::NoInput
+    );
 }

@@ -131,14 +131,8 @@ mod tests {
         assert_eq!(format_value(Unit::Seconds, 0.0), "0 s");
         assert_eq!(format_value(Unit::BitsPerSecond, 6.5e9), "6.50 Gbit/s");
         assert_eq!(format_value(Unit::Number, 22_636.0), "22,636");
-    }
-
-    #[test]
-    fn numbers_are_grouped() {
-        assert_eq!(number(0.0, 0), "0");
-        assert_eq!(number(-0.0, 1), "0.0");
-        assert_eq!(number(999.0, 0), "999");
-        assert_eq!(number(22_636.0, 0), "22,636");
-        assert_eq!(number(-1_234_567.25, 2), "\u{2212}1,234,567.25");
+        let grouped = [(0.0, 0), (-0.0, 1), (999.0, 0), (-1_234_567.25, 2)]
+            .map(|(value, digits)| number(value, digits));
+        assert_eq!(grouped, ["0", "0.0", "999", "\u{2212}1,234,567.25"]);
     }
 }

@@ -68,14 +68,6 @@ mod tests {
     }
 
     #[test]
-    fn short_series_is_unchanged() {
-        for count in [0, 1, 2, 999, 1000] {
-            let all = points((0..count).map(f64::from));
-            assert_eq!(thin(all.clone(), 1000), all);
-        }
-    }
-
-    #[test]
     fn only_finite_points_are_drawn() {
         let mut all = points([1.0, f64::NAN, f64::INFINITY, 2.0, f64::MIN]);
         all.push(Point { x: f64::NEG_INFINITY, y: 1.0, spread: None });
@@ -95,7 +87,7 @@ mod tests {
                 Point::from((x, y))
             }).collect();
             let thinned = thin(all.clone(), most);
-            prop_assert!(thinned.len() <= most.max(8));
+            prop_assert!(thinned.len() <= most.max(8) && (all.len() > most || thinned == all));
             prop_assert!(thinned.windows(2).all(|pair| pair[0].x < pair[1].x));
             let highest = |points: &[Point]| points.iter().map(|p| p.y).fold(f64::MIN, f64::max);
             let lowest = |points: &[Point]| points.iter().map(|p| p.y).fold(f64::MAX, f64::min);

@@ -104,13 +104,4 @@ mod tests {
                         (Sat, 21 Nov 2026 00:00:00 GMT)";
         assert_eq!(notes, [together, "Ran at another time: r2; time counts from the start of each"]);
     }
-
-    #[test]
-    fn any_start_time_is_aligned() {
-        let mut all = records(&[(f64::MAX, 9.0), (f64::MIN, 9.0), (-5.0, 9.0), (f64::MAX, 9.0)]);
-        all[2].1.samples.clear();
-        let Alignment { begins, notes } = align(&all);
-        assert!(begins.iter().all(|begin| *begin == 0.0), "{begins:?}");
-        assert!(notes.iter().all(|note| note.len() < 500));
-    }
 }

@@ -98,13 +98,4 @@ pub(super) mod tests {
         let absent = tree.value::<u32>("/proc/none").unwrap_err();
         assert!(absent.contains("proc/none: No such file"), "{absent}");
     }
-
-    #[test]
-    fn numbered_names_are_listed_alone() {
-        let (_dir, tree) = tree(&[("sys/cpu0/x", ""), ("sys/cpu12/x", ""), ("sys/cpufreq/x", "")]);
-        let mut names = tree.numbered("/sys", "cpu").unwrap();
-        names.sort();
-        assert_eq!(names, ["cpu0", "cpu12"]);
-        assert!(tree.numbered("/none", "cpu").is_err());
-    }
 }

@@ -98,7 +98,9 @@ mod tests {
     fn governors_are_named_once_and_absent_ones_with_their_path() {
         let cpu = |n| format!("sys/devices/system/cpu/cpu{n}/cpufreq/scaling_governor");
         let (a, b, c) = (cpu(0), cpu(1), cpu(2));
-        let (_dir, found) = tree(&[(&a, "powersave\n"), (&b, "performance\n"), (&c, "powersave\n")]);
+        // A directory without a number is none of a processor.
+        let other = ("sys/devices/system/cpu/cpufreq/boost", "1\n");
+        let (_dir, found) = tree(&[(&a, "powersave\n"), (&b, "performance\n"), (&c, "powersave\n"), other]);
         assert_eq!(governors(&found).unwrap(), ["performance", "powersave"]);
         let (_dir, none) = tree(&[("sys/devices/system/cpu/cpu0/online", "1")]);
         assert!(governors(&none).unwrap_err().contains("cpu0/cpufreq/scaling_governor"));

@@ -92,8 +92,6 @@ impl Record {
 mod tests {
     use std::io::Read;
 
-    use proptest::prelude::*;
-
     use super::super::RecordErrorKind;
     use super::super::jobs::MOST_JOBS;
     use super::super::schema::StreamSample;
@@ -310,25 +308,5 @@ mod tests {
         assert!(size_of::<StreamSample>() <= 48, "{}", size_of::<StreamSample>());
         assert!(size_of::<JobEvent<'_>>() <= 144, "{}", size_of::<JobEvent<'_>>());
         assert!(size_of::<(f64, Sample)>() <= 480, "{}", size_of::<(f64, Sample)>());
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300), after in any::<bool>()) {
-            let begin = if after { format!("{HEADER}\n") } else { String::new() };
-            let result = read([begin.as_bytes(), &bytes].concat());
-            prop_assert!(!after || result.unwrap().damage.is_some());
-        }
-
-        #[test]
-        fn any_part_of_a_record_is_read_or_refused(cut in 0usize..2000) {
-            let whole = whole();
-            let cut = cut % whole.len();
-            match read(&whole[..cut]) {
-                Err(error) => prop_assert!(cut < HEADER.len(), "{error}"),
-                // A record without its last newline is complete.
-                Ok(record) => prop_assert_eq!(record.damage.is_none(), cut + 1 == whole.len()),
-            }
-        }
     }
 }

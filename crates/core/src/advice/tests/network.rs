@@ -78,16 +78,29 @@ fn bufferbloat_is_the_path_and_named_and_a_queue_that_drains_between_bursts_is_n
 /// nginx with a limit of 10 MB/s sends 2 MiB and waits for the rest of 200 ms. A flow among others pauses, too.
 #[test]
 fn sender_that_pauses_delays_its_data_without_a_queue() {
-    let sends = |pause_ms| {
+    let sends = |course: Course, pause_ms| {
         let mut ticks = 0;
-        receiving(105).run(10.0, 80.0, move |reading| {
+        course.run(10.0, 80.0, move |reading| {
             ticks += 1;
             queue(79)(reading);
             reading.data_age = Duration::from_millis(if ticks % 2 == 0 { pause_ms } else { 4 });
         })
     };
-    sends(120).assert_limit(Server, 0.85);
-    sends(50).assert_limit(Path, 0.85);
+    // A relay in the client's host, which passes on a window in each round trip to the server.
+    let relay = Course::at(End::Receiver, Duration::from_micros(50));
+    sends(relay, 170).assert_limit(Server, 0.85);
+    // A window that is filled in one burst a round trip.
+    let filled = receiving(105).but(|reading| reading.window = Some(Bytes::new(1_100_000)));
+    sends(filled, 170).assert_limit(ReceiveWindow, 0.85);
+    // Flows that share a bottleneck pause and lose packets, too.
+    sends(receiving(105).lose(9), 170).assert_limit(Unknown, 0.85);
+    sends(receiving(105), 130).assert_limit(Unknown, 0.85);
+    receiving(105).but(|reading| reading.data_rtt = None).go(10.0, 20.0).assert_limit(Unknown, 0.85);
+    let paused = sends(receiving(105), 170).assert_limit(Server, 0.85);
+    assert_advice(&paused, 0, "it pauses between bursts, and sends 80.0 Mbit/s over one connection");
+    let queued = sends(receiving(105), 50).assert_limit(Path, 0.85).witnesses.remove(0);
+    let rtts = [queued.min_rtt, queued.data_rtt].map(|rtt| rtt.unwrap().get().as_millis());
+    assert_eq!((queued.witness, rtts), (Witness::StandingQueue, [105, 184]));
 }
 
 /// BBR on a path of 50 Mbit/s and 50 ms: every eighth round trip it sends a quarter more, which waits in the queue.

@@ -20,13 +20,22 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     course(Bytes::kib(700)).run(10.0, 100.0, window_limited).assert_limit(ReceiveWindow, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, window_limited).assert_limit(Server, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, buffer_limited).assert_limit(SendBuffer, 0.9);
-    let mut reads = 0;
-    let slow_reader = |reading: &mut Reading| {
-        window_limited(reading);
-        reads += 1;
-        reading.window = Some(Bytes::kib([600, 500, 400][reads % 3]));
-    };
-    sending(50).run(10.0, 40.0, slow_reader).assert_limit(Server, 0.85);
+    // What a slow, even reader leaves of its window is full.
+    let begun = course(Bytes::kib(1300)).run(1.0, 80.0, window_limited);
+    let rest = begun.but(|reading| reading.window = Some(Bytes::kib(512)));
+    rest.run(10.0, 80.0, window_limited).assert_limit(Server, 0.85);
+    // From the middle on, only its variation tells.
+    for (varies, limit) in [(0, ReceiveWindow), (24, Unknown)] {
+        let mut observed = sending(50);
+        observed.attribution = Attribution::from(End::Sender, observed.now, &observed.reading);
+        let mut readings = 0;
+        let reads = |reading: &mut Reading| {
+            window_limited(reading);
+            readings += 1;
+            reading.window = Some(Bytes::kib(512 + readings % 2 * varies));
+        };
+        observed.run(10.0, 80.0, reads).assert_limit(limit, 0.85);
+    }
 }
 
 /// A refusal with a wait (503): the server stops reading, acknowledges late, and the connection closes.
