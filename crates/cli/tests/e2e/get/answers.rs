@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::mirrors::nowhere;
+use super::mirrors::NOWHERE;
 use crate::support::{Ended, File, Gate, Get, HttpRequest, Server, at_once, content, get, response, same};
 
 fn run(server: &Server) -> Get {
@@ -250,6 +250,6 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
         let is_ranged = later.filter(|request| request.field("range").is_some()).count() > 0;
         assert_eq!(is_ranged, matches!(kind, "unit" | "blanks"), "{kind}");
         // One of several URLs, too, once no other describes the file.
-        get().args(["-o", "f", "--mirror", &nowhere(), &urls[0]]).args(patience).fetches(&file.bytes);
+        get().args(["-o", "f", "--mirror", NOWHERE, &urls[0]]).args(patience).fetches(&file.bytes);
     });
 }
