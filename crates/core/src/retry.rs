@@ -32,13 +32,18 @@ impl Backoff {
         }
     }
 
+    /// Returns whether another failure is permitted.
+    pub fn permits(&self, retry_after: Option<Duration>) -> bool {
+        self.failures < self.most && retry_after.is_none_or(|wait| wait <= Self::LONGEST_ASKED)
+    }
+
     /// Accounts for a failure; returns the delay before the retry, or `None` after the last allowed failure.
     ///
     /// Delays double from 250 ms to 30 s. `jitter` in `0.0..1.0` spreads each over half to all of its length, so that
     /// many clients do not retry at the same time. A longer Retry-After of the server is obeyed; if it exceeds ten
     /// minutes, the stream ends, because the user or a script can retry later.
     pub fn failed(&mut self, retry_after: Option<Duration>, jitter: f64) -> Option<Duration> {
-        if self.failures >= self.most || retry_after.is_some_and(|wait| wait > Self::LONGEST_ASKED) {
+        if !self.permits(retry_after) {
             return None;
         }
         let full = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);

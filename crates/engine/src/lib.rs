@@ -39,6 +39,7 @@ pub mod path_memory;
 pub mod pem;
 pub mod probe;
 pub mod rate_limit;
+pub mod retry;
 pub mod sampling;
 pub mod send;
 pub mod sink;

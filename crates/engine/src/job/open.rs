@@ -14,6 +14,7 @@ use crate::cancel::Cancel;
 use crate::engine::EngineState;
 use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
+use crate::retry::Retry;
 use crate::sink::journal::{Journal, JournalSource};
 use crate::sink::output::{IfExists, PreparedOutput};
 use crate::sink::output_error::OutputError;
@@ -22,7 +23,7 @@ use crate::source::gridftp::GridFtpSource;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
+use crate::transfer::error::{Cause, SourceError, TransferError};
 use resume::DescribedFile;
 
 /// The state of a job after the first response.

@@ -10,7 +10,8 @@ use super::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
 use crate::failure::FailureKind;
-use crate::transfer::error::{Cause, RefutedFate, Retry, SourceError, TransferError};
+use crate::retry::Retry;
+use crate::transfer::error::{Cause, RefutedFate, SourceError, TransferError};
 
 /// Tracks which sources may be used, and which may have sent wrong bytes.
 #[derive(Debug)]

@@ -7,9 +7,10 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 
 use super::stream_set::StreamSet;
+use crate::retry::{Rest, Retries, Retry};
 use crate::source::StreamWorker;
-use crate::transfer::Stream;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
+use crate::transfer::{Stream, TransferState};
 
 /// The mean wait before asking a server again that sent another file: a load balancer may choose
 /// another backend.
@@ -18,9 +19,9 @@ const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
 /// Runs until all bytes have arrived, or the stream drains or gives up.
 pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     let mut worker = set.source.worker();
-    let error = work(set, &mut stream, worker.as_mut());
+    let result = work(set, &mut stream, worker.as_mut());
     worker.leave(&mut stream);
-    if let Some(error) = error {
+    if let Err(error) = result {
         give_up(set, &stream, error);
     }
     let id = stream.id();
@@ -32,23 +33,39 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     }
 }
 
-/// Runs the worker with retries; returns the error for which the stream gives up.
-fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Option<SourceError> {
-    let mut backoff = Backoff::new(set.options.retries);
+/// Waits until all bytes have arrived at most.
+impl Rest for TransferState<'_> {
+    fn rest(&self, wait: Duration) -> bool {
+        self.schedule.rest(wait, &self.stop);
+        false
+    }
+}
+
+/// Runs the worker with retries.
+///
+/// # Errors
+/// The error for which the stream gives up.
+fn work(
+    set: &StreamSet<'_>,
+    stream: &mut Stream<'_>,
+    worker: &mut dyn StreamWorker,
+) -> Result<(), SourceError> {
+    let emit = |event: &_| set.transfer.emit(event);
+    let retries = Retries { most: set.options.retries, stream: stream.id(), emit: &emit, rest: set.transfer };
     // The error after which the whole file was requested.
     let mut of_ranges = None;
-    loop {
-        let Err(mut error) = worker.work(stream) else { return None };
+    let attempt = |of_ranges: &mut Option<SourceError>, backoff: &mut Backoff| {
+        let Err(mut error) = worker.work(stream) else { return Ok(()) };
         stream.disconnected();
         let delivered = stream.take_delivered();
         if !worker.restarts() {
             backoff.received(delivered);
         }
         if delivered > Bytes::ZERO {
-            of_ranges = None;
+            *of_ranges = None;
         }
         if stream.is_over() {
-            return None;
+            return Ok(());
         }
         if error.cause == Cause::Interrupted {
             error = SourceError::stolen(set.source.shown());
@@ -57,29 +74,26 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
             if error.cause == Cause::OtherFile {
                 set.transfer.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
             }
-            continue;
+            return Err(error);
         }
         if set.leaves_refused(stream.id(), &error, delivered > Bytes::ZERO) {
-            return None;
+            return Ok(());
         }
-        let wait = match error.retry {
-            Retry::Never => None,
-            Retry::After(wait) => backoff.failed(Some(wait), fastrand::f64()),
-            Retry::Backoff | Retry::AtOnce => backoff.failed(None, fastrand::f64()),
-        };
         // A stream or source that gets bytes shows that the server, or another one, does not fail at ranges.
         let is_alone = !set.serves_another(stream.id()) && !set.transfer.has_other_source(set.index);
-        if is_alone && error.may_be_of_ranges() && worker.falls_back(wait.is_none()) {
+        if is_alone && error.may_be_of_ranges() && worker.falls_back(!error.retry.is_permitted(backoff)) {
             tracing::info!("{error}: the whole file is requested instead of ranges");
             set.keep_only(stream.id());
-            of_ranges = Some(error);
-            continue;
+            *of_ranges = Some(error);
+            let mut again = SourceError::interrupted();
+            again.retry = Retry::AtOnce;
+            return Err(again);
         }
-        // A server that answers everything wrongly is explained by its first answer.
-        let Some(wait) = wait else { return Some(of_ranges.unwrap_or(error)) };
-        set.transfer.emit(&Event::Retrying { stream: stream.id(), reason: error.to_string(), wait });
-        set.transfer.schedule.rest(wait, &set.transfer.stop);
-    }
+        Err(error)
+    };
+    let result = retries.repeat(&mut of_ranges, attempt, |_, error| error.retry);
+    // A server that answers everything wrongly is explained by its first answer.
+    result.map_err(|error| of_ranges.unwrap_or(error))
 }
 
 /// Leaves the leases to other streams; if none is left, `error` becomes the transfer's error.

@@ -10,10 +10,11 @@ use longhaul_core::event::Event;
 use longhaul_core::schedule::WorkerId;
 
 use super::run_stream::run_stream;
+use crate::retry::Retry;
 use crate::sink::pipeline::Inlet;
 use crate::source::StreamPeer;
 use crate::threads::{lock, spawn_guarded};
-use crate::transfer::error::{Cause, Retry, SourceError, TransferError};
+use crate::transfer::error::{Cause, SourceError, TransferError};
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
 
 /// The state shared by the streams of a source.

@@ -10,6 +10,7 @@ use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::sink::output_error::OutputError;
 use crate::sink::pipeline::PipelineError;
 
@@ -24,19 +25,6 @@ pub struct SourceError {
     /// The cause, which the control of the number of streams uses.
     pub cause: Cause,
     message: String,
-}
-
-/// Whether a retry can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// A retry cannot help.
-    Never,
-    /// Retry after a backoff.
-    Backoff,
-    /// Retry after at least this time, requested by the server.
-    After(Duration),
-    /// Retry at once; does not count as a failure.
-    AtOnce,
 }
 
 /// The cause of an error.
@@ -76,6 +64,11 @@ impl SourceError {
     pub(crate) fn is_of_server(&self) -> bool {
         !matches!(self.cause, Cause::OtherFile | Cause::EveryStream | Cause::Interrupted)
             && self.retry != Retry::AtOnce
+    }
+
+    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
+    pub(crate) fn first_retry(&self) -> Retry {
+        self.retry.unless(self.cause == Cause::Unreachable)
     }
 
     /// Returns whether the server may have failed because a range was requested.

@@ -10,12 +10,13 @@ use thiserror::Error;
 
 use super::answer::UploadAnswer;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
 use crate::source::http::{
-    ErrorKind, HttpError, Retry, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
+    ErrorKind, HttpError, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
 };
-use crate::transfer::error::{self as stream, Cause, SourceError, TransferError};
+use crate::transfer::error::{Cause, SourceError, TransferError};
 
 /// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
@@ -233,11 +234,9 @@ impl UploadError {
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::Http(error) => error.retry(),
-            Self::Ftp(error) if error.retry == stream::Retry::Backoff => Retry::Now,
-            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Now,
-            Self::Refused { status: 408 | 425 | 429 | 500 | 502..=504, retry_after, .. } => {
-                retry_after.map_or(Retry::Now, Retry::After)
-            }
+            Self::Ftp(error) => error.retry,
+            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Backoff,
+            Self::Refused { status, retry_after, .. } => Retry::of_status(*status, *retry_after),
             _ => Retry::Never,
         }
     }
@@ -263,15 +262,11 @@ impl From<UploadError> for SourceError {
             UploadError::Http(error) => return error.into(),
             error => error,
         };
-        let retry = match error.retry() {
-            Retry::Never => stream::Retry::Never,
-            Retry::Now => stream::Retry::Backoff,
-            Retry::After(wait) => stream::Retry::After(wait),
-        };
+        let retry = error.retry();
         let cause = match &error {
             UploadError::Refused { status: 429 | 503, .. } => Cause::Refused,
             // Another stream could not read the source or satisfy the server either.
-            _ if retry == stream::Retry::Never => Cause::EveryStream,
+            _ if retry == Retry::Never => Cause::EveryStream,
             _ => Cause::Connection,
         };
         Self::new(error.kind(), retry, cause, error.to_string())
@@ -381,7 +376,7 @@ mod tests {
             assert!(refused(status, true).to_string().ends_with(end), "{status}");
         }
         assert_eq!(refused(414, true).kind(), FailureKind::CannotCreate);
-        assert_eq!(refused(503, false).retry(), Retry::Now);
+        assert_eq!(refused(503, false).retry(), Retry::Backoff);
         for status in [401, 403, 409, 413, 423, 501, 507] {
             assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");
         }

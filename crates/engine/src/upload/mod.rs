@@ -58,8 +58,9 @@ pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
 use crate::cancel::Cancel;
 use crate::input_file;
 use crate::pacing::CongestionPlan;
+use crate::retry::{Retries, Retry};
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, ClientConfig, HttpError, Retry};
+use crate::source::http::{Client, ClientConfig, HttpError};
 use crate::streams::CountControl;
 use crate::threads::named;
 use answer::UploadAnswer;
@@ -185,7 +186,6 @@ struct Upload<'scope, 'env> {
     session: UploadSession<'scope>,
     threads: &'scope Scope<'scope, 'env>,
     protocol: Option<UploadProtocol>,
-    backoff: Backoff,
     /// The highest offset that the server has reported.
     furthest: Option<Bytes>,
     /// Whether the server has a part of this upload: a 423 then means an earlier connection of this
@@ -212,12 +212,10 @@ enum UploadProtocol {
 
 impl<'scope, 'env> Upload<'scope, 'env> {
     fn new(session: UploadSession<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
-        let backoff = Backoff::new(session.request.retries);
         Self {
             session,
             threads,
             protocol: None,
-            backoff,
             furthest: None,
             began: false,
             early_status: None,
@@ -230,37 +228,34 @@ impl<'scope, 'env> Upload<'scope, 'env> {
     /// Repeats attempts until the server has the file or an error is final; returns the digest
     /// compared by both ends.
     fn run(mut self) -> Result<Option<Checksum>, UploadError> {
-        loop {
-            let error = match self.attempt() {
-                Ok(digest) => return Ok(digest),
-                Err(error) => error,
-            };
-            if !self.session.has_connected && error.is_before_connection() {
-                return Err(error);
+        let progress = self.session.progress;
+        let emit = |event: &_| progress.emit(event);
+        let most = self.session.request.retries;
+        let retries = Retries { most, stream: 0, emit: &emit, rest: &progress.cancel };
+        retries.repeat(&mut self, Self::attempt, Self::after)
+    }
+
+    /// Prepares the next attempt; returns whether it can help.
+    fn after(&mut self, error: &UploadError) -> Retry {
+        if !self.session.has_connected && error.is_before_connection() {
+            return Retry::Never;
+        }
+        self.session.has_connected |= !error.is_before_connection();
+        self.session.close();
+        self.session.return_to_original();
+        self.session.asks_first = true;
+        if std::mem::take(&mut self.is_protocol_assumed) {
+            self.protocol = None;
+        }
+        match error {
+            UploadError::Refused { status: 423, retry_after, .. } if self.began => {
+                retry_after.map_or(Retry::Backoff, Retry::After)
             }
-            self.session.has_connected |= !error.is_before_connection();
-            self.session.close();
-            self.session.return_to_original();
-            self.session.asks_first = true;
-            if std::mem::take(&mut self.is_protocol_assumed) {
-                self.protocol = None;
-            }
-            let progress = self.session.progress;
-            let asked_to_wait = match (&error, error.retry()) {
-                (UploadError::Refused { status: 423, retry_after, .. }, _) if self.began => *retry_after,
-                (_, Retry::Never) => return Err(error),
-                (_, Retry::Now) => None,
-                (_, Retry::After(wait)) => Some(wait),
-            };
-            let Some(wait) = self.backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
-            progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if progress.cancel.sleep(wait) {
-                return Err(HttpError::Cancelled.into());
-            }
+            error => error.retry(),
         }
     }
 
-    fn attempt(&mut self) -> Result<Option<Checksum>, UploadError> {
+    fn attempt(&mut self, backoff: &mut Backoff) -> Result<Option<Checksum>, UploadError> {
         if self.protocol.is_none() {
             self.protocol = Some(self.choose_protocol()?);
         }
@@ -274,7 +269,7 @@ impl<'scope, 'env> Upload<'scope, 'env> {
             let there = resource.held(session, self.early_status.take())?;
             let held = there.clone().unwrap_or_default();
             let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
-            self.backoff.received(brought);
+            backoff.received(brought);
             self.furthest = self.furthest.max(Some(held.total()));
             let control = ranges::control(session, support, &held);
             if control.is_some() {

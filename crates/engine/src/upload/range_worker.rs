@@ -25,12 +25,13 @@ use super::error::UploadError;
 use super::range_peer::RangePeer;
 use super::ranges::ALIGNMENT;
 use super::shared_pace::PacedConnection;
+use crate::retry::Retry;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
 use crate::threads::add;
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The interval at which acknowledgements are read while nothing can be sent.
 pub(super) const ACK_TICK: Duration = Duration::from_millis(10);

@@ -1,7 +1,8 @@
 //! Several requests on one connection, and reads of a silent one.
 
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::source::http::{Connection, ErrorKind, HttpError, Read, Retry};
+use longhaul_engine::retry::Retry;
+use longhaul_engine::source::http::{Connection, ErrorKind, HttpError, Read};
 
 use crate::support::{Script, client, read_all};
 
@@ -46,7 +47,7 @@ fn requests_after_a_closing_answer_are_reported_as_lost() {
     assert_eq!(read_all(&mut connection, 64).unwrap(), b"ok");
     assert!(!connection.reusable() && connection.unanswered() == 1);
     let error = connection.read_head().unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Now), "{error}");
+    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Backoff), "{error}");
     assert!(connection.send_get(None).is_err());
 }
 

@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, ErrorKind, HttpError, Retry};
+use longhaul_engine::retry::Retry;
+use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, ErrorKind, HttpError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -79,9 +80,10 @@ fn server_that_ends_the_handshake_without_tls_is_explained() {
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         let _ = peer.stream.read_to_end(&mut Vec::new());
     });
-    for (server, class, part) in
-        [(broken, (ErrorKind::Io, Retry::Now), ""), (plain, (ErrorKind::Tls, Retry::Never), "try http://")]
-    {
+    for (server, class, part) in [
+        (broken, (ErrorKind::Io, Retry::Backoff), ""),
+        (plain, (ErrorKind::Tls, Retry::Never), "try http://"),
+    ] {
         let error = open_error(&client(), &server.tls_url("localhost"));
         assert_eq!((error.kind(), error.retry()), class, "{error}");
         assert!(error.to_string().contains(part), "{error}");

@@ -11,8 +11,9 @@ use thiserror::Error;
 use super::gsi::GsiError;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::source::http::{HttpError, of_tls, tls_explained};
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// An error of an FTP or GridFTP source.
 #[derive(Debug, Error)]

@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::Event;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::gridftp::{Command, checksum_algorithm_name, parse_checksum};
 use longhaul_core::proto::http::FileName;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
@@ -27,11 +25,12 @@ use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
+use crate::retry::{Retries, Retry};
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::threads::lock;
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// From this RTT on, a window or send buffer may limit a connection, so that several may pay.
 const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
@@ -147,21 +146,9 @@ impl<'e> GridFtpSource<'e> {
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
     fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, SourceError> {
-        let mut backoff = Backoff::new(self.options.retries);
-        loop {
-            let error = match self.open_once(access, ask.cancel) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => SourceError::from(error),
-            };
-            if !ask.waits || error.retry != Retry::Backoff || error.cause == Cause::Unreachable {
-                return Err(error);
-            }
-            let Some(wait) = backoff.failed(None, fastrand::f64()) else { return Err(error) };
-            (ask.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if ask.cancel.sleep(wait) {
-                return Err(SourceError::interrupted());
-            }
-        }
+        let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+        let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, ask.cancel)?);
+        retries.repeat(&mut (), attempt, |(), error: &SourceError| error.first_retry().unless(!ask.waits))
     }
 
     /// Logs in, and finds whether ranges can be fetched.

@@ -8,7 +8,6 @@ use longhaul_core::proto::gridftp::{
     Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
-use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -21,12 +20,13 @@ use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::failure::FailureKind;
+use crate::retry::{Retries, Retry};
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
 };
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum size of a listing, about 10 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
@@ -53,21 +53,9 @@ impl FtpLister {
         cancel: &Cancel,
         mut attempt: impl FnMut() -> Result<T, SourceError>,
     ) -> Result<T, SourceError> {
-        let mut backoff = Backoff::new(self.options.retries);
-        loop {
-            let error = match attempt() {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            if error.retry != Retry::Backoff || error.cause == Cause::Unreachable {
-                return Err(error);
-            }
-            let Some(wait) = backoff.failed(None, fastrand::f64()) else { return Err(error) };
-            tracing::debug!("a listing is tried again: {error}");
-            if cancel.sleep(wait) {
-                return Err(SourceError::interrupted());
-            }
-        }
+        let emit = |event: &_| tracing::debug!(?event, "asking for a listing");
+        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
+        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
     fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), SourceError> {

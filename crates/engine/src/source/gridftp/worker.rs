@@ -10,9 +10,10 @@ use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
 use super::unproved::{Unproved, compare};
+use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The worker of one stream.
 pub(super) struct GridFtpWorker<'s> {

@@ -1,13 +1,12 @@
 //! Classes of errors, and their retries.
 
-use std::time::Duration;
-
 use longhaul_core::proto::socks5::SocksError;
 
 use super::error::HttpError;
 use super::first_answer::RangeFailure;
 use crate::connect::ConnectError;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 
 /// The class of an error, for exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +37,6 @@ pub enum ErrorKind {
     Shrunk,
     /// An error in the program (EX_SOFTWARE).
     Internal,
-}
-
-/// Whether a retry can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// A retry cannot help.
-    Never,
-    /// Retry after the caller's own backoff.
-    Now,
-    /// Retry after the server's Retry-After.
-    After(Duration),
 }
 
 impl From<ErrorKind> for FailureKind {
@@ -147,21 +135,24 @@ impl HttpError {
     /// Returns whether a retry can help.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Status { status: 408 | 425 | 429 | 500 | 502 | 503 | 504, retry_after, .. } => {
-                retry_after.map_or(Retry::Now, Retry::After)
-            }
-            Self::ProxyRefused { status: 429 | 500 | 502 | 503 | 504, .. } => Retry::Now,
+            Self::Status { status, retry_after, .. } => Retry::of_status(*status, *retry_after),
+            Self::ProxyRefused { status, .. } => Retry::of_status(*status, None),
             // A general failure, or the host could not be reached. A retry does not change rules (RFC 1928, section 6).
-            Self::Socks { source: SocksError::Refused(1 | 3..=6), .. } => Retry::Now,
-            Self::Connect(error) if error.may_be_retried() => Retry::Now,
-            Self::Send { .. }
+            Self::Socks { source: SocksError::Refused(1 | 3..=6), .. }
+            | Self::Send { .. }
             | Self::Receive { .. }
             | Self::Timeout { .. }
             | Self::ClosedBeforeHead { .. }
             | Self::ClosedEarly { .. }
-            | Self::NoCloseNotify { .. } => Retry::Now,
+            | Self::NoCloseNotify { .. } => Retry::Backoff,
+            Self::Connect(error) if error.may_be_retried() => Retry::Backoff,
             _ => Retry::Never,
         }
+    }
+
+    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
+    pub(crate) fn first_retry(&self) -> Retry {
+        self.retry().unless(self.is_before_connection())
     }
 }
 

@@ -3,25 +3,24 @@
 use std::cell::RefCell;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::Event;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::retry::Backoff;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
 
+use super::ResolvedUrl;
 use super::client::{Chooser, Client, OpenedUrl};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::http_source::HttpSource;
 use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
-use super::{ResolvedUrl, Retry as HttpRetry};
 use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath};
+use crate::retry::{Retries, Retry};
 use crate::source::{Ask, Description};
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{AptSettings, Streams};
 /// The length of the first request of several streams, before the size is known.
 pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
@@ -244,30 +243,17 @@ impl HttpSource<'_> {
         ask: &Ask<'_>,
         may_give_up: &dyn Fn() -> bool,
     ) -> Result<OpenedUrl, HttpError> {
-        let mut backoff = Backoff::new(self.options.retries);
-        for tries in 1.. {
-            let error = match client.open_part(&self.url, choose, ask.cancel) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => error,
-            };
+        let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+        let attempt = |tries: &mut u32, _: &mut _| {
+            *tries += 1;
+            client.open_part(&self.url, choose, ask.cancel)
+        };
+        retries.repeat(&mut 0, attempt, |tries, error| {
             // Each further timeout is as long as the first.
-            let has_tried = tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout { .. });
-            if !ask.waits || (has_tried && may_give_up() && error.range_failure().is_some()) {
-                return Err(error);
-            }
-            let asked_to_wait = match error.retry() {
-                HttpRetry::Never => return Err(error),
-                HttpRetry::Now if error.is_before_connection() => return Err(error),
-                HttpRetry::Now => None,
-                HttpRetry::After(wait) => Some(wait),
-            };
-            let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
-            (ask.emit)(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if ask.cancel.sleep(wait) {
-                break;
-            }
-        }
-        Err(HttpError::Cancelled)
+            let has_tried = *tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout { .. });
+            let gives_up = has_tried && may_give_up() && error.range_failure().is_some();
+            error.first_retry().unless(!ask.waits || gives_up)
+        })
     }
 
     /// Returns the mirrors that an answer links to (RFC 6249, section 2).

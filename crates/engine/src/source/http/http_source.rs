@@ -27,10 +27,11 @@ use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
 use crate::path_memory::{KnownPath, Paths};
+use crate::retry::Retry;
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::threads::lock;
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The settings of a source.
 #[derive(Debug, Clone)]

@@ -15,15 +15,16 @@ use url::{Position, Url};
 use super::client::{Client, OpenedUrl};
 use super::clients::Clients;
 use super::error::HttpError;
-use super::short_exchange::{ShortAnswer, retrying};
+use super::short_exchange::ShortAnswer;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
+use crate::retry::{Retries, Retry};
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
     below, child_url, make_with_parents,
 };
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The requested types: `longhaul serve` answers with JSON; other servers send their configured type.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
@@ -69,8 +70,7 @@ impl HttpLister {
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
-        let log = |event: &_| tracing::debug!(?event, "listing {}", SafeUrl::of(directory));
-        let (opened, listing) = retrying(self.options.retries, cancel, &log, || {
+        let (opened, listing) = self.retrying(directory, cancel, || {
             let mut opened = self.client.open_uncoded(directory, cancel)?;
             let listing = self.receive(&mut opened)?;
             Ok((opened, listing))
@@ -80,14 +80,24 @@ impl HttpLister {
 
     /// Sends a request without a body; retries if the server is busy.
     fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, HttpError> {
-        let log = |event: &_| tracing::debug!(?event, "asking for {}", SafeUrl::of(url));
-        retrying(self.options.retries, cancel, &log, || {
+        self.retrying(url, cancel, || {
             let answer = self.client.exchange(url, ask, cancel)?;
-            if matches!(answer.head.status(), 408 | 425 | 429 | 500 | 502..=504) {
+            if Retry::of_status(answer.head.status(), None) != Retry::Never {
                 answer.check()?;
             }
             Ok(answer)
         })
+    }
+
+    fn retrying<T>(
+        &self,
+        url: &Url,
+        cancel: &Cancel,
+        mut attempt: impl FnMut() -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
+        let emit = |event: &_| tracing::debug!(?event, "asking {}", SafeUrl::of(url));
+        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
+        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
     /// Receives a complete listing, so that no connection idles during the transfer of its files. The outer error

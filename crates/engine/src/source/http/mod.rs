@@ -56,7 +56,7 @@ pub(crate) use credentials::is_loopback;
 pub use credentials::{Credentials, is_cleartext};
 pub use error::HttpError;
 pub(crate) use error::{UNSPOKEN_LOGIN, asks_unspoken_login};
-pub use error_class::{ErrorKind, Retry};
+pub use error_class::ErrorKind;
 pub(crate) use explanation::read_explanation;
 pub(crate) use http_source::{HttpSource, SourceOptions};
 pub use key_pin::{KeyPin, KeyPinError};

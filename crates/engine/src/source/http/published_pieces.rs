@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, Pieces};
+use longhaul_core::retry::Backoff;
 use url::Url;
 
 use super::connection::Connection;
@@ -10,7 +11,8 @@ use super::http_source::HttpSource;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::retry::{Retries, Retry};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of metalinks to try.
 const MOST_METALINKS: usize = 4;
@@ -79,22 +81,21 @@ impl HttpSource<'_> {
         let secrets = url.origin() == self.url.origin();
         let config = &self.options.client;
         let client = self.clients.get(&if secrets { config.clone() } else { config.without_secrets() })?;
-        loop {
-            let requested = Instant::now();
-            let error = match client.open_uncoded(url, cancel).map_err(SourceError::from) {
-                Ok(opened) => return self.read_document(opened.connection, url),
-                Err(error) => error,
-            };
+        let emit = |event: &_| tracing::info!(?event, "waiting for the digests of pieces");
+        let retries = Retries { most: 1, stream: 0, emit: &emit, rest: cancel };
+        let attempt = |requested: &mut Instant, backoff: &mut Backoff| {
+            *requested = Instant::now();
+            // The number of retries has no limit but `limit`, and none lengthens the server's wait.
+            backoff.received(Backoff::PROGRESS);
+            Ok(client.open_uncoded(url, cancel)?)
+        };
+        let opened = retries.repeat(&mut Instant::now(), attempt, |requested, error: &SourceError| {
             match error.retry {
-                Retry::After(wait) if limit.allows(wait, requested, Instant::now()) => {
-                    tracing::info!("waiting for the digests of pieces: {error}");
-                    if cancel.sleep(wait) {
-                        return Err(SourceError::interrupted());
-                    }
-                }
-                _ => return Err(error),
+                Retry::After(wait) if limit.allows(wait, *requested, Instant::now()) => error.retry,
+                _ => Retry::Never,
             }
-        }
+        })?;
+        self.read_document(opened.connection, url)
     }
 
     fn read_document(&self, mut connection: Connection, url: &Url) -> Result<Vec<u8>, SourceError> {

@@ -1,12 +1,9 @@
 //! Requests without a body of which only the answer's head matters.
 
-use longhaul_core::event::Event;
 use longhaul_core::proto::http::{Ask, ResponseHead};
-use longhaul_core::retry::Backoff;
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::Retry;
 use super::client::Client;
 use super::error::HttpError;
 use super::explanation::read_explanation;
@@ -89,36 +86,6 @@ impl Client {
                 self.keep(connection);
                 connection = self.connect(&mut target, cancel)?;
             }
-        }
-    }
-}
-
-/// Retries failures of the server or the network up to `retries` times.
-///
-/// # Errors
-/// The last error, or [`HttpError::Cancelled`].
-pub(crate) fn retrying<T>(
-    retries: u32,
-    cancel: &Cancel,
-    emit: &dyn Fn(&Event),
-    mut attempt: impl FnMut() -> Result<T, HttpError>,
-) -> Result<T, HttpError> {
-    let mut backoff = Backoff::new(retries);
-    loop {
-        let error = match attempt() {
-            Ok(done) => return Ok(done),
-            Err(error) => error,
-        };
-        let asked_to_wait = match error.retry() {
-            Retry::Never => return Err(error),
-            Retry::Now if error.is_before_connection() => return Err(error),
-            Retry::Now => None,
-            Retry::After(wait) => Some(wait),
-        };
-        let Some(wait) = backoff.failed(asked_to_wait, fastrand::f64()) else { return Err(error) };
-        emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-        if cancel.sleep(wait) {
-            return Err(HttpError::Cancelled);
         }
     }
 }

@@ -2,19 +2,15 @@
 
 use longhaul_core::proto::http::RangeError;
 
-use super::Retry as HttpRetry;
 use super::error::HttpError;
 use crate::failure::FailureKind;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::retry::Retry;
+use crate::transfer::error::{Cause, SourceError};
 
 impl From<HttpError> for SourceError {
     fn from(error: HttpError) -> Self {
         let class = FailureKind::from(error.kind());
-        let retry = match error.retry() {
-            HttpRetry::Never => Retry::Never,
-            HttpRetry::Now => Retry::Backoff,
-            HttpRetry::After(wait) => Retry::After(wait),
-        };
+        let retry = error.retry();
         let cause = match &error {
             HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
             HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,

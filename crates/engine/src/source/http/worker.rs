@@ -18,9 +18,10 @@ use super::first_answer::MAX_RANGE_FAILURES;
 use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
 const MOST_REQUESTS_AHEAD: usize = 64;

@@ -5,8 +5,9 @@ use longhaul_core::units::Bytes;
 
 use super::Stream;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::sink::pipeline::{Inlet, Pipeline};
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 impl Stream<'_> {
     /// Forgets all delivered bytes once they are written: bytes of an earlier response must not be

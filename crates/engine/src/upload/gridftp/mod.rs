@@ -39,9 +39,10 @@ use super::request::PutRequest;
 use super::shared_pace::SharedPace;
 use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
+use crate::retry::Retries;
 use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::{StoreSession, StoreTarget};
-use crate::source::http::{HttpError, Retry, SafeUrl, UrlAndPeer};
+use crate::source::http::{HttpError, SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
 /// The interval at which the wait for the source's digest checks for cancellation.
@@ -143,28 +144,19 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         let name = TemporaryName::claim(self.source, &request.url);
         let sessions = request.sessions.get();
         let target = StoreTarget::new(&request.url, &name.suffix, &request.client, sessions)?;
-        let mut backoff = Backoff::new(request.retries);
-        let mut connected = false;
-        let result = loop {
-            let error = match self.attempt(&target, name.is_lasting(), &mut backoff) {
-                Ok(digest) => return Ok(digest),
-                Err(error) => error,
-            };
-            let wait = match error.retry() {
-                Retry::Never => break Err(error),
-                _ if !connected && self.furthest.is_none() && error.is_before_connection() => {
-                    break Err(error);
-                }
-                Retry::Now => None,
-                Retry::After(wait) => Some(wait),
-            };
-            connected = true;
-            let Some(wait) = backoff.failed(wait, fastrand::f64()) else { break Err(error) };
-            self.progress.emit(&Event::Retrying { stream: 0, reason: error.to_string(), wait });
-            if self.progress.cancel.sleep(wait) {
-                break Err(HttpError::Cancelled.into());
-            }
+        let progress = self.progress;
+        let emit = |event: &_| progress.emit(event);
+        let retries = Retries { most: request.retries, stream: 0, emit: &emit, rest: &progress.cancel };
+        let attempt = |(upload, _): &mut (&mut Self, _), backoff: &mut Backoff| {
+            upload.attempt(&target, name.is_lasting(), backoff)
         };
+        let result = retries.repeat(&mut (&mut self, false), attempt, |(upload, has_failed), error| {
+            let is_first = !std::mem::replace(has_failed, true) && upload.furthest.is_none();
+            error.retry().unless(is_first && error.is_before_connection())
+        });
+        if result.is_ok() {
+            return result;
+        }
         if !name.is_lasting() && self.began {
             self.discard(&target);
         }

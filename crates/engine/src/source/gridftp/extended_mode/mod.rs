@@ -33,8 +33,9 @@ use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
 use crate::delivery_meter::LEAST_DELIVERY;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::source::StreamPeer;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{Intake, Stream};
 
 /// The timeout for the first data connection: SYNs are retransmitted after 1, 3 and 7 s.

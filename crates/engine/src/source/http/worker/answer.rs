@@ -6,12 +6,13 @@ use longhaul_core::units::Bytes;
 
 use super::{Exchange, Redirect, Requested};
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::remote_file::Agreement;
 use crate::source::http::source_error::bad_range;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 /// A connection that has delivered this much and is closed between two answers is not counted as a failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);

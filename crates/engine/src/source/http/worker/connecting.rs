@@ -3,10 +3,11 @@
 use super::{Exchange, Redirect, Requested};
 use crate::cancel::Cancel;
 use crate::failure::FailureKind;
+use crate::retry::Retry;
 use crate::source::http::client::OpenedUrl;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::transfer::error::{Cause, Retry, SourceError};
+use crate::transfer::error::{Cause, SourceError};
 
 impl Exchange<'_, '_, '_> {
     /// Connects to the current target; if its redirect has expired, requests the original URL again.
