@@ -6,7 +6,7 @@ use super::mirrors::NOWHERE;
 use crate::support::{Ended, File, Gate, Get, HttpRequest, Server, at_once, content, get, response, same};
 
 fn run(server: &Server) -> Get {
-    get().args(["--stall-timeout", "1s", "--retries", "1", "-o", "f", &server.url("/dir/f")])
+    get().args(["--stall-timeout", "30s", "--retries", "1", "-o", "f", &server.url("/dir/f")])
 }
 
 /// Fails unless a fetch of this answer ends with `code` and `words`, and leaves no files.

@@ -123,7 +123,7 @@ impl Default for ClientConfig {
             user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
             recv_buffer: None,
             congestion: None,
-            max_redirects: 20,
+            max_redirects: 50,
             allow_downgrade: false,
             location_trusted: false,
         }
