@@ -8,6 +8,7 @@ use super::interval::Interval;
 use super::params::PARAMS;
 use super::reading::End;
 use super::witness::Witness;
+use crate::units::Rtt;
 
 /// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +23,8 @@ struct LossyInterval {
     end: Duration,
     /// Packets a second that arrived, in order or not.
     rate: f64,
-    /// Whether the delay of the data grew, too.
+    /// Whether the delay of the data shows no queue, and whether one that may have overflowed.
+    is_empty: bool,
     is_queued: bool,
 }
 
@@ -48,13 +50,16 @@ impl CappedArrivals {
             false if interval.lost() > 0 => (count, time),
             false => Default::default(),
         };
-        let queued = rtt.mul_f64(PARAMS.queued_rtt_factor).max(rtt + TIMESTAMP_TICK);
-        let is_queued = interval.highest_data_rtt.is_some_and(|data_rtt| data_rtt.get() > queued);
+        let data_rtt = interval.highest_data_rtt.map_or(rtt, Rtt::get);
+        let is_above = |factor: f64| data_rtt > rtt.mul_f64(factor).max(rtt + TIMESTAMP_TICK);
+        let is_empty = !is_above(PARAMS.queued_rtt_factor);
+        let is_queued = is_above(PARAMS.overflow_rtt_factor);
         let (count, time) = self.in_a_row;
-        if is_lossy && (is_queued || count > 1 && time >= rtt.mul_f64(PARAMS.lossy_run_round_trips)) {
+        if is_lossy && (!is_empty || count > 1 && time >= rtt.mul_f64(PARAMS.lossy_run_round_trips)) {
             self.lossy.push_back(LossyInterval {
                 end: interval.end,
                 rate: interval.arrival_rate(),
+                is_empty,
                 is_queued,
             });
         }
@@ -69,11 +74,14 @@ impl CappedArrivals {
             return None;
         }
         // A retransmission delays data, too, and a queue may be empty at the readings.
-        let queued = self.lossy.iter().filter(|interval| interval.is_queued).count();
-        if queued * 4 <= self.lossy.len() {
-            return Some(Witness::CappedArrivals);
-        }
-        (queued * 2 >= self.lossy.len()).then_some(Witness::CappedOverflow)
+        let count = |of: fn(&LossyInterval) -> bool| self.lossy.iter().filter(|past| of(past)).count();
+        Some(if count(|past| past.is_empty) * 4 >= self.lossy.len() * 3 {
+            Witness::CappedArrivals
+        } else if count(|past| past.is_queued) * 2 >= self.lossy.len() {
+            Witness::CappedOverflow
+        } else {
+            Witness::Unexplained
+        })
     }
 
     /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
