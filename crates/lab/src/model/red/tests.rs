@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Cause, Fate, Link, RateLimit};
+use crate::model::{Cause, Fate, Link, Node, RateLimit};
 
 const MTU: Bytes = Bytes::new(1500);
 /// Rate at which a packet of the MTU takes 1 ms.
@@ -37,6 +37,20 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
         }
     }
     gaps
+}
+
+/// Even packets at 1.5 times the rate: a third must be dropped, 2 p_b / (1 + p_b) with uniform gaps, which needs an average of 16.7 packets.
+#[test]
+fn overload_settles_at_the_average_of_the_curve() {
+    let mut node = RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100)));
+    let pass = |number: u64| {
+        let at = Time::from_nanos(number * 666_667);
+        let Fate::Leaves(out) = node.pass(at, MTU) else { return None };
+        Some(out.since(at).as_secs_f64() * 1000.0)
+    };
+    let waits: Vec<_> = (0..60_000).map(pass).skip(20_000).flatten().collect();
+    let (taken, mean) = (waits.len() as f64 / 40_000.0, waits.iter().sum::<f64>() / waits.len() as f64);
+    assert!((0.66..0.67).contains(&taken) && (15.0..20.0).contains(&mean), "{taken} {mean}");
 }
 
 /// p_b rises to `max_p` between the thresholds, and with `gentle` to 1 at twice `max_th`; gaps are uniform.
