@@ -49,7 +49,7 @@ impl Observation {
         }
     }
 
-    /// Notes that packets alone tell of an upload.
+    /// Notes that an upload is known from its packets alone.
     #[must_use]
     pub fn of_upload(mut self, is_upload: bool) -> Self {
         self.attribution = self.attribution.of_upload(is_upload);

@@ -163,7 +163,7 @@ impl Attribution {
         self
     }
 
-    /// Notes that packets alone tell of an upload.
+    /// Notes that an upload is known from its packets alone.
     #[must_use]
     pub fn of_upload(mut self, is_upload: bool) -> Self {
         self.classifier.is_upload = is_upload;

@@ -21,7 +21,7 @@ pub(super) struct Classifier {
     end: End,
     /// Whether the peer paces itself to the path's capacity.
     pub(super) peer_paces: bool,
-    /// Whether packets alone tell of an upload.
+    /// Whether an upload is known from its packets alone.
     pub(super) is_upload: bool,
     /// When the first byte had arrived.
     first_byte: Option<Duration>,

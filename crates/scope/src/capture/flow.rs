@@ -221,7 +221,7 @@ impl CapturedConnection {
     fn reading(&self, side: usize, at: Duration) -> Reading {
         let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
         let at_sender = self.at_sender(side) == Some(true);
-        // At the sender the acknowledgements alone tell the RTT; an echo of a timestamp contains a sender's pauses.
+        // At the sender the RTT is that of the acknowledgements alone; an echo of a timestamp contains a sender's pauses.
         let own_rtt = direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
         let data_rtt = own_rtt.or_else(|| add_halves(direction.to_ack.lately, other.to_echo.lately));
         let window = other.window.filter(|_| other.has_scale());
