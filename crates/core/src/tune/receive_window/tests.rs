@@ -197,9 +197,9 @@ fn clamp_slows_no_sender_and_holds_one_that_fills_the_queue() {
                 let [(free, _), (clamped, data_rtt)] = [false, true].map(|is_clamped| path.run(is_clamped));
                 let ratio = clamped as f64 / free as f64;
                 assert!(ratio > 0.98, "{path:?}: {ratio}");
-                // A slower path is noticed after a release, at 40 ms before the end.
                 let fills = matches!(path.sending, Sending::Always) && path.bunch == 1 && path.others == 0;
-                let is_held = fills && own == 1 && (rtt == 40 || path.capacity.is_sorted());
+                // A path that becomes slower has a clamp that lowers the rate, as far as the receiver sees.
+                let is_held = fills && own == 1 && path.capacity.is_sorted();
                 assert!(!is_held || data_rtt < 1.35, "{path:?}: {data_rtt}");
             }
         }
@@ -207,7 +207,7 @@ fn clamp_slows_no_sender_and_holds_one_that_fills_the_queue() {
 }
 
 #[test]
-fn clamp_opens_once_pauses_repeat() {
+fn clamp_opens_for_good_once_pauses_repeat() {
     let (rate, rtt) = (Rate::mbit(80), Rtt::new(Duration::from_millis(100)));
     let data_rtt = Rtt::new(Duration::from_millis(184));
     let mut tuner = ReceiveWindowTuner::default();
@@ -215,7 +215,7 @@ fn clamp_opens_once_pauses_repeat() {
         |pause_ms| tuner.observe(rate, rtt, data_rtt, Duration::from_millis(pause_ms), Bytes::ZERO);
     assert_eq!((observe(4), observe(4)), (None, Some(MIN_CLAMP)));
     let opened = [observe(180), observe(4), observe(180), observe(4), observe(180), observe(4)];
-    assert_eq!(opened.map(|clamp| clamp == Some(LARGEST_WINDOW)), [false, false, false, false, true, false]);
+    assert_eq!(opened.map(|clamp| clamp == Some(LARGEST_WINDOW)), [false, false, false, false, true, true]);
 }
 
 #[test]
