@@ -16,13 +16,14 @@
 //! ```
 
 use std::iter::Peekable;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
+use parking_lot::{Condvar, Mutex};
 
 use crate::cancel::Cancel;
 use crate::job::{self, Job, Outcome, SourceError, TransferError};
@@ -30,7 +31,7 @@ use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
 use crate::source::http::Clients;
-use crate::threads::{lock, named};
+use crate::threads::named;
 use crate::upload::FtpSessions;
 
 /// Runs jobs, also concurrently.
@@ -116,7 +117,7 @@ impl Engine {
         // This thread is the first worker: if no thread can be started, jobs run one after the
         // other.
         thread::scope(|threads| queue.work(threads, cancel));
-        lock(&queue.state).jobs.peek().is_none()
+        queue.state.lock().jobs.peek().is_none()
     }
 }
 
@@ -142,7 +143,7 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
     fn work<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, cancel: &'scope Cancel) {
         while let Some((started, job)) = self.next(threads, cancel) {
             let size = (self.task)(job);
-            lock(&self.state).admission.end(started, size);
+            self.state.lock().admission.end(started, size);
             self.changed.notify_one();
         }
         // No job is left for the other workers either.
@@ -156,7 +157,7 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
         threads: &'scope Scope<'scope, '_>,
         cancel: &'scope Cancel,
     ) -> Option<(Duration, J)> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let started = loop {
             if cancel.is_cancelled() || state.jobs.peek().is_none() {
                 return None;
@@ -166,8 +167,7 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
                 break now;
             }
             state.waiting += 1;
-            let waited = self.changed.wait_timeout(state, ADMISSION_TICK);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, ADMISSION_TICK);
             state.waiting -= 1;
         };
         let job = state.jobs.next();

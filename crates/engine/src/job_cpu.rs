@@ -2,12 +2,10 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_sys::host::ThreadClock;
-
-use crate::threads::lock;
+use parking_lot::Mutex;
 
 /// Sums the CPU time of a job's running and ended threads.
 #[derive(Debug, Default)]
@@ -86,20 +84,20 @@ impl JobCpu {
     /// Counts the calling thread while it runs `task`.
     pub(crate) fn count<T>(&self, task: impl FnOnce() -> T) -> T {
         let clock = ThreadClock::current();
-        lock(&self.0).running.push(CountedThread::current(clock));
+        self.0.lock().running.push(CountedThread::current(clock));
         let _counted = Counted { cpu: self, clock };
         task()
     }
 
     /// Returns the job's CPU time so far.
     pub(crate) fn total(&self) -> Duration {
-        let threads = lock(&self.0);
+        let threads = self.0.lock();
         threads.running.iter().filter_map(|thread| thread.clock.cpu_time()).sum::<Duration>() + threads.ended
     }
 
     /// Returns the times of the busiest thread since the last call; supports one caller.
     pub(crate) fn take_busiest(&self) -> CoreTimes {
-        let mut threads = lock(&self.0);
+        let mut threads = self.0.lock();
         threads
             .running
             .iter_mut()
@@ -112,7 +110,7 @@ impl JobCpu {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         // The lock ensures that the clock of an ended thread is not read.
-        let mut threads = lock(&self.cpu.0);
+        let mut threads = self.cpu.0.lock();
         threads.ended += self.clock.cpu_time().unwrap_or_default();
         threads.running.retain(|thread| thread.clock != self.clock);
     }

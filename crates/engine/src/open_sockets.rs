@@ -1,13 +1,12 @@
 //! Reads TCP_INFO of a transfer's open connections, and keeps the counters of closed ones.
 
 use std::net::TcpStream;
-use std::sync::Mutex;
 
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample};
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 
 use crate::telemetry;
-use crate::threads::lock;
 
 /// The open sockets of a transfer, and the counters of its closed ones.
 #[derive(Default)]
@@ -27,7 +26,7 @@ impl OpenSockets {
     pub(crate) fn add(&self, stream: usize, socket: &TcpStream) {
         // If no file descriptor is free, the stream runs without its socket being sampled.
         if let Ok(socket) = socket.try_clone() {
-            let mut inner = lock(&self.0);
+            let mut inner = self.0.lock();
             inner.open.push((stream, socket));
             inner.most = inner.most.max(inner.open.len());
         }
@@ -35,7 +34,7 @@ impl OpenSockets {
 
     /// Removes a stream's socket, and keeps its counters.
     pub(crate) fn remove(&self, stream: usize) {
-        let mut inner = lock(&self.0);
+        let mut inner = self.0.lock();
         let Connections { open, closed, .. } = &mut *inner;
         for (_, socket) in open.extract_if(.., |(id, _)| *id == stream) {
             if let Ok(info) = tcp_info::read(socket) {
@@ -54,7 +53,7 @@ impl OpenSockets {
     pub(crate) fn read_all<'a>(groups: impl Iterator<Item = &'a Self>) -> (Vec<StreamSample>, Sockets) {
         let (mut streams, mut closed) = (Vec::new(), Counters::default());
         for group in groups {
-            let inner = lock(&group.0);
+            let inner = group.0.lock();
             streams.extend(inner.open.iter().map(|(stream, socket)| telemetry::read(*stream, socket)));
             closed += inner.closed;
         }
@@ -64,7 +63,7 @@ impl OpenSockets {
 
     /// Returns the maximum number of connections open at once.
     pub(crate) fn most(&self) -> usize {
-        lock(&self.0).most
+        self.0.lock().most
     }
 }
 

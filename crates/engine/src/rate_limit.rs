@@ -1,14 +1,14 @@
 //! A ceiling on the rate at which sockets are read, shared by any number of jobs (`--limit`).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::limit::Limiter;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
+use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
-use crate::threads::lock;
 
 /// A limit that may be changed while jobs run and may be nested in another limit; clones share it.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl RateLimit {
 
     /// Changes the ceiling; `None` removes it.
     pub fn set(&self, rate: Option<Rate>) {
-        let mut limiter = lock(&self.limiter);
+        let mut limiter = self.limiter.lock();
         if limiter.as_ref().map(Limiter::rate) != rate {
             *limiter = rate.map(Limiter::new);
         }
@@ -47,7 +47,7 @@ impl RateLimit {
 
     /// Returns the lowest ceiling that applies now.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        let own = lock(&self.limiter).as_ref().map(Limiter::rate);
+        let own = self.limiter.lock().as_ref().map(Limiter::rate);
         let outer = self.outer.as_ref().and_then(|outer| outer.rate());
         own.into_iter().chain(outer).min()
     }
@@ -62,7 +62,7 @@ impl RateLimit {
     /// Counts `bytes` as read; returns the wait before the next read.
     pub(crate) fn read(&self, bytes: Bytes) -> Duration {
         let now = self.start.elapsed();
-        let own = lock(&self.limiter).as_mut().map_or(Duration::ZERO, |limiter| limiter.read(bytes, now));
+        let own = self.limiter.lock().as_mut().map_or(Duration::ZERO, |limiter| limiter.read(bytes, now));
         self.outer.as_ref().map_or(own, |outer| own.max(outer.read(bytes)))
     }
 }

@@ -52,28 +52,28 @@ pub fn sample(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use super::*;
+    use parking_lot::Mutex;
 
     #[test]
     fn last_sample_is_taken_at_the_end_and_counted_if_emitted() {
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let (alive, taken) = (Mutex::new(Some(alive)), Mutex::new(Vec::new()));
         let take = |last| {
-            let mut taken = taken.lock().unwrap();
+            let mut taken = taken.lock();
             taken.push(last);
             if taken.len() == 5 {
-                alive.lock().unwrap().take();
+                alive.lock().take();
             }
             // Every second call returns no sample.
             (taken.len() % 2 == 1).then(Sample::default)
         };
         let emitted = Mutex::new(Vec::new());
-        let emit = |event: &Event| emitted.lock().unwrap().push(event.clone());
+        let emit = |event: &Event| emitted.lock().push(event.clone());
         sample(&SampleInterval::new(Duration::from_millis(1)), &ended, take, emit);
-        assert_eq!(*taken.lock().unwrap(), [false, false, false, false, false, true]);
-        let emitted = emitted.into_inner().unwrap();
+        assert_eq!(*taken.lock(), [false, false, false, false, false, true]);
+        let emitted = emitted.into_inner();
         let Some((Event::Sampled { samples, .. }, before)) = emitted.split_last() else {
             panic!("{emitted:?}")
         };

@@ -1,9 +1,8 @@
-//! Starts named threads, locks mutexes, and adds to shared time counters.
+//! Starts named threads, and adds to shared time counters.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
@@ -27,11 +26,6 @@ pub(crate) fn spawn_guarded<'scope>(
 /// Creates a builder of a thread with a name, which `top -H` and debuggers show.
 pub(crate) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
-}
-
-/// Locks a mutex, also a poisoned one: the protected counters and lists stay valid after a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds a time to a counter in nanoseconds.

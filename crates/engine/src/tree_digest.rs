@@ -5,14 +5,12 @@
 //! chaining values of siblings are merged.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-
-use crate::threads::lock;
+use parking_lot::Mutex;
 
 /// The smallest block whose chaining value is kept, except at the end of the file. It bounds the
 /// memory for ranges of any length.
@@ -57,7 +55,7 @@ impl TreeDigest {
         };
         // Outside the lock: several writers hash at once.
         let hashed: Vec<_> = blocks(range, self.size).into_iter().map(hash).collect();
-        let mut subtrees = lock(&self.subtrees);
+        let mut subtrees = self.subtrees.lock();
         remove(&mut subtrees, range);
         for (block, value) in hashed {
             insert(&mut subtrees, self.size, block.start(), Subtree { length: block.len().get(), value });
@@ -78,13 +76,13 @@ impl TreeDigest {
 
     /// Drops the hashes of `range`.
     pub fn forget(&self, range: ByteRange) {
-        remove(&mut lock(&self.subtrees), range);
+        remove(&mut self.subtrees.lock(), range);
     }
 
     /// Returns the ranges that remain to be added, in ascending order. A range that was added in
     /// pieces smaller than a block is included.
     pub fn missing(&self) -> Vec<ByteRange> {
-        let subtrees = lock(&self.subtrees);
+        let subtrees = self.subtrees.lock();
         let mut at = 0;
         let mut gaps = Vec::new();
         for (&start, subtree) in subtrees.iter() {
@@ -123,7 +121,7 @@ impl TreeDigest {
 
     /// Returns the digest; `None` while a range is [`missing`](Self::missing).
     pub fn root(&self) -> Option<blake3::Hash> {
-        let subtrees = lock(&self.subtrees);
+        let subtrees = self.subtrees.lock();
         let mut all = subtrees.values();
         match (all.next(), all.next(), all.next()) {
             (Some(left), Some(right), None) if left.length + right.length == self.size => {
@@ -248,7 +246,7 @@ mod tests {
         for round in 0..64 {
             tree.add(round * (8 << 20), &bytes);
         }
-        assert_eq!(lock(&tree.subtrees).len(), 1);
+        assert_eq!(tree.subtrees.lock().len(), 1);
         assert_eq!(tree.missing(), [ByteRange::new(512 << 20, 1 << 40)]);
         let tree = TreeDigest::new(Bytes::mib(16)).unwrap();
         tree.add_missing(0, &bytes);

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::Limits;
@@ -72,7 +73,7 @@ impl ConnectionLimit {
     /// Takes a slot for a connection from `client`, or a place among those that wait; `None` where there is neither.
     pub(crate) fn arrive(self: &Arc<Self>, client: IpAddr) -> Option<ConnectionSlot> {
         let (sent, signals) = (Arc::<AtomicU64>::default(), Arc::<SlotSignals>::default());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (id, admitted) = state.admission.arrive(client.into(), Arc::clone(&sent), self.started.elapsed());
         match admitted {
             Admitted::Never => return None,
@@ -96,7 +97,7 @@ impl ConnectionLimit {
 
     /// Changes a connection's entry; then gives slots to those that wait, where there are any.
     fn change<T>(&self, change: impl FnOnce(&mut LimitState) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let changed = change(&mut state);
         while let Some((id, evicted)) = state.admission.next(self.started.elapsed()) {
             evicted.into_iter().for_each(|evicted| state.evict(evicted));
@@ -105,11 +106,6 @@ impl ConnectionLimit {
             }
         }
         changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LimitState> {
-        // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobTag, Observer};
@@ -14,6 +14,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 
 use crate::targets::without_secrets;
 use crate::tcp_totals::TcpTotals;
@@ -127,7 +128,7 @@ impl ConnectionStats {
     /// Records an accepted connection.
     pub(crate) fn open(self: &Arc<Self>, peer: SocketAddr, socket: impl AsFd) -> ConnectionEntry {
         let stream = {
-            let mut counts = self.lock();
+            let mut counts = self.counts.lock();
             counts.accepted += 1;
             counts.open += 1;
             counts.accepted - 1
@@ -169,12 +170,12 @@ impl ConnectionStats {
             begun: sending.begun,
             replied: sending.replied,
         };
-        self.lock().sending.iter().map(to_read).collect()
+        self.counts.lock().sending.iter().map(to_read).collect()
     }
 
     /// Records the samples read; skips connections that have closed since, whose totals are settled.
     fn apply(&self, began: Duration, read: Vec<(SocketToRead, StreamSample)>) -> StatsSnapshot {
-        let mut counts = self.lock();
+        let mut counts = self.counts.lock();
         let ConnectionCounts { accepted, open, replies, sending, settled } = &mut *counts;
         let mut streams = Vec::with_capacity(read.len());
         for (before, sample) in read {
@@ -225,11 +226,6 @@ impl ConnectionStats {
     pub(crate) fn interval(&self) -> Option<SampleInterval> {
         self.interval.clone()
     }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
-        // Nothing panics while the lock is held.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl ConnectionEntry {
@@ -238,7 +234,7 @@ impl ConnectionEntry {
         if !self.stats.keeps_sockets {
             return;
         }
-        if let Some(connection) = self.stats.lock().sending.get_mut(&self.number) {
+        if let Some(connection) = self.stats.counts.lock().sending.get_mut(&self.number) {
             connection.begun += 1;
             connection.replied = false;
             return;
@@ -246,14 +242,14 @@ impl ConnectionEntry {
         // Without a free descriptor the connection is served, but its socket is not read.
         if let Ok(socket) = socket.as_fd().try_clone_to_owned() {
             let connection = SendingConnection::new(socket);
-            self.stats.lock().sending.insert(self.number, connection);
+            self.stats.counts.lock().sending.insert(self.number, connection);
         }
     }
 
     /// Records that the socket has accepted a reply, which may not be acknowledged yet.
     pub(crate) fn reply_ends(&self, reply: FinishedReply) {
         {
-            let mut counts = self.stats.lock();
+            let mut counts = self.stats.counts.lock();
             *counts.replies.entry(reply.status).or_default() += 1;
             if let Some(connection) = counts.sending.get_mut(&self.number) {
                 connection.replied = true;
@@ -269,10 +265,11 @@ impl ConnectionEntry {
 
 impl Drop for ConnectionEntry {
     fn drop(&mut self) {
-        let socket = self.stats.lock().sending.get(&self.number).map(|sending| Arc::clone(&sending.socket));
+        let socket =
+            self.stats.counts.lock().sending.get(&self.number).map(|sending| Arc::clone(&sending.socket));
         let tcp = socket.and_then(|socket| tcp_info::read(socket).ok());
         {
-            let mut counts = self.stats.lock();
+            let mut counts = self.stats.counts.lock();
             counts.open -= 1;
             if let Some(mut connection) = counts.sending.remove(&self.number) {
                 connection.record(tcp.as_ref());

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -143,7 +144,7 @@ impl Disks {
 
     /// Returns the file system of the path `names` below the root, where no symbolic link is followed.
     pub(crate) fn of(&self, names: &[Vec<u8>]) -> Disk {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let DisksState { mounts, disks } = &mut *state;
         let (device, is_local) =
             mounts.of(names).map_or(("", false), |mount| (&mount.device, mount.is_local));
@@ -163,11 +164,6 @@ impl Disks {
     /// Waits until no upload is in progress.
     pub(crate) async fn uploads_ended(&self) {
         self.shared.uploads.all_free().await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DisksState> {
-        // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

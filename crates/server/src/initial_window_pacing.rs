@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::pace::Pace;
@@ -11,6 +11,7 @@ use longhaul_core::tune::INITIAL_SEGMENTS;
 use longhaul_core::units::Rate;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
 /// Bounds of the interval, one RTT, at which the delivery of the window is checked.
@@ -47,13 +48,13 @@ impl InitialWindowPacing {
 
     /// Returns the rate in force; `None` once the window is delivered.
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.next_pace().map(|_| self.rate)
+        self.next_pace.lock().map(|_| self.rate)
     }
 
     /// Stores `pace` to be set after the window, and returns the pace until then: no faster than the window's
     /// own, except that a pacer starts at once.
     pub(crate) fn limit(&self, pace: Pace) -> Pace {
-        let mut next_pace = self.next_pace();
+        let mut next_pace = self.next_pace.lock();
         if next_pace.is_none() {
             return pace;
         }
@@ -70,7 +71,7 @@ impl InitialWindowPacing {
     ///
     /// Must run in the task that sends, so that no other code sets the pace at the same time.
     pub(crate) async fn end_when_delivered(self, socket: impl AsFd) {
-        while self.next_pace().is_some() {
+        while self.next_pace.lock().is_some() {
             sleep(self.rtt.clamp(CHECK_INTERVAL.0, CHECK_INTERVAL.1)).await;
             self.check(&socket);
         }
@@ -79,7 +80,7 @@ impl InitialWindowPacing {
     }
 
     fn check(&self, socket: impl AsFd) {
-        let mut next_pace = self.next_pace();
+        let mut next_pace = self.next_pace.lock();
         let delivered = tcp_info::read(&socket).ok().and_then(|tcp| tcp.tcpi_delivered());
         if delivered.is_some_and(|delivered| delivered < self.segments) {
             return;
@@ -90,11 +91,6 @@ impl InitialWindowPacing {
             Some(Pace::Off) => unset_max_pacing_rate(&socket),
             Some(Pace::Auto) | None => Ok(()),
         };
-    }
-
-    fn next_pace(&self) -> MutexGuard<'_, Option<Pace>> {
-        // Nothing panics while the lock is held.
-        self.next_pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::pace::{Pace, PaceRequest};
@@ -11,6 +11,7 @@ use longhaul_core::tune::pace::{HeldRate, Pacer};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_engine::pacing::{PacingHandle, PacingStart, PacingThread, PathMeasurement, PathObserver};
 use longhaul_sys::{host, tcp_info};
+use parking_lot::Mutex;
 use socket2::SockRef;
 
 use crate::client_paths::ClientPaths;
@@ -101,21 +102,16 @@ impl PacePolicy {
 }
 
 impl SharedPaths {
-    fn clients(&self) -> MutexGuard<'_, ClientPaths> {
-        // Nothing panics while the lock is held.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the remembered path to a client, else the one that it claims.
     fn known(&self, client: IpAddr, claimed: Option<HeldRate>, rtt: Rtt) -> Option<HeldRate> {
-        self.clients().known(client, claimed, rtt, self.started.elapsed())
+        self.clients.lock().known(client, claimed, rtt, self.started.elapsed())
     }
 
     /// Returns the rate at which a connection may start.
     fn starting_rate(&self, client: IpAddr, claimed: Option<HeldRate>, socket: impl AsFd) -> Option<Rate> {
         let tcp = tcp_info::read(socket).ok()?;
         let (rtt, segment) = (tcp.min_rtt()?, Bytes::new(tcp.tcpi_snd_mss()?));
-        self.clients().starting_rate(client, claimed, rtt, segment, self.started.elapsed())
+        self.clients.lock().starting_rate(client, claimed, rtt, segment, self.started.elapsed())
     }
 
     /// Requests the initial window that fits the remembered path of a client.
@@ -136,12 +132,12 @@ struct PathRecorder {
 
 impl PathObserver for PathRecorder {
     fn connections(&self) -> u32 {
-        self.paths.clients().sending_connections(self.client)
+        self.paths.clients.lock().sending_connections(self.client)
     }
 
     fn measured(&self, found: PathMeasurement) {
         let Self { paths, client, local } = self;
-        let known = paths.clients().record(*client, found.known, paths.started.elapsed());
+        let known = paths.clients.lock().record(*client, found.known, paths.started.elapsed());
         paths.request_window(*client, *local, known, found);
     }
 }
@@ -202,7 +198,7 @@ impl PacedConnection {
             && let Some(found) = tcp_info::read(&socket).ok().and_then(|tcp| held_pace(rate, &tcp))
         {
             let (paths, client) = (&policy.paths, sending.client);
-            let known = paths.clients().record_lower_bound(client, found.known, paths.started.elapsed());
+            let known = paths.clients.lock().record_lower_bound(client, found.known, paths.started.elapsed());
             paths.request_window(client, local, known, found);
         }
     }
@@ -210,14 +206,14 @@ impl PacedConnection {
 
 impl SendingGuard {
     fn new(paths: &Arc<SharedPaths>, client: IpAddr) -> Self {
-        paths.clients().sending_started(client);
+        paths.clients.lock().sending_started(client);
         Self { paths: Arc::clone(paths), client }
     }
 }
 
 impl Drop for SendingGuard {
     fn drop(&mut self) {
-        self.paths.clients().sending_ended(self.client);
+        self.paths.clients.lock().sending_ended(self.client);
     }
 }
 

@@ -2,11 +2,12 @@
 //! and again when their files change.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file::read_again;
 use longhaul_engine::pem::{read_certificates, read_private_key};
+use parking_lot::RwLock;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
@@ -68,7 +69,7 @@ impl RenewedTls {
 
     /// Returns what accepts a new connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).config))
+        TlsAcceptor::from(Arc::clone(&self.current.read().config))
     }
 
     /// Reads the files again each time they have changed, until the task is aborted.
@@ -83,8 +84,7 @@ impl RenewedTls {
     /// Reads the files that have changed; what cannot be used leaves the old ones in force.
     fn renew(&self) {
         let now = SeenFiles::of(&self.files);
-        let seen =
-            std::mem::replace(&mut *self.seen.write().unwrap_or_else(PoisonError::into_inner), now.clone());
+        let seen = std::mem::replace(&mut *self.seen.write(), now.clone());
         if seen.pair != now.pair {
             self.renew_pair();
         }
@@ -116,7 +116,7 @@ impl RenewedTls {
         pair: Option<Arc<CertifiedKey>>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
     ) -> Result<(), ServeError> {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         let pair = pair.unwrap_or_else(|| Arc::clone(&current.pair));
         let clients = clients.unwrap_or_else(|| Arc::clone(&current.clients));
         *current = in_use(&self.files, pair, clients)?;
@@ -253,7 +253,7 @@ mod tests {
         let certificate = RenewedTls::read(&files).unwrap();
         let used = || {
             certificate.renew();
-            certificate.current.read().unwrap().pair.cert[0].clone()
+            certificate.current.read().pair.cert[0].clone()
         };
         assert_eq!(used(), first);
         let second = write(&files, 4096);
@@ -307,7 +307,7 @@ mod tests {
         };
         fs::write(&crl, list(&[], 4096)).unwrap();
         let tls = RenewedTls::read(&files).unwrap();
-        let before = Arc::clone(&tls.current.read().unwrap().config);
+        let before = Arc::clone(&tls.current.read().config);
         for (what, text, accepted) in [
             ("one is revoked", list(&[2], 4096), [true, false]),
             ("the old list is in force", "broken".to_owned(), [true, false]),
@@ -316,7 +316,7 @@ mod tests {
         ] {
             fs::write(&crl, text).unwrap();
             tls.renew();
-            let current = tls.current.read().unwrap();
+            let current = tls.current.read();
             let verify = |shown| current.clients.verify_client_cert(shown, &[], UnixTime::now());
             let outcomes = certificates.each_ref().map(verify);
             assert_eq!(outcomes.each_ref().map(Result::is_ok), accepted, "{what}");
@@ -328,7 +328,7 @@ mod tests {
         }
         fs::copy(&files.cert, &ca).unwrap();
         tls.renew();
-        let clients = Arc::clone(&tls.current.read().unwrap().clients);
+        let clients = Arc::clone(&tls.current.read().clients);
         assert!(
             clients.verify_client_cert(&certificates[0], &[], UnixTime::now()).is_err(),
             "another authority"

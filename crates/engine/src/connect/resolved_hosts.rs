@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use url::Host;
 
 use super::deadline::Deadline;
 use super::error::ConnectError;
 use super::zones::socket_address;
-use crate::threads::lock;
 
 /// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
 const FRESH: Duration = Duration::from_secs(60);
@@ -111,11 +110,11 @@ impl ResolvedHosts {
         tick: Duration,
     ) -> Result<Vec<SocketAddr>, ConnectError> {
         let key = (host.clone(), port);
-        if let Some(found) = lock(&self.0).get(&key).filter(|found| found.at.elapsed() < FRESH) {
+        if let Some(found) = self.0.lock().get(&key).filter(|found| found.at.elapsed() < FRESH) {
             return Ok(found.addresses.clone());
         }
         let addresses = resolve(host, port, deadline, tick)?;
-        let mut hosts = lock(&self.0);
+        let mut hosts = self.0.lock();
         if hosts.len() >= MOST {
             hosts.clear();
         }
@@ -125,7 +124,7 @@ impl ResolvedHosts {
 
     /// Removes an unreachable host from the cache, so that it is resolved again.
     pub(crate) fn forget(&self, host: &Host<String>, port: u16) {
-        lock(&self.0).remove(&(host.clone(), port));
+        self.0.lock().remove(&(host.clone(), port));
     }
 }
 

@@ -6,12 +6,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use rustix::net::netdevice::name_to_index;
-
-use crate::threads::lock;
 
 /// The index of the interface of each address.
 static ZONES: Mutex<BTreeMap<Ipv6Addr, u32>> = Mutex::new(BTreeMap::new());
@@ -47,7 +45,7 @@ pub fn parse_address(text: &str) -> Result<IpAddr, String> {
     let index = zone.parse().ok().or_else(by_name);
     let index =
         index.ok_or_else(|| format!("this host has no interface '{zone}'; `ip link` lists those it has"))?;
-    if *lock(&ZONES).entry(address).or_insert(index) == index {
+    if *ZONES.lock().entry(address).or_insert(index) == index {
         return Ok(address.into());
     }
     Err(format!("the address {address} is given with two zones; use a command for each"))
@@ -58,7 +56,7 @@ pub(crate) fn socket_address(address: IpAddr, port: u16) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
         IpAddr::V6(v6) => {
-            let zone = lock(&ZONES).get(&v6).copied().unwrap_or_default();
+            let zone = ZONES.lock().get(&v6).copied().unwrap_or_default();
             SocketAddrV6::new(v6, port, 0, zone).into()
         }
     }

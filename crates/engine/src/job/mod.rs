@@ -13,7 +13,7 @@ mod open;
 mod request;
 mod verify;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate};
+use parking_lot::Mutex;
 
 pub use crate::transfer::error::{Kept, RefutedFate, SourceError, TransferError};
 pub use crate::transfer::{AptSettings, Streams};
@@ -44,7 +45,7 @@ use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
-use crate::threads::{lock, named};
+use crate::threads::named;
 use crate::transfer::{FileTransfer, SharedSchedule, SourceProgress, StreamOptions, TransferState};
 use crate::tree_digest::TreeDigest;
 use crate::verify::Verify;
@@ -215,7 +216,7 @@ impl<'a> Fetch<'a> {
         let known = self.description.known.as_ref().zip(facts.rtt);
         let path_rate = known.and_then(|(known, rtt)| known.still_holds(rtt)).map(|path| path.rate);
         self.remember(&facts, path);
-        let mut limits = lock(self.limits);
+        let mut limits = self.limits.lock();
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
         Ok(Outcome {
@@ -364,7 +365,7 @@ impl<'a> Fetch<'a> {
                     None
                 }
             };
-            let facts = monitor::watch(transfer, pages, &mut lock(self.limits), &ended);
+            let facts = monitor::watch(transfer, pages, &mut self.limits.lock(), &ended);
             if let Some(running) = running {
                 running.end();
             }

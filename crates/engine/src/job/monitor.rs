@@ -13,7 +13,6 @@ use crate::sampling::SampleInterval;
 use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
-use crate::threads::lock;
 use crate::transfer::FileTransfer;
 
 /// The monitor's interval: out of step with servers that send by a timer of a tenth of a second.
@@ -54,7 +53,7 @@ pub(super) fn watch(
     loop {
         let ended = alive.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected);
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
-            *lock(&transfer.pages) = Some(counted);
+            *transfer.pages.lock() = Some(counted);
         }
         transfer.pipeline.pool().trim();
         let now = snapshot(transfer);
@@ -94,7 +93,7 @@ fn snapshot(transfer: &FileTransfer<'_>) -> Snapshot {
         size: pipeline.size(),
         sockets: transfer.read_sockets().1,
         segments: pipeline.pool().usage(),
-        page_cache: *lock(&transfer.pages),
+        page_cache: *transfer.pages.lock(),
     }
 }
 
@@ -113,7 +112,7 @@ pub(super) fn sample(
         // First, because counting takes time and the other values belong to one point in time.
         let page_cache = pages.as_mut().and_then(|pages| pages.fresh(now));
         if page_cache.is_some() {
-            *lock(&transfer.pages) = page_cache;
+            *transfer.pages.lock() = page_cache;
         }
         let host_pages = host.fresh(now);
         let began = transfer.start.elapsed();

@@ -1,11 +1,12 @@
 //! The commands to the pacing thread. A channel's receiver spins before it sleeps, at thousands of deadlines a second half a core.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::PacingCommand;
-use crate::threads::lock;
 
 #[derive(Default)]
 struct CommandQueue {
@@ -35,27 +36,27 @@ pub(super) enum Received {
 
 pub(super) fn new() -> (CommandSender, CommandReceiver) {
     let queue = Arc::new(CommandQueue::default());
-    lock(&queue.state).senders = 1;
+    queue.state.lock().senders = 1;
     (CommandSender(Arc::clone(&queue)), CommandReceiver(queue))
 }
 
 impl CommandSender {
     pub(super) fn send(&self, command: PacingCommand) {
-        lock(&self.0.state).commands.push_back(command);
+        self.0.state.lock().commands.push_back(command);
         self.0.changed.notify_one();
     }
 }
 
 impl Clone for CommandSender {
     fn clone(&self) -> Self {
-        lock(&self.0.state).senders += 1;
+        self.0.state.lock().senders += 1;
         Self(Arc::clone(&self.0))
     }
 }
 
 impl Drop for CommandSender {
     fn drop(&mut self) {
-        lock(&self.0.state).senders -= 1;
+        self.0.state.lock().senders -= 1;
         self.0.changed.notify_one();
     }
 }
@@ -69,7 +70,7 @@ impl std::fmt::Debug for CommandSender {
 impl CommandReceiver {
     /// Waits for a command, until `deadline` if there is one.
     pub(super) fn receive(&self, deadline: Option<Instant>) -> Received {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         loop {
             if let Some(command) = state.commands.pop_front() {
                 return Received::Command(command);
@@ -77,13 +78,13 @@ impl CommandReceiver {
             if state.senders == 0 {
                 return Received::Closed;
             }
-            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(left) if left.is_zero() => return Received::TimedOut,
-                Some(left) => {
-                    self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            match deadline {
+                None => self.0.changed.wait(&mut state),
+                Some(deadline) if self.0.changed.wait_until(&mut state, deadline).timed_out() => {
+                    return Received::TimedOut;
                 }
-            };
+                Some(_) => {}
+            }
         }
     }
 }

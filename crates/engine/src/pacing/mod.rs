@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -20,10 +19,10 @@ use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_sys::host;
 use longhaul_sys::send_options::{set_max_pacing_rate, unset_max_pacing_rate};
+use parking_lot::Mutex;
 use rustix::thread::set_current_timer_slack;
 use socket2::{Domain, Socket, Type};
 
-use crate::threads::lock;
 use command_queue::{CommandReceiver, CommandSender, Received};
 use paced_socket::{PacedSocket, STARTUP_CONTROL, set_final_control};
 
@@ -161,7 +160,7 @@ impl PacingThread {
 
     /// Returns the channel to the thread; starts the thread on the first call.
     fn thread(&self) -> io::Result<CommandSender> {
-        let mut running = lock(&self.commands);
+        let mut running = self.commands.lock();
         if let Some(commands) = &*running {
             return Ok(commands.clone());
         }

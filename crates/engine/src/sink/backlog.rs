@@ -1,10 +1,10 @@
 //! The segments passed to the writers and not yet written.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::segment_pool::Segment;
-use crate::threads::lock;
 
 /// Counts queued segments, and records whether writing has failed.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub struct QueuedSegment {
 impl Backlog {
     /// Counts a segment before it is queued.
     pub(super) fn add(&self, segment: Segment) -> QueuedSegment {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let epoch = state.epoch;
         match state.segments.back_mut() {
             Some((last, count)) if *last == epoch => *count += 1,
@@ -43,7 +43,7 @@ impl Backlog {
 
     /// Stops counting a segment of this epoch, which was written or is lost.
     pub(super) fn remove(&self, epoch: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some((_, count)) = state.segments.iter_mut().find(|(of, _)| *of == epoch) {
             *count -= 1;
             if *count == 0 {
@@ -55,38 +55,38 @@ impl Backlog {
 
     /// Records that writing has failed.
     pub(super) fn fail(&self) {
-        lock(&self.state).failed = true;
+        self.state.lock().failed = true;
         self.changed.notify_all();
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        lock(&self.state).failed
+        self.state.lock().failed
     }
 
     #[cfg(test)]
     pub(super) fn epoch(&self) -> u64 {
-        lock(&self.state).epoch
+        self.state.lock().epoch
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.state).segments.is_empty()
+        self.state.lock().segments.is_empty()
     }
 
     /// Returns the number of segments queued or being written.
     pub(super) fn count(&self) -> usize {
-        lock(&self.state).segments.iter().map(|(_, count)| count).sum()
+        self.state.lock().segments.iter().map(|(_, count)| count).sum()
     }
 
     /// Waits until every segment added so far is removed, but not for later ones; returns `false` as soon as writing
     /// has failed.
     pub(super) fn drain(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let last = state.epoch;
         state.epoch += 1;
         let busy = |state: &mut BacklogState| {
             !state.failed && state.segments.front().is_some_and(|(epoch, _)| *epoch <= last)
         };
-        let drained = self.changed.wait_while(state, busy);
-        !drained.unwrap_or_else(PoisonError::into_inner).failed
+        self.changed.wait_while(&mut state, busy);
+        !state.failed
     }
 }

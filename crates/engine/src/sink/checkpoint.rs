@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-
-use crate::threads::lock;
+use parking_lot::{Condvar, Mutex};
 
 /// The written ranges of a file, which a thread syncs and journals every two seconds, those of a slow transfer sooner.
 #[derive(Debug)]
@@ -63,27 +61,27 @@ impl Checkpoint {
 
     /// Adds a range passed to the kernel.
     pub fn wrote(&self, range: ByteRange) {
-        self.lock().written.insert(range);
+        self.state.lock().written.insert(range);
     }
 
     /// Returns the ranges passed to the kernel, in this or an earlier run.
     pub fn ranges(&self) -> RangeSet {
-        self.lock().written.clone()
+        self.state.lock().written.clone()
     }
 
     /// Returns the end of the last range passed to the kernel.
     pub fn end_of_written(&self) -> u64 {
-        self.lock().written.end()
+        self.state.lock().written.end()
     }
 
     /// Returns the bytes of the file passed to the kernel, in this or an earlier run.
     pub fn written(&self) -> Bytes {
-        self.lock().written.total()
+        self.state.lock().written.total()
     }
 
     /// Returns whether all bytes of `range` were passed to the kernel.
     pub fn covers(&self, range: ByteRange) -> bool {
-        self.lock().written.contains(range)
+        self.state.lock().written.contains(range)
     }
 
     /// Removes a range with wrong bytes from the written and the journalled ranges.
@@ -98,9 +96,9 @@ impl Checkpoint {
         range: ByteRange,
         store: impl FnOnce(&RangeSet) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut journalled = lock(&self.journalled);
+        let mut journalled = self.journalled.lock();
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.written.remove(range);
             state.forgotten.insert(range);
         }
@@ -115,28 +113,28 @@ impl Checkpoint {
 
     /// Requests that the next checkpoint writes the journal even if no range has changed.
     pub fn journal_changed(&self) {
-        self.lock().stale = true;
+        self.state.lock().stale = true;
     }
 
     /// Ends all committing after a failed write, because the kernel reports a lost page only once.
     pub fn write_failed(&self) {
-        self.lock().failed = true;
+        self.state.lock().failed = true;
     }
 
     /// Starts a round of writing, the first or another one after [`Self::end`].
     pub fn begin(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.ended, state.begun) = (false, true);
     }
 
     /// Returns whether no round of writing has started.
     pub fn is_untouched(&self) -> bool {
-        !self.lock().begun
+        !self.state.lock().begun
     }
 
     /// Ends [`Self::run`].
     pub fn end(&self) {
-        self.lock().ended = true;
+        self.state.lock().ended = true;
         self.ended.notify_all();
     }
 
@@ -152,10 +150,8 @@ impl Checkpoint {
     pub fn run(&self, file: &File, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
         let mut interval = FIRST_INTERVAL;
         loop {
-            let (mut state, _) = self
-                .ended
-                .wait_timeout_while(self.lock(), interval, |state| !state.ended)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
+            self.ended.wait_while_for(&mut state, |state| !state.ended, interval);
             let (written, ended, failed) = (state.written.clone(), state.ended, state.failed);
             let stale = std::mem::take(&mut state.stale);
             state.forgotten = RangeSet::new();
@@ -163,7 +159,7 @@ impl Checkpoint {
             if failed {
                 return Ok(());
             }
-            let journalled = lock(&self.journalled).clone();
+            let journalled = self.journalled.lock().clone();
             interval = next_interval(interval, written.total().saturating_sub(journalled.total()));
             if stale || written != journalled {
                 file.sync_data()?;
@@ -177,9 +173,9 @@ impl Checkpoint {
 
     /// Journals the synced ranges, except those forgotten since the sync started.
     fn commit(&self, mut durable: RangeSet, store: impl Fn(&RangeSet) -> io::Result<()>) -> io::Result<()> {
-        let mut journalled = lock(&self.journalled);
+        let mut journalled = self.journalled.lock();
         {
-            let state = self.lock();
+            let state = self.state.lock();
             if state.failed {
                 return Ok(());
             }
@@ -188,10 +184,6 @@ impl Checkpoint {
         store(&durable)?;
         *journalled = durable;
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CheckpointState> {
-        lock(&self.state)
     }
 }
 
@@ -217,12 +209,12 @@ mod tests {
         let checkpoint = Checkpoint::new(ranges(&[(0, 60)]));
         let stored = Mutex::new(RangeSet::new());
         let store = |ranges: &RangeSet| {
-            stored.lock().unwrap().clone_from(ranges);
+            stored.lock().clone_from(ranges);
             Ok(())
         };
         checkpoint.forget(ByteRange::new(10, 20), store).unwrap();
         let left = ranges(&[(0, 10), (20, 60)]);
-        assert_eq!((stored.into_inner().unwrap(), checkpoint.written()), (left, Bytes::new(50)));
+        assert_eq!((stored.into_inner(), checkpoint.written()), (left, Bytes::new(50)));
         let again = |_: &RangeSet| Err(io::Error::other("the journal does not hold it any more"));
         checkpoint.forget(ByteRange::new(10, 20), again).unwrap();
         assert!(checkpoint.forget(ByteRange::new(0, 5), again).is_err());
@@ -249,14 +241,14 @@ mod tests {
         checkpoint.wrote(ByteRange::new(0, 30));
         let stored = Mutex::new(Vec::new());
         let store = |ranges: &RangeSet| {
-            stored.lock().unwrap().push(ranges.clone());
+            stored.lock().push(ranges.clone());
             Ok(())
         };
         // The state after a sync that started before the range was forgotten.
         checkpoint.commit(snapshot, store).unwrap();
         checkpoint.end();
         checkpoint.run(&file, store).unwrap();
-        assert_eq!(stored.into_inner().unwrap(), [ranges(&[(30, 60)]), ranges(&[(0, 60)])]);
+        assert_eq!(stored.into_inner(), [ranges(&[(30, 60)]), ranges(&[(0, 60)])]);
         assert!(checkpoint.covers(ByteRange::new(0, 60)) && checkpoint.written() == Bytes::new(60));
     }
 }

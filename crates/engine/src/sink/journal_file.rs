@@ -4,16 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::{Stat, fstat};
 
 use super::directory::Directory;
 use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
 use super::part_names::{JOURNAL, beside};
-use crate::threads::lock;
 
 /// The largest journal that is read: one of half a million ranges.
 const MAX_JOURNAL: Bytes = Bytes::mib(16);
@@ -87,7 +86,7 @@ impl JournalFile {
             file.write_all(&journal.encode(committed)?)?;
             file.sync_data()?;
             directory.rename(&fresh, &self.name)?;
-            *lock(&self.own) = Some(version(&fstat(&file)?));
+            *self.own.lock() = Some(version(&fstat(&file)?));
             Ok(())
         };
         write().inspect_err(|_| self.remove_fresh(directory))
@@ -111,7 +110,7 @@ impl JournalFile {
     /// another one.
     pub(super) fn remove_own(&self, directory: &Directory) {
         let there = version_of(directory, &self.name);
-        if there.is_some() && there == *lock(&self.own) {
+        if there.is_some() && there == *self.own.lock() {
             let _ = directory.remove(&self.name);
         }
     }

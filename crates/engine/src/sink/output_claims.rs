@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::sync::Mutex;
 
-use crate::threads::lock;
+use parking_lot::Mutex;
 
 /// The place of a file, equal for all paths that resolve to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -30,6 +29,6 @@ pub struct OutputClaims(Mutex<HashSet<OutputPlace>>);
 impl OutputClaims {
     /// Takes a place; returns whether it was free.
     pub(super) fn take(&self, place: OutputPlace) -> bool {
-        lock(&self.0).insert(place)
+        self.0.lock().insert(place)
     }
 }

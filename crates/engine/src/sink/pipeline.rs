@@ -20,13 +20,14 @@ mod threads;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 
 pub use error::PipelineError;
 use hash_follower::HashFollower;
@@ -44,7 +45,6 @@ use super::writer::{self, StreamWriter, Writer, WriterChoice};
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
 use crate::job_cpu::{CoreTimes, JobCpu};
-use crate::threads::lock;
 use crate::tree_digest::TreeDigest;
 
 /// A file being written.
@@ -290,13 +290,13 @@ impl Pipeline {
 
     /// Returns the journal by which the next run identifies the file; `None` if the file cannot be resumed.
     pub fn journal(&self) -> Option<Journal> {
-        self.journal.as_ref().map(|journal| lock(journal).clone())
+        self.journal.as_ref().map(|journal| journal.lock().clone())
     }
 
     /// Adds a source to the journal, which is written at the next checkpoint; does nothing without a journal.
     pub fn add_source(&self, source: JournalSource) {
         if let Some(journal) = &self.journal {
-            lock(journal).add_source(source);
+            journal.lock().add_source(source);
             self.checkpoint.journal_changed();
         }
     }
@@ -307,7 +307,7 @@ impl Pipeline {
     /// [`OutputError::Write`].
     pub fn refute(&self, checksum: Checksum) -> Result<(), OutputError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        lock(journal).set_refuted(Some(checksum));
+        journal.lock().set_refuted(Some(checksum));
         let stored = self.store(&self.checkpoint.ranges());
         stored.map_err(|source| self.journal_failed("write", source))
     }

@@ -1,19 +1,20 @@
 //! The streams of one source: starts missing ones, and drains surplus ones.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
 use longhaul_core::schedule::WorkerId;
+use parking_lot::Mutex;
 
 use super::run_stream::run_stream;
 use crate::retry::Retry;
 use crate::sink::pipeline::Inlet;
 use crate::source::StreamPeer;
-use crate::threads::{lock, spawn_guarded};
+use crate::threads::spawn_guarded;
 use crate::transfer::error::{Cause, SourceError, TransferError};
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
 
@@ -184,7 +185,7 @@ impl<'a> StreamSet<'a> {
 
     /// Takes the latest refusal.
     pub(crate) fn take_refusal(&self) -> Option<Refusal> {
-        lock(&self.refusal).take()
+        self.refusal.lock().take()
     }
 
     /// Removes a stream that the server refused while serving others, and records the refusal for
@@ -206,7 +207,7 @@ impl<'a> StreamSet<'a> {
             cause != Cause::Interrupted || answered()
         };
         let open = staying.iter().filter(|s| is_served(s)).count().max(1);
-        let mut last = lock(&self.refusal);
+        let mut last = self.refusal.lock();
         let refusal = Refusal { open, wait: wait.max(last.and_then(|refusal| refusal.wait)) };
         *last = Some(refusal);
         Some(refusal)

@@ -1,15 +1,14 @@
 //! The range scheduler of a transfer, shared by its threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
+use parking_lot::{Condvar, Mutex};
 
 use crate::cancel::Cancel;
 use crate::rate_limit::RateLimit;
-use crate::threads::lock;
 
 /// A [`RangeScheduler`] behind a lock, with the clock for its `now`.
 pub(crate) struct SharedSchedule {
@@ -39,25 +38,25 @@ impl SharedSchedule {
 
     /// Replaces the schedule; the new one must have no requested ranges.
     pub(crate) fn plan(&self, scheduler: RangeScheduler) {
-        *lock(&self.state) = scheduler;
+        *self.state.lock() = scheduler;
         self.first_is_leased.store(true, Ordering::Relaxed);
     }
 
     /// Reads or changes the schedule without waking waiting threads.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut RangeScheduler, Duration) -> T) -> T {
-        act(&mut lock(&self.state), self.start.elapsed())
+        act(&mut self.state.lock(), self.start.elapsed())
     }
 
     /// Changes the schedule and wakes every waiting thread.
     pub(crate) fn change<T>(&self, act: impl FnOnce(&mut RangeScheduler) -> T) -> T {
-        let changed = act(&mut lock(&self.state));
+        let changed = act(&mut self.state.lock());
         self.changed.notify_all();
         changed
     }
 
     /// Leases the range that was requested before the streams started.
     pub(crate) fn lease_requested(&self, stream: WorkerId, range: ByteRange) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.lease_requested(stream, range, self.start.elapsed());
         self.first_is_leased.store(true, Ordering::Relaxed);
         self.changed.notify_all();
@@ -65,7 +64,7 @@ impl SharedSchedule {
 
     /// Returns whether every byte has been received.
     pub(crate) fn is_done(&self) -> bool {
-        self.holds(&lock(&self.state), RangeScheduler::is_done)
+        self.holds(&self.state.lock(), RangeScheduler::is_done)
     }
 
     /// Applies `test` to the schedule; returns `false` until the first range is leased.
@@ -75,7 +74,7 @@ impl SharedSchedule {
 
     /// Returns the rest of a stream's first lease.
     pub(crate) fn front(&self, stream: WorkerId) -> Option<ByteRange> {
-        lock(&self.state).front(stream)
+        self.state.lock().front(stream)
     }
 
     /// Waits until a range can be leased, possibly released by or stolen from another stream; calls
@@ -89,7 +88,7 @@ impl SharedSchedule {
         over: impl Fn() -> bool,
         interrupt: impl Fn(WorkerId),
     ) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.update(stream, |status| status.waiting = true);
         let mut waited = false;
         loop {
@@ -110,7 +109,7 @@ impl SharedSchedule {
                     }
                 }
             }
-            state = self.wait_tick(state, WAIT_TICK);
+            self.changed.wait_for(&mut state, WAIT_TICK);
             waited = true;
         }
     }
@@ -128,22 +127,14 @@ impl SharedSchedule {
 
     fn wait_until(&self, time: Duration, stop: &Cancel, over: impl Fn(&RangeScheduler) -> bool) -> bool {
         let until = Instant::now() + time;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if self.holds(&state, &over) || left.is_zero() || stop.is_cancelled() {
                 return self.holds(&state, &over);
             }
-            state = self.wait_tick(state, left.min(WAIT_TICK));
+            self.changed.wait_for(&mut state, left.min(WAIT_TICK));
         }
-    }
-
-    fn wait_tick<'a>(
-        &'a self,
-        state: MutexGuard<'a, RangeScheduler>,
-        tick: Duration,
-    ) -> MutexGuard<'a, RangeScheduler> {
-        self.changed.wait_timeout(state, tick).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

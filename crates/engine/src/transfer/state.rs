@@ -1,8 +1,8 @@
 //! The state shared by the threads of one transfer.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
@@ -10,6 +10,7 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::telemetry::{PageCache, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate, Rtt};
+use parking_lot::Mutex;
 
 use super::error::TransferError;
 use super::shared_schedule::SharedSchedule;
@@ -19,7 +20,7 @@ use crate::job_cpu::JobCpu;
 use crate::open_sockets::OpenSockets;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::sink::pipeline::Pipeline;
-use crate::threads::{add, lock};
+use crate::threads::add;
 
 /// The state shared by the streams of a transfer in either direction.
 pub(crate) struct TransferState<'a> {
@@ -168,22 +169,22 @@ impl SourceProgress {
 
     /// Records a range delivered by this source.
     pub(super) fn note_delivered(&self, range: ByteRange) {
-        lock(&self.delivered).insert(range);
+        self.delivered.lock().insert(range);
     }
 
     /// Returns all ranges delivered by this source.
     pub(crate) fn delivered(&self) -> RangeSet {
-        lock(&self.delivered).clone()
+        self.delivered.lock().clone()
     }
 
     /// Removes `range`, which is to be fetched again, from the delivered ranges.
     pub(crate) fn forget_delivered_in(&self, range: ByteRange) {
-        lock(&self.delivered).remove(range);
+        self.delivered.lock().remove(range);
     }
 
     /// Clears and returns the delivered ranges, which are wrong or are fetched again.
     pub(crate) fn forget_delivered(&self) -> RangeSet {
-        std::mem::take(&mut *lock(&self.delivered))
+        std::mem::take(&mut *self.delivered.lock())
     }
 }
 
@@ -225,29 +226,29 @@ impl<'a> TransferState<'a> {
 
     /// Ends the transfer with `error`, unless it has failed already.
     pub(crate) fn fail(&self, error: TransferError) {
-        lock(&self.failure).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         self.stop.cancel();
     }
 
     /// Takes the error that ended the transfer.
     pub(crate) fn take_failure(&self) -> Option<TransferError> {
-        lock(&self.failure).take()
+        self.failure.lock().take()
     }
 
     /// Records the error of a stream that gave up, which becomes the transfer's error if no stream
     /// is left.
     pub(crate) fn note_given_up(&self, error: TransferError) {
-        lock(&self.given_up).replace(error);
+        self.given_up.lock().replace(error);
     }
 
     /// Takes the error of the last stream that gave up.
     pub(crate) fn take_given_up(&self) -> Option<TransferError> {
-        lock(&self.given_up).take()
+        self.given_up.lock().take()
     }
 
     /// Creates handles for streams of a source; numbers are unique within a transfer.
     pub(crate) fn register(&self, source: usize, count: usize) -> Vec<Arc<StreamHandle>> {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         let first = self.next_stream.fetch_add(count, Ordering::Relaxed);
         let handle = |id| Arc::new(StreamHandle::new(id, source, &self.stop));
         let handles: Vec<_> = (first..first + count).map(handle).collect();
@@ -258,19 +259,19 @@ impl<'a> TransferState<'a> {
 
     /// Removes a stream that has ended or is about to end.
     pub(crate) fn unregister(&self, stream: WorkerId) {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         streams.retain(|other| other.id != stream);
         self.running.store(streams.len(), Ordering::Relaxed);
     }
 
     /// Returns the running streams.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
-        lock(&self.streams).clone()
+        self.streams.lock().clone()
     }
 
     /// Removes a stream if another one can take over its leases; returns whether it was removed.
     pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         let others = streams.iter().any(|other| other.id != stream && !other.is_draining())
             || self.joining.load(Ordering::Relaxed) > 0;
         if others {
@@ -299,7 +300,7 @@ impl<'a> TransferState<'a> {
 
     /// Returns the number of connections, open or planned, over all sources.
     pub(crate) fn connections(&self) -> usize {
-        let streams = lock(&self.streams);
+        let streams = self.streams.lock();
         let of = |source: usize| streams.iter().filter(|stream| stream.source == source).count();
         self.sources.iter().enumerate().map(|(source, progress)| progress.connections(of(source))).sum()
     }
@@ -311,24 +312,24 @@ impl<'a> TransferState<'a> {
 
     /// Cancels the current wait of a stream.
     pub(crate) fn interrupt(&self, stream: WorkerId) {
-        lock(&self.streams).iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
+        self.streams.lock().iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
     }
 
     /// Returns the flag that is raised once nothing is left to fetch.
     pub(crate) fn finished(&self) -> Cancel {
-        lock(&self.finished).clone()
+        self.finished.lock().clone()
     }
 
     /// Replaces the flag of [`finished`](Self::finished), because bytes are to be fetched again.
     pub(crate) fn resume(&self) {
-        *lock(&self.finished) = self.stop.child();
-        *lock(&self.joined_alone) = None;
+        *self.finished.lock() = self.stop.child();
+        *self.joined_alone.lock() = None;
     }
 
     /// Cancels the waits of all streams and mirrors, because no work is left.
     pub(crate) fn interrupt_all(&self) {
         self.finished().cancel();
-        lock(&self.streams).iter().for_each(|stream| stream.interrupt());
+        self.streams.lock().iter().for_each(|stream| stream.interrupt());
     }
 
     /// Returns the bytes moved so far: read from sockets, or acknowledged by the peer.
@@ -391,7 +392,7 @@ impl<'a> FileTransfer<'a> {
         if !alone || self.pipeline.written() > Bytes::ZERO {
             return false;
         }
-        let mut joined_alone = lock(&self.joined_alone);
+        let mut joined_alone = self.joined_alone.lock();
         let free = joined_alone.is_none_or(|joined| self.sources[joined].has_failed());
         if free {
             *joined_alone = Some(source);

@@ -1,12 +1,11 @@
 //! A stream's handle for other threads: its number, and flags that drain it or cancel its wait.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::schedule::WorkerId;
+use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
-use crate::threads::lock;
 
 /// The number of a stream, and flags that drain it or cancel its wait.
 #[derive(Debug)]
@@ -43,12 +42,12 @@ impl StreamHandle {
 
     /// Cancels the stream's current wait.
     pub(crate) fn interrupt(&self) {
-        lock(&self.wait).cancel();
+        self.wait.lock().cancel();
     }
 
     /// Creates the flag of the next wait; for a draining stream it is already raised.
     pub(super) fn renew(&self) -> Cancel {
-        let mut wait = lock(&self.wait);
+        let mut wait = self.wait.lock();
         *wait = self.stop.child();
         // The call that started draining cancelled only the earlier wait.
         if self.is_draining() {

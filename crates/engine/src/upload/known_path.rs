@@ -1,20 +1,20 @@
 //! The path to the server, as measured by earlier uploads and by this one.
 
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_core::event::Event;
 use longhaul_core::pace::Pace;
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 
 use super::request::PutRequest;
 use crate::known_paths::KnownPaths;
 use crate::pacing::{PacingStart, PathMeasurement, PathObserver};
 use crate::path_memory::{Endpoint, KnownPath};
 use crate::rate_limit::RateLimit;
-use crate::threads::lock;
 
 /// The stored and current measurements of the path to a server.
 pub(super) struct UploadPath {
@@ -42,7 +42,7 @@ impl PathObserver for PathRecorder {
     fn measured(&self, path: PathMeasurement) {
         let known = path.known;
         let path = Remembered { rtt: known.rtt, rate: known.rate, streams: 1 };
-        *lock(&self.0) = Some(FoundPath { path, paced: true });
+        *self.0.lock() = Some(FoundPath { path, paced: true });
     }
 }
 
@@ -83,12 +83,12 @@ impl UploadPath {
 
     /// Records the measurements of several streams.
     pub(super) fn found(&self, path: Remembered) {
-        *lock(&self.found) = Some(FoundPath { path, paced: false });
+        *self.found.lock() = Some(FoundPath { path, paced: false });
     }
 
     /// Stores the measurements for the next upload.
     pub(super) fn keep(&self, emit: &dyn Fn(&Event)) {
-        let found = *lock(&self.found);
+        let found = *self.found.lock();
         if let Some((FoundPath { path, paced }, endpoint)) = found.zip(self.endpoint.clone()) {
             // Buffers and windows are on the server.
             let known = KnownPath::new(endpoint, path, Bytes::ZERO, Bytes::ZERO);
@@ -163,7 +163,7 @@ mod tests {
         let known = |rtt, paced| {
             let path = UploadPath::read(&request, &|_| {});
             let found = Remembered { rtt, rate, streams: 1 };
-            *lock(&path.found) = Some(FoundPath { path: found, paced });
+            *path.found.lock() = Some(FoundPath { path: found, paced });
             path.keep(&|_| {});
             UploadPath::read(&request, &|_| {}).pacing(&request, &socket).known
         };

@@ -1,7 +1,7 @@
 //! The progress of an upload, shared by its threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
@@ -9,6 +9,7 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::error::UploadError;
 use super::request::PutRequest;
@@ -17,7 +18,7 @@ use crate::open_sockets::OpenSockets;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
-use crate::threads::{add, lock};
+use crate::threads::add;
 use crate::transfer::{SharedSchedule, TransferState};
 use crate::tree_digest::TreeDigest;
 
@@ -141,7 +142,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the ranges that the server held, and those read for sending since.
     pub(super) fn readable(&self) -> RangeSet {
-        let ranges = lock(&self.ranges);
+        let ranges = self.ranges.lock();
         let mut readable = if ranges.active { ranges.sent.clone() } else { RangeSet::new() };
         drop(ranges);
         readable.insert(ByteRange::with_len(0, self.read_so_far()));
@@ -169,14 +170,14 @@ impl<'a> UploadProgress<'a> {
 
     /// Starts the part of the file at `start`.
     pub(super) fn begin_part(&self, start: Bytes, ring: Option<RingUsage>) {
-        lock(&self.ranges).active = false;
+        self.ranges.lock().active = false;
         self.end_part(start).ring = ring;
     }
 
     /// Adds up the bytes moved by the last part; the next part starts at `start`.
     fn end_part(&self, start: Bytes) -> MutexGuard<'_, BodyProgress> {
         let sockets = self.sockets().read().1;
-        let mut body = lock(&self.body);
+        let mut body = self.body.lock();
         let moved = body.acked(&sockets);
         body.moved_before += moved;
         (body.start, body.sent, body.acked_before) = (start, Bytes::ZERO, sockets.counters.acked);
@@ -187,7 +188,7 @@ impl<'a> UploadProgress<'a> {
     /// Records that the connection has taken `sent` bytes of the part (under TLS up to 256 KiB of them are not encrypted yet); waits as
     /// `--limit` requires.
     pub(super) fn sent(&self, sent: Bytes) {
-        let mut body = lock(&self.body);
+        let mut body = self.body.lock();
         let more = sent - body.sent;
         body.sent = sent;
         self.read.fetch_max((body.start + sent).get(), Ordering::Relaxed);
@@ -204,14 +205,14 @@ impl<'a> UploadProgress<'a> {
 
     /// Starts sending ranges over several streams, given the ranges that the server holds.
     pub(super) fn begin_ranges(&self, held: &RangeSet) {
-        let mut ranges = lock(&self.ranges);
+        let mut ranges = self.ranges.lock();
         ranges.active = true;
         (ranges.sent, ranges.confirmed) = (held.clone(), held.clone());
     }
 
     /// Records a part of a range passed to the kernel; waits as `--limit` requires.
     pub(super) fn range_sent(&self, part: ByteRange) {
-        let mut ranges = lock(&self.ranges);
+        let mut ranges = self.ranges.lock();
         ranges.sent.insert(part);
         ranges.given += part.len();
         self.read.fetch_max(prefix(&ranges.sent, self.size).get(), Ordering::Relaxed);
@@ -222,7 +223,7 @@ impl<'a> UploadProgress<'a> {
     /// Records a range confirmed by the server; returns the offset up to which the server has the
     /// file without a gap.
     pub(super) fn range_confirmed(&self, range: ByteRange) -> Bytes {
-        let mut ranges = lock(&self.ranges);
+        let mut ranges = self.ranges.lock();
         ranges.confirmed.insert(range);
         prefix(&ranges.confirmed, self.size)
     }
@@ -240,16 +241,16 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the bytes that an earlier run left on the server.
     pub(super) fn resumed(&self) -> Bytes {
-        lock(&self.body).resumed.unwrap_or_default()
+        self.body.lock().resumed.unwrap_or_default()
     }
 
     /// Reads the totals and each connection's counters.
     pub(super) fn snapshot(&self) -> (Snapshot, Vec<StreamSample>) {
         let (streams, sockets) = self.sockets().read();
-        let ranges = lock(&self.ranges);
+        let ranges = self.ranges.lock();
         let (active, given) = (ranges.active, ranges.given);
         drop(ranges);
-        let body = lock(&self.body);
+        let body = self.body.lock();
         let acked = body.acked(&sockets);
         let present =
             if active { self.size - self.transfer.left() } else { (body.start + acked).min(self.size) };
@@ -268,7 +269,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the use of the ring, if the file is read through one.
     pub(super) fn ring(&self) -> Option<Segments> {
-        lock(&self.body).ring.as_ref().map(RingUsage::read)
+        self.body.lock().ring.as_ref().map(RingUsage::read)
     }
 
     /// Returns the number of streams; if it was tuned, its last value.

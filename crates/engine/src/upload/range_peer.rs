@@ -1,11 +1,12 @@
 //! A server that accepts ranges of one upload over several connections.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 
 use super::body::DropBehind;
 use super::progress::UploadProgress;
@@ -16,7 +17,6 @@ use super::shared_pace::SharedPace;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
-use crate::threads::lock;
 
 /// The destination of ranges.
 pub(super) struct RangeTarget<'a> {
@@ -107,7 +107,7 @@ impl<'a> RangePeer<'a> {
     pub(super) fn accepted(&self, present: Bytes) {
         self.accepts.store(true, Ordering::Relaxed);
         if let Some(behind) = &self.behind {
-            lock(behind).follow(present, self.progress);
+            behind.lock().follow(present, self.progress);
         }
     }
 }

@@ -3,14 +3,14 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_sys::send_options::set_max_pacing_rate;
+use parking_lot::Mutex;
 
 use crate::pacing::{PacingHandle, PacingStart, PacingThread};
-use crate::threads::lock;
 
 /// The pacing of the connections of an upload.
 pub(super) struct SharedPace<'a> {
@@ -86,14 +86,14 @@ impl SharedRate {
     fn share(&self, socket: &TcpStream) -> io::Result<RateShare<'_>> {
         let socket = Arc::new(socket.try_clone()?);
         // The new connection is paced last, so that the sum never exceeds the rate.
-        lock(&self.sockets).push(Arc::clone(&socket));
+        self.sockets.lock().push(Arc::clone(&socket));
         let share = RateShare { rate: self, socket };
         self.divide()?;
         Ok(share)
     }
 
     fn divide(&self) -> io::Result<()> {
-        let sockets = lock(&self.sockets);
+        let sockets = self.sockets.lock();
         let share = self.rate.as_bits_per_sec() / sockets.len().max(1) as u64;
         // The kernel's unit is bytes per second.
         let share = Rate::bits_per_sec(share.max(8));
@@ -109,7 +109,7 @@ struct RateShare<'a> {
 
 impl Drop for RateShare<'_> {
     fn drop(&mut self) {
-        lock(&self.rate.sockets).retain(|socket| !Arc::ptr_eq(socket, &self.socket));
+        self.rate.sockets.lock().retain(|socket| !Arc::ptr_eq(socket, &self.socket));
         // If the kernel refuses, the others keep their pace.
         let _ = self.rate.divide();
     }

@@ -1,9 +1,10 @@
 //! Connections kept for the next request of any job.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::source::http::{Client, ClientConfig, Credentials, ErrorKind, HttpError};
+use parking_lot::Mutex;
 use rustls::{HandshakeKind, Stream};
 use tempfile::TempDir;
 
@@ -111,7 +112,7 @@ fn tls_sessions_are_resumed_by_every_client_that_shares_them() {
     let server = Script::encrypted(config, move |session, peer| {
         let mut stream = Stream::new(session, &mut peer.stream);
         let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
-        log.lock().unwrap().push(stream.conn.handshake_kind());
+        log.lock().push(stream.conn.handshake_kind());
         let _ = std::io::Write::write_all(&mut stream, OK.as_bytes());
     });
     let first = trusting(&ca);
@@ -120,6 +121,6 @@ fn tls_sessions_are_resumed_by_every_client_that_shares_them() {
         let mut opened = open(client, &server.tls_url("localhost")).unwrap();
         assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"ok");
     }
-    let kinds = kinds.lock().unwrap();
+    let kinds = kinds.lock();
     assert_eq!(*kinds, [Some(HandshakeKind::Full), Some(HandshakeKind::Resumed)]);
 }

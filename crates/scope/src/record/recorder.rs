@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use longhaul_core::event::{Event, JobEvent, JobId, JobTag, Observer};
 use longhaul_core::telemetry::{Sample, StreamSample};
 use longhaul_core::units::seconds;
 use longhaul_sys::host;
+use parking_lot::Mutex;
 
 use super::error::RecordError;
 use super::file::{Earlier, RecordFile};
@@ -94,7 +95,7 @@ impl Recorder {
     /// # Errors
     /// [`RecordError::Write`] if a line could not be written; the record ends before it.
     pub fn finish(&self) -> Result<(), RecordError> {
-        let Some(thread) = lock(&self.thread).take() else { return Ok(()) };
+        let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         // Fails only if the thread has ended; joining it returns the cause.
         let _ = self.messages.send(Message::End);
         self.waker.unpark();
@@ -110,7 +111,7 @@ impl Observer for Recorder {
         match event {
             Event::Progress(_) => return,
             Event::Sampled { samples, cpu } => {
-                let mut sampled = lock(&self.shared.sampled);
+                let mut sampled = self.shared.sampled.lock();
                 *sampled = (sampled.0 + samples, sampled.1 + *cpu);
                 return;
             }
@@ -211,14 +212,9 @@ impl Starts {
 
 /// Returns the cost of recording; must run on the writer thread.
 fn cost(shared: &RecorderState, dropped: u64) -> Telemetry {
-    let (samples, sampling) = *lock(&shared.sampled);
+    let (samples, sampling) = *shared.sampled.lock();
     let cpu = seconds::of(sampling + host::thread_cpu_time());
     Telemetry { samples, dropped: shared.dropped.load(Ordering::Relaxed) + dropped, cpu }
-}
-
-/// Locks a mutex, even if another thread panicked with it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Limits the wrong tokens of each client, so that none of them can be guessed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::token_set::TokenEntry;
 use crate::admission::ClientKey;
@@ -40,7 +42,7 @@ pub(super) enum Login {
 impl FailedLogins {
     /// Judges a login by a token, where it is a `valid` one.
     pub(super) fn judge(&self, client: ClientKey, valid: Option<&TokenEntry>, now: Instant) -> Login {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.0.lock();
         if let Some(known) = clients.get(&client) {
             if valid.is_some_and(|token| known.accepted.contains(&token.name)) {
                 return Login::Accepted;

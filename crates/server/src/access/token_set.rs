@@ -3,12 +3,13 @@
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::proto::http::TargetPath;
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file;
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::{Datetime, Offset};
@@ -137,7 +138,7 @@ impl TokenFile {
 
     /// Checks the directories of the tokens that were read; warns of those that hang.
     pub(super) async fn check(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
-        let directories = directories(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let directories = directories(&self.current.read());
         let checked = token_directory::check(files, &directories).await;
         let hung = checked.map_err(|reason| ServeError::Tokens { path: self.path.clone(), reason })?;
         token_directory::warn(&hung);
@@ -146,7 +147,7 @@ impl TokenFile {
 
     /// Returns the token with this text; looks at all tokens, so that the time does not tell which are there.
     pub(super) fn find(&self, shown: &str) -> Option<Arc<TokenEntry>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         current
             .iter()
             .fold(None, |found, entry| if entry.token.is(shown) { Some(Arc::clone(entry)) } else { found })
@@ -175,13 +176,13 @@ impl TokenFile {
         match checked {
             Ok((fresh, hung)) => {
                 let count = fresh.len();
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-                self.seen().refused = None;
+                *self.current.write() = fresh;
+                self.seen.lock().refused = None;
                 tracing::info!(%path, count, "the changed tokens are in force");
                 token_directory::warn(&hung);
             }
             Err(why) => {
-                let before = self.seen().refused.replace(why.clone());
+                let before = self.seen.lock().refused.replace(why.clone());
                 if has_changed || before.as_ref() != Some(&why) {
                     tracing::warn!(%path, %why, "the tokens cannot be used: the old ones stay in force");
                 }
@@ -192,7 +193,7 @@ impl TokenFile {
     /// Reads the file where it has changed, or was not usable; returns whether it has changed, and what it holds.
     fn read_changed(&self) -> Option<(bool, ReadTokens)> {
         let state = FileState::of(&self.path);
-        let mut seen = self.seen();
+        let mut seen = self.seen.lock();
         let has_changed = seen.state != state;
         if !has_changed && seen.refused.is_none() {
             return None;
@@ -200,11 +201,6 @@ impl TokenFile {
         seen.state = state;
         drop(seen);
         Some((has_changed, read(&self.path)))
-    }
-
-    fn seen(&self) -> MutexGuard<'_, SeenFile> {
-        // Nothing panics while the lock is held.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

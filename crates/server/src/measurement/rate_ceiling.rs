@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::Rate;
 use longhaul_sys::send_options::set_max_pacing_rate;
+use parking_lot::Mutex;
 
 /// How long the least allowance of a probe is known after its last flow: a probe asks for it within its ten seconds.
 const KEPT: Duration = Duration::from_secs(60);
@@ -84,7 +85,7 @@ impl RateCeiling {
 
     /// Returns the least that `probe` may have, all of its flows together, now and since its first flow.
     pub(super) fn allowed_to(&self, probe: ProbeId) -> Rate {
-        let flows = self.flows();
+        let flows = self.flows.lock();
         let now = allowance(self.total, &flows.demands(), probe);
         let least = flows.least.get(&probe).map_or(now, |least| least.rate.min(now));
         Rate::bits_per_sec(least.max(1))
@@ -111,7 +112,7 @@ impl RateCeiling {
     }
 
     fn join(self: &Arc<Self>, probe: ProbeId, socket: Option<OwnedFd>, demand: Option<Rate>) -> CeilingShare {
-        let mut flows = self.flows();
+        let mut flows = self.flows.lock();
         flows.next += 1;
         let number = flows.next;
         let share = Arc::new(AtomicU64::new(1));
@@ -119,10 +120,6 @@ impl RateCeiling {
         flows.active.insert(number, Flow { probe, socket, demand, share: Arc::clone(&share) });
         flows.share_out(self.total);
         CeilingShare { ceiling: Arc::clone(self), number, share }
-    }
-
-    fn flows(&self) -> MutexGuard<'_, Flows> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,7 +216,7 @@ impl CeilingShare {
 
 impl Drop for CeilingShare {
     fn drop(&mut self) {
-        let mut flows = self.ceiling.flows();
+        let mut flows = self.ceiling.flows.lock();
         flows.active.remove(&self.number);
         flows.share_out(self.ceiling.total);
     }

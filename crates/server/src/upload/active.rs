@@ -1,8 +1,8 @@
 //! The uploads in progress: their locks, the liveness of their clients, and their buffers' usage.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::telemetry::{HostPages, PageCache, Segments};
@@ -11,6 +11,7 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::journal::Journal;
 use longhaul_engine::sink::pages::{HostCounter, PageCounter};
 use longhaul_engine::sink::pipeline::Pipeline;
+use parking_lot::Mutex;
 
 /// All uploads in progress of a server, and the bytes received by all so far.
 #[derive(Default)]
@@ -86,7 +87,7 @@ impl ActiveUploads {
 
     /// Locks a partial file by device and inode; `None` where it is locked. Some file systems lack file locks.
     pub(super) fn lock_part(self: &Arc<Self>, file: (u64, u64)) -> Option<PartFileLock> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.locked.contains(&file) {
             return None;
         }
@@ -102,7 +103,7 @@ impl ActiveUploads {
         liveness: &Arc<UploadLiveness>,
     ) -> ActiveEntry {
         let pages = PageCounter::of(pipeline.part().file());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
         let (pipeline, liveness) = (Arc::clone(pipeline), Arc::clone(liveness));
@@ -113,7 +114,7 @@ impl ActiveUploads {
     /// Cancels the upload to `target` whose journal `is_same`, where its connection has been silent for
     /// [`SILENT_AFTER`]; returns whether it is ending.
     pub(super) fn cancel_silent(&self, target: &Path, is_same: impl Fn(&Journal) -> bool) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let found = state.active.iter().find(|active| {
             active.pipeline.part().target() == target
                 && active.pipeline.journal().as_ref().is_some_and(&is_same)
@@ -126,7 +127,7 @@ impl ActiveUploads {
 
     /// Sums up the buffers of all uploads.
     pub(crate) fn usage(&self) -> UploadUsage {
-        let state = self.lock();
+        let state = self.state.lock();
         let start =
             UploadUsage { uploads: state.active.len(), written: state.written, ..UploadUsage::default() };
         state.active.iter().fold(start, |sum, active| {
@@ -143,7 +144,7 @@ impl ActiveUploads {
 
     /// Counts cached pages of the uploads' files where that is due, and those of the host; `None` without uploads.
     pub(crate) fn pages(&self, now: Duration) -> (Option<PageCache>, Option<HostPages>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.active.is_empty() {
             return (None, None);
         }
@@ -163,11 +164,6 @@ impl ActiveUploads {
             });
         (fresh.then_some(sum), state.host.fresh(now))
     }
-
-    fn lock(&self) -> MutexGuard<'_, UploadsState> {
-        // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl UploadLiveness {
@@ -178,17 +174,17 @@ impl UploadLiveness {
 
     /// Records when data last arrived; `None` while the upload waits for the disk or for memory.
     pub(super) fn set_last_data(&self, at: Option<Instant>) {
-        *self.last_data.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        *self.last_data.lock() = at;
     }
 
     /// Returns whether the upload waits for the disk or for memory.
     pub(super) fn waits_for_disk(&self) -> bool {
-        self.last_data.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.last_data.lock().is_none()
     }
 
     /// Returns whether the client has sent nothing for [`SILENT_AFTER`].
     pub(super) fn is_silent(&self, now: Instant) -> bool {
-        let last_data = *self.last_data.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_data = *self.last_data.lock();
         last_data.is_some_and(|at| now.saturating_duration_since(at) >= SILENT_AFTER)
     }
 }
@@ -201,13 +197,13 @@ impl ActiveUpload {
 
 impl Drop for PartFileLock {
     fn drop(&mut self) {
-        self.uploads.lock().locked.retain(|file| *file != self.file);
+        self.uploads.state.lock().locked.retain(|file| *file != self.file);
     }
 }
 
 impl Drop for ActiveEntry {
     fn drop(&mut self) {
-        let mut state = self.uploads.lock();
+        let mut state = self.uploads.state.lock();
         if let Some(at) = state.active.iter().position(|active| active.number == self.number) {
             let over = state.active.swap_remove(at);
             state.written += over.written();

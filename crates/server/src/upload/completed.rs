@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::{Stat, fstat};
 
 /// How many are kept. A client whose upload was dropped sends the file again, if its token may replace it.
@@ -53,7 +53,7 @@ impl From<Stat> for FileVersion {
 impl CompletedUploads {
     /// Adds an upload in place of an earlier one of its ID. It may be added before its file has its name.
     pub(super) fn add(&self, upload: CompletedUpload) {
-        let mut uploads = self.lock();
+        let mut uploads = self.0.lock();
         uploads.retain(|kept| kept.id != upload.id);
         if uploads.len() == MOST {
             uploads.pop_front();
@@ -63,17 +63,12 @@ impl CompletedUploads {
 
     /// Returns the upload that wrote this file, unless the file has changed since.
     pub(super) fn find(&self, id: UploadId, file: FileVersion) -> Option<CompletedUpload> {
-        self.lock().iter().find(|upload| upload.id == id && upload.file == file).cloned()
+        self.0.lock().iter().find(|upload| upload.id == id && upload.file == file).cloned()
     }
 
     /// Drops an upload whose file gets no name, or whose ID is used again.
     pub(super) fn forget(&self, id: UploadId) {
-        self.lock().retain(|kept| kept.id != id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<CompletedUpload>> {
-        // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|kept| kept.id != id);
     }
 }
 
@@ -109,7 +104,7 @@ mod tests {
         for number in 0..=MOST {
             uploads.add(CompletedUpload { id: id(number), file, digest: None });
         }
-        assert_eq!(uploads.lock().len(), MOST);
+        assert_eq!(uploads.0.lock().len(), MOST);
         assert!(uploads.find(id(0), file).is_none() && uploads.find(id(MOST), file).is_some());
     }
 }

@@ -1,12 +1,13 @@
 //! Digests of unfinished uploads, kept from one request to the next.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::tree_digest::TreeDigest;
+use parking_lot::Mutex;
 
 /// How many digests are kept. An upload whose digest was dropped is read back.
 const MOST: usize = 64;
@@ -34,7 +35,7 @@ impl UploadDigests {
         (committed, size): (&RangeSet, Bytes),
         wanted: bool,
     ) -> Option<Arc<TreeDigest>> {
-        let mut digests = self.lock();
+        let mut digests = self.0.lock();
         let kept = digests.iter().position(|digest| digest.key == key);
         let kept = kept.and_then(|at| digests.remove(at)).filter(|kept| kept.tree.size() == size);
         if !wanted {
@@ -55,12 +56,7 @@ impl UploadDigests {
 
     /// Drops the digest of an upload that ends.
     pub(super) fn remove(&self, tree: &Arc<TreeDigest>) {
-        self.lock().retain(|digest| !Arc::ptr_eq(&digest.tree, tree));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<UploadDigest>> {
-        // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().retain(|digest| !Arc::ptr_eq(&digest.tree, tree));
     }
 }
 
@@ -96,6 +92,6 @@ mod tests {
         for id in 0..=MOST as u8 {
             of(&digests, (5, id), 0, true);
         }
-        assert_eq!(digests.lock().len(), MOST);
+        assert_eq!(digests.0.lock().len(), MOST);
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::units::Bytes;
@@ -17,6 +17,7 @@ use longhaul_engine::sink::journal::StoredJournal;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::part_names::target_of;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -128,7 +129,7 @@ impl PartialUploads {
 
     /// Counts the partial file of an upload of `size` bytes; fails where a quota does not hold it besides the others.
     pub(super) fn admit(&self, part: &Path, size: Bytes, grant: &Grant) -> Result<(), OverQuota> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         self.check_quotas(&known, part, size, (grant.holder.as_ref(), grant.quota))?;
         known.insert(part, size, (grant.holder.clone(), grant.quota));
         Ok(())
@@ -136,7 +137,7 @@ impl PartialUploads {
 
     /// Counts an admitted partial file with its present size; fails where a quota does not hold it besides the others.
     pub(super) fn grow(&self, part: &Path, size: Bytes) -> Result<(), OverQuota> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let (holder, most) =
             known.parts.get(part).map_or((None, None), |own| (own.holder.as_ref(), own.most));
         self.check_quotas(&known, part, size, (holder, most))?;
@@ -166,20 +167,20 @@ impl PartialUploads {
 
     /// Returns the space of the partial files that a token began; of all with `None`.
     pub(super) fn used(&self, holder: Option<&Arc<str>>) -> Bytes {
-        let known = self.lock();
+        let known = self.known.lock();
         let own = known.parts.values().filter(|known| holder.is_none() || known.holder.as_ref() == holder);
         own.fold(Bytes::ZERO, |sum, known| sum + counted(known.space))
     }
 
     /// Stops counting a partial file, whose lock the caller holds.
     pub(super) fn forget(&self, part: &Path) -> Option<KnownPart> {
-        self.lock().parts.remove(part)
+        self.known.lock().parts.remove(part)
     }
 
     /// Counts a partial file again, whose lock the caller still holds.
     pub(super) fn restore(&self, part: &Path, known: Option<KnownPart>) {
         if let Some(known) = known {
-            self.lock().parts.insert(part.to_owned(), known);
+            self.known.lock().parts.insert(part.to_owned(), known);
         }
     }
 
@@ -200,7 +201,7 @@ impl PartialUploads {
     /// Deletes the partial files that have expired and that no upload uses; stops counting those that others have deleted.
     pub(super) async fn check(self: &Arc<Self>, disks: &Disks, active: &Arc<ActiveUploads>, now: SystemTime) {
         let parts: Vec<_> =
-            self.lock().parts.iter().map(|(path, known)| (path.clone(), known.admission)).collect();
+            self.known.lock().parts.iter().map(|(path, known)| (path.clone(), known.admission)).collect();
         let mut rounds: Vec<(Disk, Vec<(PathBuf, u64)>)> = Vec::new();
         for part in parts {
             let disk = disks.of(&self.directory_names(&part.0));
@@ -230,7 +231,7 @@ impl PartialUploads {
             Ok(false) => {}
             Ok(true) => tracing::info!(path = %path.display(), "an expired upload is deleted"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut known = self.lock();
+                let mut known = self.known.lock();
                 if known.parts.get(path).is_some_and(|known| known.admission == admission) {
                     known.parts.remove(path);
                 }
@@ -280,11 +281,6 @@ impl PartialUploads {
     fn directory_names(&self, path: &Path) -> Vec<Vec<u8>> {
         let below = path.parent().and_then(|above| above.strip_prefix(&self.root).ok());
         below.into_iter().flatten().map(|name| name.as_bytes().to_vec()).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, KnownParts> {
-        // Nothing panics while the lock is held.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

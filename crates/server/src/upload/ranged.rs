@@ -10,7 +10,7 @@
 //! arrived is then on the device and in the journal.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::UploadId;
@@ -18,6 +18,7 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MOST_STREAMS;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
 use longhaul_engine::sink::writer::Writer;
+use parking_lot::{Condvar, Mutex};
 
 use super::active::{SILENT_AFTER, UploadLiveness};
 use super::refusal;
@@ -162,7 +163,7 @@ impl RangedUpload {
 
     /// Enters a claim; returns whether bytes of the range were received before.
     fn enter(self: &Arc<Self>, range: ByteRange) -> Result<(RangeClaim, bool), NotStarted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.queue.is_none() || state.retires {
             return Err(NotStarted::Superseding);
         }
@@ -194,7 +195,7 @@ impl RangedUpload {
 
     /// Adds a persistent connection over which a range arrives; `None` marks a client that opens one connection per range.
     pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(connection) = connection else {
             state.is_one_each = true;
             return;
@@ -205,16 +206,16 @@ impl RangedUpload {
 
     /// Returns the way to the writers; `None` where the upload ends here.
     pub(super) fn queue(&self) -> Option<SegmentQueue> {
-        self.lock().queue.clone()
+        self.state.lock().queue.clone()
     }
 
     /// Returns the reply to requests of an upload that cannot be written.
     pub(super) fn refusal(&self) -> Option<Reply> {
-        self.lock().failure.as_ref().map(refusal::pipeline)
+        self.state.lock().failure.as_ref().map(refusal::pipeline)
     }
 
     fn fail(&self, error: PipelineError) {
-        self.lock().failure.get_or_insert(error);
+        self.state.lock().failure.get_or_insert(error);
         self.liveness.cancel.cancel();
         self.changed.notify_all();
     }
@@ -223,7 +224,7 @@ impl RangedUpload {
     /// `Busy`.
     pub(super) fn occupied(&self, grant: &Grant) -> NotStarted {
         let may_start_over = grant.may_start_over(self.holder.as_deref());
-        let state = self.lock();
+        let state = self.state.lock();
         let ends = state.queue.is_none() || state.retires;
         if may_start_over && (ends || state.claims.is_empty()) {
             NotStarted::BetweenRanges
@@ -234,13 +235,13 @@ impl RangedUpload {
 
     /// Ends the upload as soon as the ranges that arrive now have ended.
     pub(super) fn retire_later(&self) {
-        self.lock().retires = true;
+        self.state.lock().retires = true;
         self.changed.notify_all();
     }
 
     /// Ends the upload where no range is being received, or where all connections are silent; returns whether it is ending.
     pub(super) fn retire(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
         let silent = |claim: &Claim| claim.liveness.cancel.is_cancelled() || claim.liveness.is_silent(now);
         if !state.claims.iter().all(silent) {
@@ -254,7 +255,7 @@ impl RangedUpload {
 
     /// Waits until no range is received and none is expected; closes the way to the writers then.
     fn wait_until_unused(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if !state.claims.is_empty() || state.connections.iter().any(ConnectionWatch::is_open) {
                 state.last_open = Instant::now();
@@ -267,19 +268,14 @@ impl RangedUpload {
                 state.queue = None;
                 return;
             }
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, LOOK);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RangedState> {
-        // Nothing panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for RangeClaim {
     fn drop(&mut self) {
-        let mut state = self.upload.lock();
+        let mut state = self.upload.state.lock();
         state.claims.retain(|claim| claim.number != self.number);
         state.unused_since = Instant::now();
         drop(state);

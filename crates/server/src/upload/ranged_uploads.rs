@@ -1,12 +1,13 @@
 //! The uploads whose ranges arrive over several connections, by target: one at a time, and the next one waits for it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_engine::sink::pipeline::Pipeline;
 use longhaul_engine::sink::writer::Writer;
+use parking_lot::Mutex;
 
 use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
 use super::command::UploadOperation;
@@ -63,7 +64,7 @@ pub(super) struct HeldUpload {
 impl RangedUploads {
     /// Returns the upload to `target`, or what has to be done to open that of this ID.
     pub(super) fn find_or_open(&self, target: &Path, id: UploadId) -> RangedLookup<'_> {
-        let mut uploads = self.lock();
+        let mut uploads = self.0.lock();
         if let Some(upload) = uploads.open.iter().find(|upload| upload.target() == target) {
             return RangedLookup::Open(Arc::clone(upload));
         }
@@ -86,7 +87,7 @@ impl RangedUploads {
         grant: &Grant,
     ) -> Result<(), NotStarted> {
         use UploadOperation::{AddRange, Discard, Status};
-        let (mut uploads, now) = (self.lock(), Instant::now());
+        let (mut uploads, now) = (self.0.lock(), Instant::now());
         uploads.reserved.retain(|reserved| reserved.until > now);
         let asks_only = matches!(operation, Status(_) | Discard { .. });
         let Some(upload) = uploads.open.iter().find(|upload| upload.target() == target).cloned() else {
@@ -115,12 +116,12 @@ impl RangedUploads {
 
     /// Ends the reservation of a target for an upload whose request has locked the file.
     pub(super) fn has_locked(&self, target: &Path) {
-        self.lock().reserved.retain(|reserved| reserved.target != target);
+        self.0.lock().reserved.retain(|reserved| reserved.target != target);
     }
 
     /// Ends every upload as soon as the ranges that arrive now have ended.
     pub(super) fn retire_all(&self) {
-        self.lock().open.iter().for_each(|upload| upload.retire_later());
+        self.0.lock().open.iter().for_each(|upload| upload.retire_later());
     }
 
     /// Enters an upload whose space is reserved, and starts its thread.
@@ -133,7 +134,7 @@ impl RangedUploads {
     ) -> Result<Arc<RangedUpload>, Reply> {
         let (upload, receive) = RangedUpload::new(id, pipeline, liveness);
         let entry = RangedEntry(Arc::clone(self), Arc::clone(&upload));
-        self.lock().open.push(Arc::clone(&upload));
+        self.0.lock().open.push(Arc::clone(&upload));
         let run = move || {
             receive(&held.writer);
             drop(entry);
@@ -146,11 +147,6 @@ impl RangedUploads {
         started.map_err(|error| refusal::exhausted(&error))?;
         Ok(upload)
     }
-
-    fn lock(&self) -> MutexGuard<'_, RangedTable> {
-        // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The entry of an upload among the others, until dropped.
@@ -158,12 +154,12 @@ struct RangedEntry(Arc<RangedUploads>, Arc<RangedUpload>);
 
 impl Drop for RangedEntry {
     fn drop(&mut self) {
-        self.0.lock().open.retain(|upload| !Arc::ptr_eq(upload, &self.1));
+        self.0.0.lock().open.retain(|upload| !Arc::ptr_eq(upload, &self.1));
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.0.lock().opening.retain(|(target, _)| *target != self.1);
+        self.0.0.lock().opening.retain(|(target, _)| *target != self.1);
     }
 }

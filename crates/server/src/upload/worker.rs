@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,7 @@ use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError};
 use longhaul_engine::sink::writer::Writer;
 use longhaul_engine::tree_digest::TreeDigest;
+use parking_lot::Mutex;
 
 use super::Uploads;
 use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
@@ -131,7 +132,7 @@ impl InboundUpload {
         let failure: Mutex<Option<PipelineError>> = Mutex::default();
         let stop = self.liveness.cancel.child();
         let fail = |error: PipelineError| {
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            failure.lock().get_or_insert(error);
             stop.cancel();
         };
         let mut received = Bytes::ZERO;
@@ -148,7 +149,7 @@ impl InboundUpload {
             running.end();
             body
         });
-        let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failure = failure.into_inner();
         let reply = match (failure, body) {
             (Some(error), _) => Err(refusal::pipeline(&error)),
             (None, Err(error)) => Err(error.reply()),

@@ -1,7 +1,7 @@
 //! What a server reports to an observer.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, JobId, JobTag, Observer};
@@ -9,6 +9,7 @@ use longhaul_core::telemetry::Sample;
 use longhaul_core::units::Bytes;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_server::Telemetry;
+use parking_lot::Mutex;
 
 use crate::site::{Site, noise, wait_for};
 use crate::uploads::Talk;
@@ -20,13 +21,13 @@ struct Heard(Mutex<Vec<(Duration, Event)>>);
 
 impl Observer for Heard {
     fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
-        self.0.lock().unwrap().push((at, event.clone()));
+        self.0.lock().push((at, event.clone()));
     }
 }
 
 impl Heard {
     fn all(&self) -> Vec<(Duration, Event)> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     fn samples(&self) -> Vec<Sample> {

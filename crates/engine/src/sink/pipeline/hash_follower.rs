@@ -10,19 +10,19 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::telemetry::Segments;
 use longhaul_core::units::Bytes;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, fadvise};
 
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
 use crate::sink::segment_pool::Segment;
-use crate::threads::lock;
 use crate::tree_digest::TreeDigest;
 
 /// The number of written bytes after a piece that are read ahead into the page cache: a few requests keep a device busy.
@@ -81,7 +81,7 @@ pub(super) struct Round<'a>(&'a HashFollower);
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        let mut parked = lock(&self.0.parked);
+        let mut parked = self.0.parked.lock();
         parked.running = false;
         parked.segments.clear();
     }
@@ -120,13 +120,13 @@ impl HashFollower {
 
     /// Starts a round of writing, the first or another one after [`Self::end`].
     pub(super) fn begin(&self) -> Round<'_> {
-        lock(&self.parked).running = true;
+        self.parked.lock().running = true;
         Round(self)
     }
 
     /// Makes [`Self::run`] hash parked segments and end.
     pub(super) fn end(&self) {
-        lock(&self.parked).running = false;
+        self.parked.lock().running = false;
         self.changed.notify_all();
     }
 
@@ -152,7 +152,7 @@ impl HashFollower {
         let most = Bytes::new(app_buffer.capacity().get() / PARKED_SHARE);
         // A partly filled segment occupies as much memory as a full one.
         let memory = app_buffer.size.max(range.len());
-        let mut parked = lock(&self.parked);
+        let mut parked = self.parked.lock();
         let held: u64 = parked.segments.values().map(|parked| parked.memory.get()).sum();
         if parked.running && range.end() - hashed <= most.get() && held + memory.get() <= most.get() {
             parked.segments.insert(range.start(), ParkedSegment { segment, memory, since: Instant::now() });
@@ -163,22 +163,22 @@ impl HashFollower {
     /// Hashes the next bytes of a stream that is written in order.
     pub(super) fn hash_next(&self, bytes: &[u8]) {
         if !self.wanted.is_empty() {
-            self.update(&mut lock(&self.in_order), bytes);
+            self.update(&mut self.in_order.lock(), bytes);
         }
     }
 
     /// Returns the digests of the bytes hashed in order so far.
     pub(super) fn so_far(&self) -> FileDigests {
-        lock(&self.in_order).digests()
+        self.in_order.lock().digests()
     }
 
     /// Drops the hashes of `range`, which was removed from the written ranges, and everything that depends on them.
     pub(super) fn forget(&self, range: ByteRange) {
-        let mut in_order = lock(&self.in_order);
+        let mut in_order = self.in_order.lock();
         if let Some(tree) = &self.tree {
             tree.forget(range);
         }
-        lock(&self.parked).segments.clear();
+        self.parked.lock().segments.clear();
         if range.start() < in_order.hashed() {
             *in_order = PrefixDigest::new(self.wanted);
             self.hashed.store(0, Ordering::Relaxed);
@@ -208,12 +208,12 @@ impl HashFollower {
         is_idle: impl Fn() -> bool,
     ) -> io::Result<()> {
         loop {
-            let running = lock(&self.parked).running;
+            let running = self.parked.lock().running;
             let may_read = running && is_idle();
             if self.hash_parked() {
                 continue;
             }
-            lock(&self.parked).segments.retain(|_, parked| parked.since.elapsed() < LONGEST_PARKED);
+            self.parked.lock().segments.retain(|_, parked| parked.since.elapsed() < LONGEST_PARKED);
             if may_read && self.hash_written(&mut reader, &written)? {
                 continue;
             }
@@ -222,8 +222,7 @@ impl HashFollower {
                 return Ok(());
             }
             let nothing_new = |parked: &mut Parked| parked.running && !self.has_next(parked);
-            let waited = self.changed.wait_timeout_while(lock(&self.parked), TICK, nothing_new);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            self.changed.wait_while_for(&mut self.parked.lock(), nothing_new, TICK);
         }
     }
 
@@ -233,17 +232,17 @@ impl HashFollower {
     /// The kernel's error on the file.
     pub(super) fn finish(&self, file: &File, end: Bytes, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
         // All bytes are in the file, so parked segments are not needed.
-        lock(&self.parked).segments.clear();
+        self.parked.lock().segments.clear();
         let mut reader = PieceReader::new(file);
         let written: RangeSet = [ByteRange::with_len(0, end)].into_iter().collect();
-        while lock(&self.in_order).hashed() < end.get() {
+        while self.in_order.lock().hashed() < end.get() {
             if cancel.is_cancelled() {
                 return Ok(None);
             }
             self.hash_written(&mut reader, || written.clone())?;
         }
         tracing::debug!(bytes = self.read_back.load(Ordering::Relaxed), "read from the file for its digest");
-        Ok(Some(lock(&self.in_order).digests()))
+        Ok(Some(self.in_order.lock().digests()))
     }
 
     fn has_next(&self, parked: &Parked) -> bool {
@@ -253,9 +252,9 @@ impl HashFollower {
 
     /// Hashes the next parked segment; returns whether there was one.
     fn hash_parked(&self) -> bool {
-        let mut in_order = lock(&self.in_order);
+        let mut in_order = self.in_order.lock();
         let next = {
-            let mut parked = lock(&self.parked);
+            let mut parked = self.parked.lock();
             if self.has_next(&parked) { parked.segments.pop_first() } else { None }
         };
         let Some((start, ParkedSegment { segment, .. })) = next else { return false };
@@ -267,14 +266,14 @@ impl HashFollower {
 
     /// Hashes a written range that was not hashed from memory; returns whether there was one.
     fn hash_written(&self, reader: &mut PieceReader<'_>, written: impl Fn() -> RangeSet) -> io::Result<bool> {
-        let mut in_order = lock(&self.in_order);
+        let mut in_order = self.in_order.lock();
         // Read under the lock: a forgotten range is removed from the written ranges before it is removed from the
         // digests.
         let written = written();
         let hashed = in_order.hashed();
         let stretch = written.iter().find(|range| range.start() <= hashed && hashed < range.end());
         if let Some(stretch) = stretch.filter(|_| !self.wanted.is_empty()) {
-            let parked = lock(&self.parked).segments.first_key_value().map(|(start, _)| *start);
+            let parked = self.parked.lock().segments.first_key_value().map(|(start, _)| *start);
             let end = (hashed + 1).next_multiple_of(PIECE.get()).min(stretch.end());
             let part = ByteRange::new(hashed, end.min(parked.unwrap_or(end)));
             self.update(&mut in_order, self.read(reader, part, &written)?);

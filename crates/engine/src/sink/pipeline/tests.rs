@@ -1,10 +1,10 @@
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::thread;
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::cancel::Cancel;
@@ -49,7 +49,7 @@ pub(super) fn writing(
     pass: impl FnOnce(&Inlet<'_>),
 ) -> Vec<PipelineError> {
     let failures = Mutex::new(Vec::new());
-    let fail = |error: PipelineError| failures.lock().unwrap().push(error);
+    let fail = |error: PipelineError| failures.lock().push(error);
     thread::scope(|threads| {
         let (inlet, segments) = pipeline.inlet();
         let running = pipeline.start(threads, writer, &segments, &fail);
@@ -57,7 +57,7 @@ pub(super) fn writing(
         drop(inlet);
         running.end();
     });
-    failures.into_inner().unwrap()
+    failures.into_inner()
 }
 
 /// Fills `range` with the byte 7; returns the failures.

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_sys::write_back;
+use parking_lot::Mutex;
 
 use super::Writer;
 
@@ -39,7 +39,7 @@ impl Writer for Buffered {
         let written = ByteRange::with_len(offset, Bytes::new(data.len() as u64));
         write_back::start(&self.file, written)?;
         let oldest = {
-            let mut in_write_back = self.in_write_back.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut in_write_back = self.in_write_back.lock();
             in_write_back.push_back(written);
             if in_write_back.len() > MAX_WRITE_BACK { in_write_back.pop_front() } else { None }
         };

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::pipe::fcntl_setpipe_size;
@@ -77,7 +77,7 @@ impl Writer for StreamWriter {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         if offset != *written {
             let message = format!("byte {offset} came while byte {written} was due; please report it");
             return Err(io::Error::new(ErrorKind::InvalidInput, message));

@@ -1,8 +1,8 @@
 //! A file on an FTP or GridFTP server: described by the login's replies, fetched by ranges.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::identity::Identity;
@@ -12,6 +12,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 use url::Url;
 
 use super::error::FtpError;
@@ -28,7 +29,6 @@ use crate::path_memory::{Endpoint, KnownPath, Paths};
 use crate::retry::{Retries, Retry};
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
-use crate::threads::lock;
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, SourceError};
 
@@ -107,11 +107,11 @@ impl<'e> GridFtpSource<'e> {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
         };
-        lock(&self.described).clone().ok_or_else(out_of_order)
+        self.described.lock().clone().ok_or_else(out_of_order)
     }
 
     pub(super) fn take_first(&self) -> Option<FirstLease> {
-        lock(&self.first).take()
+        self.first.lock().take()
     }
 
     /// Keeps a session for further files.
@@ -136,7 +136,7 @@ impl<'e> GridFtpSource<'e> {
 
     /// Returns whether MODE E is used, with one worker and a data connection for each stream.
     pub(super) fn uses_extended_mode(&self) -> bool {
-        let extended = lock(&self.described).as_ref().is_some_and(|described| described.extended);
+        let extended = self.described.lock().as_ref().is_some_and(|described| described.extended);
         extended && !self.is_stream_mode_only.load(Ordering::Relaxed)
     }
 
@@ -245,8 +245,8 @@ impl Source for GridFtpSource<'_> {
         let by_ranges = !description.whole;
         let OpenedSession { session, state, extended, .. } = opened;
         let extended = by_ranges && extended;
-        *lock(&self.described) = Some(Arc::new(LoginResult { state, by_ranges, extended }));
-        *lock(&self.first) = Some(FirstLease { session, range: description.first });
+        *self.described.lock() = Some(Arc::new(LoginResult { state, by_ranges, extended }));
+        *self.first.lock() = Some(FirstLease { session, range: description.first });
         Ok(description)
     }
 

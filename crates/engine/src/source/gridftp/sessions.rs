@@ -1,12 +1,12 @@
 //! Logged-in control connections that an engine keeps for further files.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use longhaul_core::proto::gridftp::{Command, Features};
 use longhaul_core::proto::netrc::Login;
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 use url::Host;
 
 use super::control::ControlConnection;
@@ -18,7 +18,6 @@ use super::remote_state::{RemoteState, StateCommands, is_unknown_command};
 use crate::cancel::Cancel;
 use crate::connect::ResolvedHosts;
 use crate::source::http::TlsConfig;
-use crate::threads::lock;
 
 /// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
@@ -185,7 +184,7 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Takes the most recently used kept session.
     pub(super) fn take(&self, key: &SessionKey) -> Option<Session> {
-        let mut session = lock(&self.kept).take(|session| session.key == *key, Instant::now())?;
+        let mut session = self.kept.lock().take(|session| session.key == *key, Instant::now())?;
         session.control.is_quiet().then_some(session)
     }
 
@@ -194,17 +193,17 @@ impl Sessions {
         if !session.control.is_quiet() {
             return;
         }
-        lock(&self.kept).keep(session, Instant::now());
+        self.kept.lock().keep(session, Instant::now());
     }
 
     /// Returns the known deviations of a server.
     pub(super) fn quirks(&self, key: &SessionKey) -> ServerQuirks {
-        lock(&self.quirks).get(&(key.host.clone(), key.port)).copied().unwrap_or_default()
+        self.quirks.lock().get(&(key.host.clone(), key.port)).copied().unwrap_or_default()
     }
 
     /// Records a deviation of a server.
     pub(super) fn learn(&self, key: &SessionKey, change: impl FnOnce(&mut ServerQuirks)) {
-        change(lock(&self.quirks).entry((key.host.clone(), key.port)).or_default());
+        change(self.quirks.lock().entry((key.host.clone(), key.port)).or_default());
     }
 }
 

@@ -13,7 +13,6 @@ use super::first_answer::{LONG_RTT, handshake_rtt};
 use super::http_source::HttpSource;
 use super::refit::SHARED_BY;
 use crate::source::http::ClientConfig;
-use crate::threads::lock;
 use crate::transfer::{Streams, recv_buffer};
 
 /// Connections not yet taken by a stream; closed on drop.
@@ -43,7 +42,7 @@ impl HttpSource<'_> {
         }
         let rtt = handshake_rtt(connection).unwrap_or_default();
         let further = self.probable_streams(target, rtt, left).saturating_sub(1);
-        let mut ahead = lock(&self.ahead);
+        let mut ahead = self.ahead.lock();
         if further == 0 || ahead.as_ref().is_some_and(|ahead| ahead.origin == target.url().origin()) {
             return;
         }

@@ -7,12 +7,13 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 use url::Url;
 
 use super::config::{ClientConfig, TlsConfig};
@@ -30,7 +31,6 @@ use super::safe_url::{SafeUrl, UrlAndPeer};
 use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
-use crate::threads::lock;
 use server_faults::ServerFaults;
 
 /// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs
@@ -288,7 +288,7 @@ impl Client {
     /// Keeps the cookies that an answer of `target` sets, for the requests of this client.
     pub(super) fn keep_cookies(&self, target: &ResolvedUrl, head: &ResponseHead) {
         let Some(scope) = target.cookie_scope() else { return };
-        let mut jar = lock(&self.cookies);
+        let mut jar = self.cookies.lock();
         for field in head.all("set-cookie") {
             jar.set(&String::from_utf8_lossy(field), scope, SystemTime::now());
         }
@@ -455,7 +455,7 @@ impl Client {
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
-        let (mut known, config) = (lock(&self.caches.tls), self.config.tls());
+        let (mut known, config) = (self.caches.tls.lock(), self.config.tls());
         if let Some(settings) = known.get(&config) {
             return Ok(Arc::clone(settings));
         }

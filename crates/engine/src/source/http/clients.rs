@@ -1,12 +1,13 @@
 //! The HTTP clients of an engine: one for each configuration, shared by its jobs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use super::client::Client;
 use super::config::ClientConfig;
 use super::error::HttpError;
-use crate::threads::lock;
 
 /// The number of clients kept for further jobs; a job with a configuration of its own, such as a known path's pace,
 /// uses a client that is not kept.
@@ -36,7 +37,7 @@ impl Clients {
     /// # Errors
     /// Those of [`Client::new`].
     pub(crate) fn get(&self, config: &ClientConfig) -> Result<Arc<Client>, HttpError> {
-        let mut clients = lock(&self.known);
+        let mut clients = self.known.lock();
         if let Some((_, client)) = clients.iter().find(|(known, _)| known == config) {
             return Ok(Arc::clone(client));
         }

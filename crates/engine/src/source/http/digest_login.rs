@@ -1,13 +1,11 @@
 //! Logins by Digest (RFC 7616), which a server asks for in place of Basic.
 
 use std::fmt;
-use std::sync::Mutex;
 
 use http_auth::{DigestClient, PasswordParams, parse_challenges};
 use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use longhaul_core::proto::netrc::Login;
-
-use crate::threads::lock;
+use parking_lot::Mutex;
 
 /// The most nonces in a row that a server may call stale before any other answer.
 const MAX_STALE: u32 = 3;
@@ -51,7 +49,7 @@ impl DigestLogin {
             method,
             body: None,
         };
-        let value = lock(&self.client).respond(&parameters).ok()?;
+        let value = self.client.lock().respond(&parameters).ok()?;
         HeaderField::new("Authorization", &value).ok()
     }
 }

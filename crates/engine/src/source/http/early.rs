@@ -2,14 +2,14 @@
 //! answer arrives, a round trip later.
 
 use std::net::SocketAddr;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::connection::Connection;
 use super::connection_key::ConnectionKey;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
-use crate::threads::lock;
 
 /// The maximum number to one origin, for two links clicked in a row.
 const MOST_PER_ORIGIN: usize = 2;
@@ -49,7 +49,7 @@ impl EarlyConnections {
     ) {
         let begun = Instant::now();
         {
-            let mut all = lock(&self.all);
+            let mut all = self.all.lock();
             let same = all.iter().filter(|early| early.key == *key).count();
             if same >= MOST_PER_ORIGIN || all.len() >= MOST {
                 return;
@@ -65,11 +65,11 @@ impl EarlyConnections {
         if is_made {
             std::thread::sleep(MAX_UNUSED_AGE.saturating_sub(begun.elapsed()));
         }
-        lock(&self.all).retain(|early| early.key != *key || early.begun != begun);
+        self.all.lock().retain(|early| early.key != *key || early.begun != begun);
     }
 
     fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut EarlyConnection)) {
-        if let Some(early) = lock(&self.all).iter_mut().find(|one| one.key == *key && one.begun == begun) {
+        if let Some(early) = self.all.lock().iter_mut().find(|one| one.key == *key && one.begun == begun) {
             change(early);
         }
         self.changed.notify_all();
@@ -84,7 +84,7 @@ impl EarlyConnections {
         deadline: &Deadline<'_>,
         tick: Duration,
     ) -> Option<Connection> {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         while deadline.check_cancel().is_ok() {
             let fits = |early: &&mut EarlyConnection| early.key == *key && !early.left().is_zero();
             for early in all.iter_mut().filter(fits) {
@@ -102,7 +102,7 @@ impl EarlyConnections {
             if left.is_zero() {
                 return None;
             }
-            (all, _) = self.changed.wait_timeout(all, left.min(tick)).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_for(&mut all, left.min(tick));
         }
         None
     }

@@ -1,14 +1,15 @@
 //! A file on an HTTP server: described by its first answer, fetched by ranges.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
+use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
 use super::ahead::UnusedConnections;
@@ -29,7 +30,6 @@ use crate::failure::FailureKind;
 use crate::path_memory::{KnownPath, Paths};
 use crate::retry::Retry;
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
-use crate::threads::lock;
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, SourceError};
 
@@ -113,29 +113,29 @@ impl<'e> HttpSource<'e> {
             let message = format!("{} was used before it was described", self.shown);
             SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
         };
-        lock(&self.described).clone().ok_or_else(out_of_order)
+        self.described.lock().clone().ok_or_else(out_of_order)
     }
 
     pub(super) fn take_first(&self) -> Option<(Connection, ByteRange)> {
-        lock(&self.first).take()
+        self.first.lock().take()
     }
 
     pub(super) fn take_ahead(&self) -> Option<ClientAhead> {
-        lock(&self.ahead).as_mut()?.take()
+        self.ahead.lock().as_mut()?.take()
     }
 
     /// Closes the connections that no stream has taken.
     pub(super) fn close_ahead(&self) {
-        *lock(&self.ahead) = None;
+        *self.ahead.lock() = None;
     }
 
     pub(super) fn location(&self) -> Location {
-        lock(&self.location).clone()
+        self.location.lock().clone()
     }
 
     /// Locks the redirect: one worker at a time requests the original URL again.
     pub(super) fn lock_redirect(&self) -> MutexGuard<'_, ()> {
-        lock(&self.refreshing)
+        self.refreshing.lock()
     }
 
     /// Returns the original URL.
@@ -145,7 +145,7 @@ impl<'e> HttpSource<'e> {
 
     /// Sets the target that the URL redirects to.
     pub(super) fn set_location(&self, location: Location) {
-        *lock(&self.location) = location;
+        *self.location.lock() = location;
     }
 
     /// Returns whether the whole file may be requested because the server failed at ranges: once only.
@@ -160,7 +160,7 @@ impl<'e> HttpSource<'e> {
     /// Records an answer with bytes of the described file.
     pub(super) fn agreed(&self) {
         self.disagreements.reset();
-        lock(&self.location).note_answer();
+        self.location.lock().note_answer();
     }
 
     /// Records an answer with another file from `peer`; returns the error, and whether to avoid the address.
@@ -240,9 +240,9 @@ impl Source for HttpSource<'_> {
         }
         let metalinks = self.metalinks(&answer.opened);
         let FirstAnswer { opened, file, .. } = answer;
-        *lock(&self.described) = Some(Arc::new(DescribedSource { client, file, metalinks }));
-        *lock(&self.location) = Location::new(opened.target);
-        *lock(&self.first) = Some((opened.connection, description.first));
+        *self.described.lock() = Some(Arc::new(DescribedSource { client, file, metalinks }));
+        *self.location.lock() = Location::new(opened.target);
+        *self.first.lock() = Some((opened.connection, description.first));
         Ok(description)
     }
 
@@ -269,7 +269,7 @@ impl Source for HttpSource<'_> {
     }
 
     fn expect_streams(&self, streams: usize) {
-        let mut ahead = lock(&self.ahead);
+        let mut ahead = self.ahead.lock();
         if streams > 1 {
             // One stream uses the first connection.
             ahead.iter_mut().for_each(|ahead| ahead.keep(streams - 1));
@@ -279,7 +279,7 @@ impl Source for HttpSource<'_> {
     }
 
     fn abandon(&self) {
-        lock(&self.first).take();
+        self.first.lock().take();
         self.close_ahead();
     }
 }

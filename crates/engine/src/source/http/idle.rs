@@ -1,12 +1,13 @@
 //! Idle connections, kept for further requests.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::connection::Connection;
 use super::connection_key::ConnectionKey;
-use crate::threads::lock;
 
 /// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
 /// 16).
@@ -38,7 +39,7 @@ impl IdleConnections {
         }
         let now = Instant::now();
         let key = Arc::clone(connection.key());
-        let mut idle = lock(&self.0);
+        let mut idle = self.0.lock();
         idle.retain(|one| one.expires > now);
         let same: Vec<_> = (0..idle.len()).filter(|at| *idle[*at].connection.key() == key).collect();
         if same.len() >= MOST_PER_ORIGIN {
@@ -58,7 +59,7 @@ impl IdleConnections {
     ) -> Option<Connection> {
         loop {
             let now = Instant::now();
-            let mut idle = lock(&self.0);
+            let mut idle = self.0.lock();
             idle.retain(|one| one.expires > now);
             let fits = |one: &Idle| **one.connection.key() == *key && allows(one.connection.peer());
             let at = idle.iter().rposition(fits)?;
@@ -72,6 +73,6 @@ impl IdleConnections {
 
     /// Closes all connections that fit `key`: the server has closed one of them, and probably the others too.
     pub(super) fn close(&self, key: &ConnectionKey) {
-        lock(&self.0).retain(|one| **one.connection.key() != *key);
+        self.0.lock().retain(|one| **one.connection.key() != *key);
     }
 }

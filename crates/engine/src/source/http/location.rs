@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
 
 use super::client::{Client, ClientAhead};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::resolved_url::ResolvedUrl;
 use crate::cancel::Cancel;
-use crate::threads::lock;
 
 /// The number of consecutive answers with another file, over all connections, before the file counts as changed: if
 /// half of the backends are stale, ten in a row occur once in a thousand.
@@ -113,7 +113,7 @@ impl Disagreements {
     /// Counts an answer from `peer`.
     pub(super) fn count(&self, peer: SocketAddr) -> Disagreement {
         let in_a_row = self.in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut by_address = lock(&self.by_address);
+        let mut by_address = self.by_address.lock();
         let from_address = by_address.entry(peer).or_default();
         *from_address += 1;
         Disagreement {

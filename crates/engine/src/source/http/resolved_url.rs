@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::proto::cookies::{CookieJar, CookieScope};
 use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use longhaul_core::proto::netrc::Login;
+use parking_lot::Mutex;
 use url::{Host, Position, Url};
 
 use super::config::is_secret;
@@ -16,7 +17,6 @@ use super::credentials::{Credentials, is_loopback};
 use super::digest_login::DigestLogin;
 use super::error::HttpError;
 use super::safe_url::SafeUrl;
-use crate::threads::lock;
 
 /// The cookies of a client, which its servers add to.
 pub(super) type SharedCookies = Arc<Mutex<CookieJar>>;
@@ -268,7 +268,7 @@ impl ResolvedUrl {
     pub(super) fn cookie(&self) -> Option<HeaderField> {
         let given = self.headers.iter().filter(|header| header.is("cookie"));
         let given: Vec<_> = given.map(HeaderField::value).collect();
-        lock(self.cookies.as_ref()?).field(self.cookie_scope()?, SystemTime::now(), &given)
+        self.cookies.as_ref()?.lock().field(self.cookie_scope()?, SystemTime::now(), &given)
     }
 
     /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section

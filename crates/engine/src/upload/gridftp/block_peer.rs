@@ -2,9 +2,10 @@
 //! GFD.20).
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 
 use super::block_worker::BlockWorker;
 use super::data_sender::DataSender;
@@ -13,7 +14,6 @@ use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::BlockDialler;
 use crate::source::http::UrlAndPeer;
 use crate::source::{StreamPeer, StreamWorker};
-use crate::threads::lock;
 use crate::upload::body::DropBehind;
 use crate::upload::error::UploadError;
 use crate::upload::progress::UploadProgress;
@@ -65,7 +65,7 @@ impl<'a> BlockPeer<'a> {
 
     /// Ends the store: the server discards a store that lacks one of its connections.
     pub(super) fn fail(&self, error: UploadError) {
-        lock(&self.failure).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         self.over.cancel();
     }
 
@@ -81,24 +81,24 @@ impl<'a> BlockPeer<'a> {
 
     /// Takes the error of the store.
     pub(super) fn take_failure(&self) -> Option<UploadError> {
-        lock(&self.failure).take()
+        self.failure.lock().take()
     }
 
     /// Keeps a connection whose blocks are all sent; it is ended once the number of connections is
     /// final.
     pub(super) fn all_sent(&self, connection: DataSender) {
-        lock(&self.sent).push(connection);
+        self.sent.lock().push(connection);
     }
 
     /// Takes the connections that have sent all their blocks.
     pub(super) fn take_sent(&self) -> Vec<DataSender> {
-        std::mem::take(&mut lock(&self.sent))
+        std::mem::take(&mut self.sent.lock())
     }
 
     /// Records that the server has the file up to `present` without a gap.
     pub(super) fn acknowledged(&self, present: Bytes) {
         if let Some(behind) = &self.behind {
-            lock(behind).follow(present, self.progress);
+            behind.lock().follow(present, self.progress);
         }
     }
 }

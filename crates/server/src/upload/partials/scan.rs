@@ -85,7 +85,7 @@ impl PartialUploads {
     fn enter_found(&self, uploads: Vec<FoundUpload>) {
         for FoundUpload { path, space, holder } in uploads {
             tracing::info!(path = %path.display(), %space, "an unfinished upload");
-            let mut known = self.lock();
+            let mut known = self.known.lock();
             if !known.parts.contains_key(&path) {
                 known.insert(&path, space, (holder, None));
             }

@@ -46,7 +46,7 @@ async fn partial_files_of_uploads_are_found_and_other_files_are_not() {
     let partials = PartialUploads::new(dir.path(), Some(Bytes::new(100)), None);
     scan(&partials).await;
     let holder = |(path, part): (&PathBuf, &KnownPart)| (path.clone(), part.holder.clone());
-    let known: Vec<_> = partials.lock().parts.iter().map(holder).collect();
+    let known: Vec<_> = partials.known.lock().parts.iter().map(holder).collect();
     assert_eq!(known, [(below.join("f.longhaul-part"), Some("ann".into()))]);
     assert!(partials.used(None) >= Bytes::new(10_000) && partials.await_scan(&Grant::default()).await);
     assert!(list(&below, 0).uploads.is_empty() && list(&dir.path().join("none"), 9).uploads.is_empty());

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use url::Origin;
 
 use crate::source::http::first_answer::RangeFailure;
-use crate::threads::lock;
 
 /// How long a server that failed at ranges gets no request for one.
 const RANGELESS: Duration = Duration::from_secs(3600);
@@ -26,11 +25,11 @@ pub(super) struct ServerFaults {
 
 impl ServerFaults {
     pub(super) fn has_answered(&self, address: SocketAddr) {
-        lock(&self.silent).remove(&address);
+        self.silent.lock().remove(&address);
     }
 
     pub(super) fn was_silent(&self, address: SocketAddr) {
-        let mut silent = lock(&self.silent);
+        let mut silent = self.silent.lock();
         if silent.len() < MAX_SERVERS {
             silent.insert(address);
         }
@@ -38,12 +37,12 @@ impl ServerFaults {
 
     /// Moves the addresses that were silent behind the others.
     pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
-        let silent = lock(&self.silent);
+        let silent = self.silent.lock();
         addresses.sort_by_key(|address| silent.contains(address));
     }
 
     pub(super) fn failed_at_range(&self, origin: Origin, failure: RangeFailure, now: Instant) {
-        let mut rangeless = lock(&self.rangeless);
+        let mut rangeless = self.rangeless.lock();
         rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);
         if rangeless.len() < MAX_SERVERS {
             rangeless.insert(origin, (failure, now));
@@ -52,7 +51,7 @@ impl ServerFaults {
 
     /// Returns how an origin failed at ranges within the last hour.
     pub(super) fn range_failure(&self, origin: &Origin, now: Instant) -> Option<RangeFailure> {
-        let (failure, since) = *lock(&self.rangeless).get(origin)?;
+        let (failure, since) = *self.rangeless.lock().get(origin)?;
         (now.duration_since(since) < RANGELESS).then_some(failure)
     }
 }
