@@ -80,7 +80,7 @@ async fn serve(
             .map_err(|source| AgentError::file("use the token", &path, source))
     };
     let tokens = (token(paths.token())?, token(paths.download_token())?);
-    let before = queue.doors()?;
+    let before = queue.database(|database| database.doors())?;
     let stored = before.listen.filter(|address| address.ip().is_loopback());
     let loopback = listen(options.listen, stored).await?;
     let address = loopback.local_addr().map_err(|source| not_listening(PORT, source))?;
@@ -89,7 +89,7 @@ async fn serve(
         aria2_rpc: options.aria2_rpc.unwrap_or(before.aria2_rpc),
     };
     if doors != before {
-        queue.set_doors(&doors)?;
+        queue.database(|database| database.set_doors(&doors))?;
     }
     let socket = OwnSocket(bind(paths)?);
     let access = Arc::new(Access::new(tokens.0, tokens.1, address));

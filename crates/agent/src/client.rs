@@ -82,22 +82,6 @@ pub enum ClientError {
     Answer(String),
 }
 
-impl ClientError {
-    /// Returns the exit code of sysexits(3).
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::NotRunning { .. } => 69,
-            Self::Connection(_) | Self::Stopped | Self::Silent { .. } => 75,
-            Self::Refused { status: 404, .. } => 66,
-            Self::Refused { status: 400 | 415 | 422, .. } => 64,
-            Self::Refused { status: 409, .. } => 65,
-            Self::Refused { status: 401 | 403 | 421, .. } => 77,
-            Self::Refused { .. } => 74,
-            Self::Answer(_) => 76,
-        }
-    }
-}
-
 impl Client {
     /// Creates a client of the agent at this socket.
     pub fn new(socket: PathBuf) -> Self {
@@ -152,8 +136,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let body = (crate::json(body).into_bytes(), "application/json");
-        answer(&self.send(Method::POST, path, Some(body)).await?)
+        answer(&self.send(Method::POST, path, Some(crate::json(body))).await?)
     }
 
     /// Sends a PATCH request with a JSON body.
@@ -165,8 +148,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let body = (crate::json(body).into_bytes(), "application/json");
-        answer(&self.send(Method::PATCH, path, Some(body)).await?)
+        answer(&self.send(Method::PATCH, path, Some(crate::json(body))).await?)
     }
 
     /// Sends a DELETE request.
@@ -177,12 +159,7 @@ impl Client {
         self.send(Method::DELETE, path, None).await.map(drop)
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<(Vec<u8>, &str)>,
-    ) -> Result<Bytes, ClientError> {
+    async fn send(&self, method: Method, path: &str, body: Option<String>) -> Result<Bytes, ClientError> {
         let (stream, pid) = self.connect().await?;
         let answer = async {
             let (status, body) = self.open(stream, method, path, body).await?;
@@ -238,7 +215,7 @@ impl Client {
         stream: UnixStream,
         method: Method,
         path: &str,
-        body: Option<(Vec<u8>, &str)>,
+        body: Option<String>,
     ) -> Result<(StatusCode, Incoming), ClientError> {
         let broken = |error: hyper::Error| ClientError::Connection(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -248,14 +225,12 @@ impl Client {
         if self.downloads_only {
             request = request.header(SCOPE_HEADER, "downloads");
         }
-        let body = match body {
-            Some((body, kind)) => {
-                request = request.header(header::CONTENT_TYPE, kind);
-                Body::from(body)
-            }
-            None => Body::empty(),
-        };
-        let request = request.body(body).map_err(|error| ClientError::Answer(error.to_string()))?;
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request
+            .body(body.map_or_else(Body::empty, Body::from))
+            .map_err(|error| ClientError::Answer(error.to_string()))?;
         let answer = sender.send_request(request).await.map_err(broken)?;
         Ok((answer.status(), answer.into_body()))
     }
@@ -325,10 +300,8 @@ mod tests {
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
         let client = Client::new(dir.path().join("socket"));
         let hasty = Client { timeout: Duration::from_millis(10), ..client.clone() };
-        let silent = |error: ClientError| {
-            let process = format!("process {}", std::process::id());
-            assert!(error.to_string().contains(&process) && error.exit_code() == 75, "{error}");
-        };
+        let process = format!("process {}", std::process::id());
+        let silent = |error: ClientError| assert!(error.to_string().contains(&process), "{error}");
         silent(hasty.get::<serde_json::Value>("/").await.unwrap_err());
         silent(hasty.events().await.unwrap_err());
         // It may freeze after its first event.
@@ -345,12 +318,5 @@ mod tests {
         events.timeout = hasty.timeout;
         silent(events.next().await.unwrap_err());
         drop(agent.join());
-        let full = |status| ClientError::Refused {
-            status,
-            code: String::new(),
-            message: String::new(),
-            advice: String::new(),
-        };
-        assert_eq!(full(507).exit_code(), 74);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::database::DatabaseError;
+pub use crate::database::DatabaseError;
 
 /// The reason why the agent cannot run.
 #[derive(Debug, Error)]
@@ -53,19 +53,6 @@ pub enum AgentError {
 impl AgentError {
     pub(crate) fn file(operation: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { operation, path: path.to_owned(), source }
-    }
-
-    /// Returns the exit code of sysexits(3).
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Running { .. } => 75,
-            Self::NoHome | Self::NotLoopback(_) => 78,
-            Self::File { .. } => 73,
-            Self::Listen { .. } => 69,
-            Self::Database(DatabaseError::Newer { .. }) => 78,
-            Self::Database(_) => 74,
-            Self::Thread(_) => 71,
-        }
     }
 }
 

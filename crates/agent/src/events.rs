@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// The number of messages that a slow client may lag before it receives `resync` and must reload.
-const BEHIND: usize = 1024;
+const MAX_LAG: usize = 1024;
 
 /// A message to clients; the texts are JSON.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct Events(broadcast::Sender<AgentEvent>);
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self(broadcast::channel(BEHIND).0)
+        Self(broadcast::channel(MAX_LAG).0)
     }
 
     /// Returns whether a client is subscribed.
@@ -47,7 +47,7 @@ impl Events {
     }
 
     /// Subscribes a client.
-    pub(crate) fn listen(&self) -> broadcast::Receiver<AgentEvent> {
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<AgentEvent> {
         self.0.subscribe()
     }
 }

@@ -34,14 +34,7 @@ pub mod transfer;
 pub mod unit;
 mod user_dirs;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use serde::Serialize;
-
-/// Locks a mutex, also one poisoned by a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Serialises a value of a serialisable type.
 pub(crate) fn json<T: Serialize>(value: &T) -> String {

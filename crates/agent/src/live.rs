@@ -1,7 +1,6 @@
 //! A running transfer: its progress, and its cancellation.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,10 @@ use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
+use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::lock;
-use crate::offer::OpenedFile;
+use crate::offer::FirstAnswer;
 use crate::transfer::{RunFacts, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
@@ -60,7 +59,7 @@ pub(crate) struct Live {
 struct LiveState {
     bytes: u64,
     size: Option<u64>,
-    opened: Option<OpenedFile>,
+    first_answer: Option<FirstAnswer>,
     run: RunFacts,
     /// Byte counts of this run with their times, for the rate.
     moved: VecDeque<(Instant, u64)>,
@@ -81,14 +80,9 @@ pub(crate) struct ProgressMessage {
     id: i64,
     bytes: u64,
     size: Option<u64>,
-    goodput_bps: u64,
     eta: Option<f64>,
-    seconds: f64,
-    streams: usize,
-    retransmits: u64,
-    rtt: Option<f64>,
-    limited_by: Option<String>,
-    explanation: String,
+    #[serde(flatten)]
+    run: RunFacts,
 }
 
 impl Live {
@@ -112,14 +106,14 @@ impl Live {
     pub(crate) fn note(&self, event: &Event) {
         match event {
             Event::Opened { size, resumed, resumable, .. } => {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 state.size = size.map(|size| size.get());
                 state.bytes = resumed.get();
-                state.opened = Some(OpenedFile { size: state.size, resumable: *resumable });
+                state.first_answer = Some(FirstAnswer { size: state.size, resumable: *resumable });
             }
             Event::Progress(progress) => self.note_progress(progress),
             Event::Limited { by, .. } => {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 state.run.limited_by = Some(by.name().to_owned());
                 state.run.explanation = explanation(*by);
             }
@@ -129,7 +123,7 @@ impl Live {
     }
 
     fn note_progress(&self, progress: &Progress) {
-        let (mut state, now) = (lock(&self.state), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         state.bytes = progress.present.get();
         state.size = progress.size.map(|size| size.get()).or(state.size);
         state.run.streams = progress.streams;
@@ -140,7 +134,7 @@ impl Live {
     }
 
     fn note_done(&self, done: &Done) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.bytes = done.bytes.get();
         state.size = Some(done.bytes.get());
         let run = &mut state.run;
@@ -149,13 +143,13 @@ impl Live {
         run.retransmits = done.retransmits.or(done.out_of_order).unwrap_or_default();
         run.limited_by = Some(done.limited_by.name().to_owned());
         run.explanation = explanation(done.limited_by);
-        run.advice.clone_from(&done.advice);
+        run.advice = done.advice.iter().map(|advice| of_command_line(advice)).collect();
         run.digest = done.digest.as_ref().map(ToString::to_string);
     }
 
     /// Updates the state from the totals of a tree.
     pub(crate) fn note_total(&self, bytes: u64, received: u64, streams: usize) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.bytes = bytes;
         state.run.streams = streams;
         state.note_moved(Instant::now(), received);
@@ -163,7 +157,7 @@ impl Live {
 
     /// Returns whether a progress message is due.
     pub(crate) fn is_progress_due(&self) -> bool {
-        let (mut state, now) = (lock(&self.state), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         let due = state
             .last_message
             .is_none_or(|last_message| now.duration_since(last_message) >= PROGRESS_INTERVAL);
@@ -174,38 +168,36 @@ impl Live {
     }
 
     pub(crate) fn message(&self) -> ProgressMessage {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         ProgressMessage {
             id: self.id,
             bytes: state.bytes,
             size: state.size,
-            goodput_bps: state.run.goodput_bps,
             eta: state.eta(),
-            seconds: self.seconds(),
-            streams: state.run.streams,
-            retransmits: state.run.retransmits,
-            rtt: state.run.rtt,
-            limited_by: state.run.limited_by.clone(),
-            explanation: state.run.explanation.clone(),
+            run: self.run_facts(&state),
         }
+    }
+
+    fn run_facts(&self, state: &LiveState) -> RunFacts {
+        RunFacts { seconds: self.seconds(), ..state.run.clone() }
     }
 
     /// Merges the progress of the run into the stored transfer.
     pub(crate) fn show_in(&self, transfer: &mut Transfer) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         transfer.bytes = state.bytes;
         transfer.size = state.size.or(transfer.size);
-        transfer.run = RunFacts { seconds: self.seconds(), ..state.run.clone() };
+        transfer.run = self.run_facts(&state);
         transfer.eta = state.eta();
     }
 
     /// Returns the properties in the first answer, once received.
-    pub(crate) fn opened(&self) -> Option<OpenedFile> {
-        lock(&self.state).opened
+    pub(crate) fn first_answer(&self) -> Option<FirstAnswer> {
+        self.state.lock().first_answer
     }
 
     pub(crate) fn goodput(&self) -> u64 {
-        lock(&self.state).run.goodput_bps
+        self.state.lock().run.goodput_bps
     }
 
     fn seconds(&self) -> f64 {
@@ -215,7 +207,7 @@ impl Live {
     /// Stores a sample; returns a batch when it is time to send one.
     pub(crate) fn note_sample(&self, at: Duration, sample: &Sample) -> Option<Vec<TimedSample>> {
         let timed = TimedSample { at: at.as_secs_f64(), sample: sample.clone() };
-        let mut samples = lock(&self.samples);
+        let mut samples = self.samples.lock();
         let oldest = timed.at - KEPT.as_secs_f64();
         while samples.kept.front().is_some_and(|kept| kept.at < oldest) {
             samples.kept.pop_front();
@@ -231,18 +223,18 @@ impl Live {
 
     /// Returns the samples after `since`, in seconds since the run's start.
     pub(crate) fn samples(&self, since: f64) -> Vec<TimedSample> {
-        lock(&self.samples).kept.iter().filter(|sample| sample.at > since).cloned().collect()
+        self.samples.lock().kept.iter().filter(|sample| sample.at > since).cloned().collect()
     }
 
     /// Counts a watching client; a watched transfer is sampled more often.
     pub(crate) fn watch(&self) {
-        lock(&self.samples).watchers += 1;
+        self.samples.lock().watchers += 1;
         self.sampling.set(WATCHED_INTERVAL);
     }
 
     /// Stops counting a watching client.
     pub(crate) fn unwatch(&self) {
-        let mut samples = lock(&self.samples);
+        let mut samples = self.samples.lock();
         samples.watchers = samples.watchers.saturating_sub(1);
         if samples.watchers == 0 {
             samples.batch.clear();
@@ -271,6 +263,15 @@ impl LiveState {
     fn eta(&self) -> Option<f64> {
         let left = self.size?.checked_sub(self.bytes)?;
         (self.run.goodput_bps > 0).then(|| left as f64 * 8.0 / self.run.goodput_bps as f64)
+    }
+}
+
+/// Returns an advice that says where the option is that it names: the queue has only some.
+pub(crate) fn of_command_line(advice: &str) -> String {
+    let of_no_command = advice.split("longhaul ").next().unwrap_or_default();
+    match of_no_command.split([' ', '(']).any(|word| word.starts_with("--")) {
+        true => format!("on the command line: {advice}"),
+        false => advice.to_owned(),
     }
 }
 

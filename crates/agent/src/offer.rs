@@ -26,7 +26,7 @@ use crate::transfer::{Transfer, TransferState};
 /// meanwhile, and its server closes an idle connection after a minute or more.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The interval at which the run is polled meanwhile.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A download started by a browser.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -47,20 +47,20 @@ pub(crate) struct ExpectedOffer {
 
 /// The properties in the first answer of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OpenedFile {
+pub(crate) struct FirstAnswer {
     pub(crate) size: Option<u64>,
     pub(crate) resumable: bool,
 }
 
-impl OpenedFile {
-    /// Returns the reason for refusing an offer after this answer; `None` to accept it.
-    fn refusal(self, offered: Option<u64>) -> Option<String> {
+impl FirstAnswer {
+    /// Refuses an offer of a file that the server does not send alike, or not in ranges.
+    fn check(self, offered: Option<u64>) -> Result<(), QueueError> {
         match (self.size, offered) {
-            _ if !self.resumable => Some("the server gives no ranges of the file".to_owned()),
+            _ if !self.resumable => refuse("the server gives no ranges of the file"),
             (Some(size), Some(offered)) if size != offered => {
-                Some(format!("the server has sent the browser {offered} bytes, and announces {size} now"))
+                refuse(format!("the server has sent the browser {offered} bytes, and announces {size} now"))
             }
-            _ => None,
+            _ => Ok(()),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Queue {
             engine: &self.engine,
             limit: self.limit.clone(),
             // The job is not run.
-            sample: SampleInterval::new(LOOK),
+            sample: SampleInterval::new(POLL_INTERVAL),
             target: None,
             offered_size: None,
         };
@@ -125,7 +125,7 @@ impl Queue {
     fn start_offered(self: &Arc<Self>, id: i64) -> Result<(), QueueError> {
         let row = self.row(id)?;
         // An offer is repeated where the agent was killed: the transfer of one that had been accepted may run already.
-        if self.live(id).is_some() {
+        if self.runs.get(id).is_some() {
             return Ok(());
         }
         Ok(runner::start_run(self, row).map(drop)?)
@@ -137,33 +137,29 @@ impl Queue {
         loop {
             require_waiting(client)?;
             if self.is_stopping() {
-                return Err(QueueError::Refused("the agent ends".to_owned()));
+                return refuse("the agent ends");
             }
-            let opened = self.live(id).and_then(|live| live.opened());
-            if let Some(opened) = opened {
-                return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
+            let answer = self.runs.get(id).and_then(|live| live.first_answer());
+            if let Some(answer) = answer {
+                return answer.check(size);
             }
             let transfer = self.transfer(id)?;
             match transfer.state {
                 TransferState::Done => {
                     // A small file may be complete before its answer was polled; then its size alone is compared.
-                    let opened = OpenedFile { size: Some(transfer.bytes), resumable: size.is_some() };
-                    return opened.refusal(size).map_or(Ok(()), |why| Err(QueueError::Refused(why)));
+                    let answer = FirstAnswer { size: Some(transfer.bytes), resumable: size.is_some() };
+                    return answer.check(size);
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
                 TransferState::Queued | TransferState::Running => {
                     let waited = ANSWER_TIMEOUT.as_secs();
-                    return Err(QueueError::Refused(format!(
-                        "the server has not answered within {waited} s"
-                    )));
+                    return refuse(format!("the server has not answered within {waited} s"));
                 }
                 _ => {
-                    let why =
-                        transfer.error.map_or_else(|| "it was stopped".to_owned(), |error| error.message);
-                    return Err(QueueError::Refused(why));
+                    return refuse(transfer.error.map_or("it was stopped".to_owned(), |error| error.message));
                 }
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -191,7 +187,7 @@ impl Queue {
     fn withdraw(&self, id: i64) {
         // It may have ended already.
         let _ = self.cancel(id);
-        self.wait_for_run(id);
+        self.runs.wait_for_end(id);
         if let Ok(Row { transfer, part: Some(part), .. }) = self.row(id)
             && transfer.state == TransferState::Done
             && part.is_at(transfer.path.as_ref())
@@ -207,10 +203,11 @@ impl Queue {
 
 /// Refuses an offer whose client has ended the connection.
 fn require_waiting(client: &Weak<()>) -> Result<(), QueueError> {
-    match client.strong_count() {
-        0 => Err(QueueError::Refused("it no longer waits".to_owned())),
-        _ => Ok(()),
-    }
+    if client.strong_count() == 0 { refuse("it no longer waits") } else { Ok(()) }
+}
+
+fn refuse(why: impl Into<String>) -> Result<(), QueueError> {
+    Err(QueueError::Refused(why.into()))
 }
 
 #[cfg(test)]
@@ -219,7 +216,7 @@ mod tests {
 
     #[test]
     fn server_without_ranges_is_refused() {
-        let refusal = OpenedFile { size: Some(5), resumable: false }.refusal(Some(5));
-        assert!(refusal.unwrap().contains("no ranges"));
+        let checked = FirstAnswer { size: Some(5), resumable: false }.check(Some(5));
+        assert!(checked.unwrap_err().to_string().contains("no ranges"));
     }
 }

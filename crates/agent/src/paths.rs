@@ -143,14 +143,14 @@ fn resolved(path: &Path) -> PathBuf {
 /// The kernel's error.
 pub(crate) fn kept_secret(path: &Path, fresh: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     /// The maximum size of a stored secret in bytes.
-    const LONGEST: u64 = 1024;
+    const MAX_SECRET: u64 = 1024;
     match OpenOptions::new().read(true).open(path) {
         Ok(file) => {
             if file.metadata()?.mode() & 0o077 != 0 {
                 file.set_permissions(Permissions::from_mode(0o600))?;
             }
             let mut secret = Vec::new();
-            file.take(LONGEST).read_to_end(&mut secret)?;
+            file.take(MAX_SECRET).read_to_end(&mut secret)?;
             return Ok(secret);
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -2,37 +2,33 @@
 
 mod listing;
 mod operations;
+mod runs;
 mod wake;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sink::memory_budget::AppBuffer;
+use parking_lot::Mutex;
 
 pub use listing::{Stats, TransferPage};
+use runs::Runs;
 use wake::Wake;
 
-use crate::database::{Database, DatabaseError, NewTransfer, Row};
+use crate::database::{Database, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
-use crate::live::Live;
-use crate::lock;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
 use crate::secrets::SecretBox;
-use crate::settings::{Doors, Settings, SettingsPatch};
+use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferState};
 
 /// The maximum number of transfers added by one request.
-const MOST_AT_ONCE: usize = 100_000;
-/// The timeout for ending a cancelled run.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_AT_ONCE: usize = 100_000;
 
 /// The queue, shared by the API and the runner.
 pub struct Queue {
@@ -42,17 +38,13 @@ pub struct Queue {
     pub(crate) limit: RateLimit,
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
-    pub(crate) moved: AtomicU64,
+    pub(crate) runs: Runs,
     database: Mutex<Database>,
     settings: Mutex<Settings>,
-    live: Mutex<HashMap<i64, Arc<Live>>>,
-    /// Notified when a transfer leaves `live`.
-    run_ended: Condvar,
     /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
     /// they do not count against `concurrent`.
     offered: Mutex<HashMap<i64, Option<Bytes>>>,
     wake: Wake,
-    stopping: AtomicBool,
 }
 
 impl Queue {
@@ -87,20 +79,17 @@ impl Queue {
             limit: RateLimit::adjustable(settings.usual().rate),
             events: Events::new(),
             secrets,
-            moved: AtomicU64::new(0),
+            runs: Runs::default(),
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
-            live: Mutex::default(),
-            run_ended: Condvar::new(),
             offered: Mutex::default(),
             wake: Wake::default(),
-            stopping: AtomicBool::new(false),
         })
     }
 
     /// Calls `with` with the locked database.
     pub(crate) fn database<T>(&self, with: impl FnOnce(&mut Database) -> T) -> T {
-        with(&mut lock(&self.database))
+        with(&mut self.database.lock())
     }
 
     /// Adds transfers; returns once they are stored durably.
@@ -108,9 +97,9 @@ impl Queue {
     /// # Errors
     /// [`QueueError`]; then none of them is added.
     pub fn add(&self, requests: Vec<TransferRequest>) -> Result<Vec<Transfer>, QueueError> {
-        if requests.len() > MOST_AT_ONCE {
+        if requests.len() > MAX_AT_ONCE {
             return Err(QueueError::Invalid(format!(
-                "one request adds at most {MOST_AT_ONCE} transfers: split it"
+                "one request adds at most {MAX_AT_ONCE} transfers: split it"
             )));
         }
         let (directory, now) = (self.settings().directory, unix_now());
@@ -150,7 +139,7 @@ impl Queue {
         let new = |request| NewTransfer { offered: true, ..self.new_transfer(request, 0, now) };
         let transfers: Vec<_> = requests.map(new).collect();
         // Locked until the numbers are known, so that the runner does not count the transfers.
-        let mut offered = lock(&self.offered);
+        let mut offered = self.offered.lock();
         let ids = self.database(|database| database.add(&transfers, now))?;
         offered.extend(ids.iter().map(|id| (*id, size)));
         drop(offered);
@@ -159,17 +148,17 @@ impl Queue {
 
     /// Returns whether a transfer is offered and not yet accepted.
     pub(crate) fn is_offered(&self, id: i64) -> bool {
-        lock(&self.offered).contains_key(&id)
+        self.offered.lock().contains_key(&id)
     }
 
     /// Returns the size of an offered, not yet accepted transfer.
     pub(crate) fn offered_size(&self, id: i64) -> Option<Bytes> {
-        lock(&self.offered).get(&id).copied().flatten()
+        self.offered.lock().get(&id).copied().flatten()
     }
 
     /// Turns an offered transfer into a regular one.
     pub(crate) fn settle_offer(&self, id: i64) {
-        lock(&self.offered).remove(&id);
+        self.offered.lock().remove(&id);
     }
 
     fn new_transfer(&self, request: TransferRequest, index: usize, now: i64) -> NewTransfer {
@@ -182,16 +171,9 @@ impl Queue {
             // A request with several paths becomes several transfers.
             key: request.key.as_ref().map(|key| format!("{key}/{index}")),
             gid: request.gid,
-            kind: request.kind,
             state,
-            priority: request.priority,
             request: self.seal(&request),
-            urls: request.shown_urls(),
-            name: request.shown_name(),
-            path: request.shown_path(),
-            page_url: request.shown_page(),
-            limit_bps: request.limit_bps,
-            at: request.at,
+            shown: request.shown(),
             offered: false,
         }
     }
@@ -223,7 +205,7 @@ impl Queue {
     /// Adds the progress of a running transfer to its stored data.
     pub(crate) fn shown(&self, row: Row) -> Transfer {
         let mut transfer = row.transfer;
-        if let Some(live) = self.live(transfer.id) {
+        if let Some(live) = self.runs.get(transfer.id) {
             live.show_in(&mut transfer);
         }
         transfer
@@ -254,7 +236,7 @@ impl Queue {
 
     /// Returns the settings.
     pub fn settings(&self) -> Settings {
-        lock(&self.settings).clone()
+        self.settings.lock().clone()
     }
 
     /// Changes the settings.
@@ -262,7 +244,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError`].
     pub fn change_settings(&self, patch: SettingsPatch) -> Result<Settings, QueueError> {
-        let mut settings = lock(&self.settings);
+        let mut settings = self.settings.lock();
         let changed = settings.clone().with(patch.clone())?;
         self.database(|database| {
             let all = database.settings()?.and_then(patch);
@@ -272,65 +254,6 @@ impl Queue {
         drop(settings);
         self.wake();
         Ok(changed)
-    }
-
-    /// Returns the addresses that the last agent served.
-    ///
-    /// # Errors
-    /// [`DatabaseError`].
-    pub(crate) fn doors(&self) -> Result<Doors, DatabaseError> {
-        self.database(|database| database.doors())
-    }
-
-    /// Stores the addresses that this agent serves.
-    ///
-    /// # Errors
-    /// [`DatabaseError`].
-    pub(crate) fn set_doors(&self, doors: &Doors) -> Result<(), DatabaseError> {
-        self.database(|database| database.set_doors(doors))
-    }
-
-    /// Returns the number of the transfer with this identifier of aria2's clients.
-    pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, QueueError> {
-        Ok(self.database(|database| database.id_of_gid(gid))?)
-    }
-
-    /// Returns a running transfer.
-    pub(crate) fn live(&self, id: i64) -> Option<Arc<Live>> {
-        lock(&self.live).get(&id).cloned()
-    }
-
-    /// Returns all running transfers.
-    pub(crate) fn all_live(&self) -> Vec<Arc<Live>> {
-        lock(&self.live).values().cloned().collect()
-    }
-
-    /// Adds a run; returns whether the transfer had none.
-    pub(crate) fn insert_live(&self, live: Arc<Live>) -> bool {
-        match lock(&self.live).entry(live.id) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(free) => {
-                free.insert(live);
-                true
-            }
-        }
-    }
-
-    pub(crate) fn remove_live(&self, id: i64) {
-        lock(&self.live).remove(&id);
-        self.run_ended.notify_all();
-    }
-
-    /// Waits until the cancelled run of a transfer has ended.
-    pub(crate) fn wait_for_run(&self, id: i64) {
-        let live = lock(&self.live);
-        let _ended = self.run_ended.wait_timeout_while(live, END_TIMEOUT, |live| live.contains_key(&id));
-    }
-
-    fn stop_live(&self, id: i64) {
-        if let Some(live) = self.live(id) {
-            live.cancel.cancel();
-        }
     }
 
     /// Wakes the runner.
@@ -345,14 +268,14 @@ impl Queue {
 
     /// Ends all runs; their transfers stay queued.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
+        self.wake.stop();
         self.events.send(|| AgentEvent::Stopping);
-        self.all_live().iter().for_each(|live| live.cancel.cancel());
+        self.runs.all().iter().for_each(|live| live.cancel.cancel());
         self.wake();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.wake.is_stopping()
     }
 }
 

@@ -18,16 +18,16 @@ use utoipa::openapi::schema::{Object, OneOf, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::QueueError;
-use crate::settings::LIMIT_TOO_LOW;
+use crate::settings::check_limit;
 use crate::transfer::TransferKind;
 
 pub(crate) use engine_job::{EngineJob, RunContext};
 
 /// The maximum number of sources of a file: more than its streams would use.
-const MOST_SOURCES: usize = 16;
+const MAX_SOURCES: usize = 16;
 /// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
 /// representable.
-const MOST_PRIORITY: i64 = 1_000_000;
+const MAX_PRIORITY: i64 = 1_000_000;
 
 /// The number of connections: `"auto"` or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -163,6 +163,19 @@ pub struct TransferRequest {
     pub metalink: Option<MetalinkFacts>,
 }
 
+/// What of a request is shown, and stored in clear: no secret.
+#[derive(Debug, Clone)]
+pub(crate) struct ShownRequest {
+    pub(crate) kind: TransferKind,
+    pub(crate) priority: i64,
+    pub(crate) at: Option<i64>,
+    pub(crate) limit_bps: Option<u64>,
+    pub(crate) urls: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) path: String,
+    pub(crate) page_url: Option<String>,
+}
+
 /// The file's properties in a metalink, except URLs and digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetalinkFacts {
@@ -187,8 +200,8 @@ fn invalid(message: impl std::fmt::Display) -> QueueError {
 
 /// Rejects a priority beyond the limits.
 pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
-    if !(-MOST_PRIORITY..=MOST_PRIORITY).contains(&priority) {
-        return Err(invalid(format!("the priority must be from -{MOST_PRIORITY} to {MOST_PRIORITY}")));
+    if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&priority) {
+        return Err(invalid(format!("the priority must be from -{MAX_PRIORITY} to {MAX_PRIORITY}")));
     }
     Ok(())
 }
@@ -238,7 +251,7 @@ pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> 
         Metalink::parse(document).map_err(|error| invalid(format!("cannot use the metalink: {error}")))?;
     let of_file = |file: longhaul_core::proto::metalink::MetalinkFile| {
         let usable = file.sources.iter().filter_map(|source| parse_url(&source.url).ok());
-        let urls: Vec<String> = usable.take(MOST_SOURCES).map(Into::into).collect();
+        let urls: Vec<String> = usable.take(MAX_SOURCES).map(Into::into).collect();
         if urls.is_empty() {
             return Err(invalid(format!("{} in the metalink has no URL that can be fetched", file.name)));
         }
@@ -273,9 +286,7 @@ impl TransferRequest {
                 "the number of streams must be auto, or from 1 to {MAX_FIXED_STREAMS}"
             )));
         }
-        if self.limit_bps.is_some_and(|rate| rate < 8) {
-            return Err(invalid(LIMIT_TOO_LOW));
-        }
+        check_limit(self.limit_bps)?;
         if let Some(name) = &self.name {
             longhaul_core::proto::listing::check_name(name.as_bytes())
                 .map_err(|error| invalid(format!("cannot use the name of the file: {error}")))?;
@@ -289,8 +300,8 @@ impl TransferRequest {
             [_, _, ..] if self.kind == TransferKind::Tree => {
                 return Err(invalid("a tree has one URL: add others as transfers of their own"));
             }
-            all if all.len() > MOST_SOURCES => {
-                return Err(invalid(format!("a file has at most {MOST_SOURCES} sources")));
+            all if all.len() > MAX_SOURCES => {
+                return Err(invalid(format!("a file has at most {MAX_SOURCES} sources")));
             }
             _ => {}
         }
@@ -355,6 +366,20 @@ impl TransferRequest {
             (None, target) => *target = Some(url.into()),
         }
         Ok(())
+    }
+
+    /// Returns what of the request is shown.
+    pub(crate) fn shown(&self) -> ShownRequest {
+        ShownRequest {
+            kind: self.kind,
+            priority: self.priority,
+            at: self.at,
+            limit_bps: self.limit_bps,
+            urls: self.shown_urls(),
+            name: self.shown_name(),
+            path: self.shown_path(),
+            page_url: self.shown_page(),
+        }
     }
 
     /// Returns the URLs without secrets.

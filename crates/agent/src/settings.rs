@@ -1,9 +1,10 @@
 //! The user's settings of the queue.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use longhaul_core::queue_plan::{Limits, Window};
+use longhaul_core::queue_plan::{Limits, ParseWindowError, Window};
 use longhaul_core::units::Rate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,12 +15,11 @@ use crate::user_dirs;
 /// The default number of concurrent transfers: small, because each one fills its path alone.
 const CONCURRENT: usize = 3;
 /// The maximum number of concurrent transfers: more would only compete.
-const MOST_CONCURRENT: usize = 64;
+const MAX_CONCURRENT: usize = 64;
 /// The default number of retries after a temporary failure.
 const RETRIES: u32 = 8;
-/// The reason why a rate limit is refused.
-pub(crate) const LIMIT_TOO_LOW: &str =
-    "the rate limit must be at least 8 bit/s: below, nothing would ever arrive";
+/// The minimum rate limit in bits per second: a byte per second.
+const MIN_LIMIT: u64 = 8;
 
 /// The settings of the whole queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -108,6 +108,16 @@ impl SettingsPatch {
     }
 }
 
+/// Rejects a rate limit that is too low.
+pub(crate) fn check_limit(limit_bps: Option<u64>) -> Result<(), QueueError> {
+    if limit_bps.is_some_and(|rate| rate < MIN_LIMIT) {
+        let why =
+            format!("the rate limit must be at least {MIN_LIMIT} bit/s: below, nothing would ever arrive");
+        return Err(QueueError::Invalid(why));
+    }
+    Ok(())
+}
+
 /// Distinguishes an explicit null from an absent value.
 pub(crate) fn given<'de, D, T>(from: D) -> Result<Option<Option<T>>, D::Error>
 where
@@ -152,14 +162,10 @@ impl Settings {
             retries: patch.retries.unwrap_or(self.retries),
         };
         let invalid = |message: String| Err(QueueError::Invalid(message));
-        if changed.concurrent == 0 || changed.concurrent > MOST_CONCURRENT {
-            return invalid(format!(
-                "the number of concurrent transfers must be from 1 to {MOST_CONCURRENT}"
-            ));
+        if changed.concurrent == 0 || changed.concurrent > MAX_CONCURRENT {
+            return invalid(format!("the number of concurrent transfers must be from 1 to {MAX_CONCURRENT}"));
         }
-        if changed.limit_bps.is_some_and(|rate| rate < 8) {
-            return invalid(LIMIT_TOO_LOW.to_owned());
-        }
+        check_limit(changed.limit_bps)?;
         if !changed.directory.is_absolute() {
             return invalid(format!("the directory {} is not an absolute path", changed.directory.display()));
         }
@@ -179,14 +185,12 @@ impl Settings {
     pub(crate) fn windows(&self) -> Result<Vec<Window>, QueueError> {
         let window = |entry: &ScheduleEntry| {
             let concurrent = entry.concurrent.unwrap_or(self.concurrent);
-            if concurrent > MOST_CONCURRENT || entry.limit_bps.is_some_and(|rate| rate < 8) {
-                let why =
-                    format!("schedule: at most {MOST_CONCURRENT} concurrent transfers, at least 8 bit/s");
-                return Err(QueueError::Invalid(why));
+            let failed = |error: &dyn Display| QueueError::Invalid(format!("schedule: {error}"));
+            if concurrent > MAX_CONCURRENT {
+                return Err(failed(&format_args!("at most {MAX_CONCURRENT} concurrent transfers")));
             }
-            let failed = |error: longhaul_core::queue_plan::ParseWindowError| {
-                QueueError::Invalid(format!("schedule: {error}"))
-            };
+            check_limit(entry.limit_bps).map_err(|error| failed(&error))?;
+            let failed = |error: ParseWindowError| failed(&error);
             let limits = Limits { concurrent, rate: entry.limit_bps.map(Rate::bits_per_sec) };
             Ok(Window {
                 days: entry.days.parse().map_err(failed)?,

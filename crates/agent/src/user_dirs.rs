@@ -7,14 +7,14 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::input_file;
 
 /// The largest file that is read.
-const LARGEST: Bytes = Bytes::kib(64);
+const MAX_FILE: Bytes = Bytes::kib(64);
 
 /// Returns the directory that the environment, or else `user-dirs.dirs`, names.
 pub(crate) fn downloads(home: Option<&Path>) -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let of_file = || {
         let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(home?.join(".config")))?;
-        let text = input_file::read(&config.join("user-dirs.dirs"), LARGEST, &Cancel::new()).ok()?;
+        let text = input_file::read(&config.join("user-dirs.dirs"), MAX_FILE, &Cancel::new()).ok()?;
         named(&String::from_utf8_lossy(&text), home?)
     };
     absolute("XDG_DOWNLOAD_DIR").or_else(of_file)

@@ -1,6 +1,7 @@
 //! Exit codes, after sysexits(3).
 
 use longhaul_agent::client::ClientError;
+use longhaul_agent::error::{AgentError, DatabaseError};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::TransferError;
@@ -36,6 +37,8 @@ pub(crate) const OS: Code = Code(71);
 pub(crate) const CANNOT_CREATE: Code = Code(73);
 /// An error while reading or writing.
 pub(crate) const IO: Code = Code(74);
+/// The other side broke the protocol.
+const PROTOCOL: Code = Code(76);
 /// Access is denied.
 pub(crate) const NO_PERMISSION: Code = Code(77);
 /// The command's time limit is reached; running it again resumes.
@@ -95,6 +98,36 @@ pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
 
 fn of_kind(kind: FailureKind) -> Code {
     Code(kind.exit_code())
+}
+
+/// Returns the code of an agent that cannot run.
+pub(crate) fn of_agent(error: &AgentError) -> Code {
+    match error {
+        AgentError::Running { .. } => TEMPORARY,
+        AgentError::NoHome
+        | AgentError::NotLoopback(_)
+        | AgentError::Database(DatabaseError::Newer { .. }) => CONFIG,
+        AgentError::File { .. } => CANNOT_CREATE,
+        AgentError::Listen { .. } => UNAVAILABLE,
+        AgentError::Database(_) => IO,
+        AgentError::Thread(_) => OS,
+    }
+}
+
+/// Returns the code of a request that the agent has not carried out.
+fn of_client(error: &ClientError) -> Code {
+    match error {
+        ClientError::NotRunning { .. } => UNAVAILABLE,
+        ClientError::Connection(_) | ClientError::Stopped | ClientError::Silent { .. } => TEMPORARY,
+        ClientError::Refused { status, .. } => match status {
+            400 | 415 | 422 => USAGE,
+            401 | 403 | 421 => NO_PERMISSION,
+            404 => NO_INPUT,
+            409 => DATA,
+            _ => IO,
+        },
+        ClientError::Answer(_) => PROTOCOL,
+    }
 }
 
 /// Returns the code of a lab error.
@@ -168,7 +201,10 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
         return of_drawing(error);
     }
     if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()) {
-        return Code(error.exit_code());
+        return of_client(error);
+    }
+    if let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<AgentError>()) {
+        return of_agent(error);
     }
     let io_error = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     // Created by this program, not by the kernel: the content of a named file is unusable.
@@ -193,8 +229,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panic_of_a_writer_is_an_internal_error() {
+    fn panic_of_a_writer_and_what_the_agent_lacks_are_told_apart() {
         let error = TransferError::from(PipelineError::Panicked("a writer"));
-        assert_eq!(of_transfer(&error).number(), 70);
+        let none = String::new;
+        let full = ClientError::Refused { status: 507, code: none(), message: none(), advice: none() };
+        let silent = ClientError::Silent { pid: 1, waited: std::time::Duration::ZERO };
+        let codes = [of_transfer(&error), of_client(&full), of_client(&silent)];
+        assert_eq!(codes.map(Code::number), [70, 74, 75]);
     }
 }

@@ -1,13 +1,12 @@
 //! `--json`: one event per line.
 
 use std::io;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
+use parking_lot::Mutex;
 
 use crate::line_queue::{self, LineQueue, Output};
-use crate::progress::lock;
 use crate::say;
 
 /// Writes events to stdout.
@@ -40,7 +39,7 @@ impl JsonLines {
 
     /// Waits until all events are written, or until nothing was read for about a second.
     pub(crate) fn end(&self) {
-        lock(&self.last).take().into_iter().for_each(|line| self.queue.push(line));
+        self.last.lock().take().into_iter().for_each(|line| self.queue.push(line));
         self.queue.drain();
     }
 
@@ -48,7 +47,7 @@ impl JsonLines {
         // All events serialise except one that is only deserialised.
         let Ok(mut line) = serde_json::to_string(&JobEvent::new(job, at, event)) else { return };
         line.push('\n');
-        let mut last = lock(&self.last);
+        let mut last = self.last.lock();
         let before = if let Event::Run(_) = event { None } else { last.take() };
         before.into_iter().for_each(|line| self.queue.push(line));
         match event {

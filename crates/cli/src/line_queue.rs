@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -90,7 +91,7 @@ impl LineQueue {
     }
 
     fn add(&self, line: QueuedLine) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.is_broken {
             return;
         }
@@ -107,12 +108,12 @@ impl LineQueue {
 
     /// Returns the number of lines dropped since the last call.
     pub(crate) fn take_dropped(&self) -> u64 {
-        std::mem::take(&mut self.shared.lock().dropped)
+        std::mem::take(&mut self.shared.state.lock().dropped)
     }
 
     /// Requests a drawing at once.
     pub(crate) fn redraw(&self) {
-        self.shared.ask(&mut self.shared.lock());
+        self.shared.ask(&mut self.shared.state.lock());
     }
 
     /// Waits until everything is written and drawn, or until nothing was read for about a second.
@@ -122,15 +123,14 @@ impl LineQueue {
 
     /// Returns whether everything is written and drawn: it waits no longer than `limit` without progress of the reader.
     fn drain_within(&self, limit: Duration) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let asked = self.shared.ask(&mut state);
         while state.done < asked {
             let before = state.writes;
             let waits = |state: &mut QueueState| state.done < asked && state.writes == before;
-            let waited = self.shared.wrote.wait_timeout_while(state, limit, waits);
-            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = after;
-            if timeout.timed_out() {
+            self.shared.wrote.wait_while_for(&mut state, waits, limit);
+            // A write may have come with the end of the time.
+            if waits(&mut state) {
                 return false;
             }
         }
@@ -139,11 +139,6 @@ impl LineQueue {
 }
 
 impl QueueShared {
-    /// Locks the state; no code panics while it holds the lock.
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Wakes the writer thread; returns the number of the request.
     fn ask(&self, state: &mut QueueState) -> u64 {
         state.asked += 1;
@@ -154,17 +149,17 @@ impl QueueShared {
     /// Writes and draws until the process ends.
     fn run(&self, mut output: impl Output, redraw: Duration) {
         let wrote = || {
-            self.lock().writes += 1;
+            self.state.lock().writes += 1;
             self.wrote.notify_all();
         };
         loop {
-            let asked = self.lock().asked;
+            let asked = self.state.lock().asked;
             // Taken before the drawing: what a caller removed before it queued a line must not be drawn below it.
             let lines = self.take();
             let is_animated = output.draw();
             if !lines.is_empty() {
                 if output.write(lines.as_bytes(), &wrote).is_err() {
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     state.is_broken = true;
                     state.lines.clear();
                 }
@@ -176,7 +171,7 @@ impl QueueShared {
 
     /// Dequeues a few lines, so that a reader's progress is visible.
     fn take(&self) -> String {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut taken = String::new();
         while taken.len() < MOST_WRITE_BYTES
             && let Some(line) = state.lines.pop_front()
@@ -191,7 +186,7 @@ impl QueueShared {
 
     /// Waits for work, but no longer than until the next drawing.
     fn rest(&self, asked: u64, redraw: Option<Duration>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // A request arrived since this round began.
         if state.asked != asked {
             return;
@@ -199,8 +194,10 @@ impl QueueShared {
         state.done = asked;
         self.wrote.notify_all();
         match redraw {
-            Some(redraw) => drop(self.work.wait_timeout(state, redraw)),
-            None => drop(self.work.wait(state)),
+            Some(redraw) => {
+                self.work.wait_for(&mut state, redraw);
+            }
+            None => self.work.wait(&mut state),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{FileOfRun, LimitedBy, RunDiagnosis};
@@ -12,10 +11,11 @@ use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
+use parking_lot::Mutex;
 use url::Url;
 
 use crate::json::JsonLines;
-use crate::progress::{ProgressLines, lock};
+use crate::progress::ProgressLines;
 use crate::record::RecordArgs;
 use crate::results::Results;
 use crate::summary::{self, Complete};
@@ -122,7 +122,7 @@ impl CommandSession {
             say::line(note.replace(char::is_control, "?"));
         }
         self.show_result(job, &end, result.as_ref().is_ok_and(Complete::is_shown));
-        let has_begun = lock(&self.begun).remove(&job.id());
+        let has_begun = self.begun.lock().remove(&job.id());
         result.map(drop).map_err(|error| {
             let code = code(&error);
             // The end of the command names its time limit; there is no more to say of a file that was not begun.
@@ -138,7 +138,7 @@ impl CommandSession {
         let mut done = outcome.done();
         if let Some((run, finding)) = self.run.as_ref().zip(outcome.finding()) {
             let (ended, time, moved) = (self.started.elapsed(), done.time, done.bytes - done.resumed);
-            let mut run = lock(run);
+            let mut run = run.lock();
             run.add(&FileOfRun { server: &server_of(job), ended, time, moved, finding });
             // The diagnosis of the run tells what its files lack, which share the path with each other.
             let are_several = self.files.is_some() || run.files() > 1;
@@ -158,7 +158,7 @@ impl CommandSession {
             _ => job.url().to_owned(),
         };
         if let Some(table) = &self.table {
-            let mut results = lock(&table.results);
+            let mut results = table.results.lock();
             match end {
                 Event::Done(done) if is_shown => results.complete(&name, done),
                 Event::Done(_) => results.unchanged(),
@@ -183,7 +183,7 @@ impl CommandSession {
             json.end();
         }
         if let Some(table) = self.table {
-            let results = table.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let results = table.results.into_inner();
             match table.lines {
                 true => results.lines().into_iter().for_each(say::line),
                 false => results.total().into_iter().for_each(say::line),
@@ -198,7 +198,7 @@ impl CommandSession {
 
     /// Returns what limited several files together, if any was moved.
     fn run_done(&self) -> Option<RunDone> {
-        let (run, time) = (lock(self.run.as_ref()?), self.started.elapsed());
+        let (run, time) = (self.run.as_ref()?.lock(), self.started.elapsed());
         let mut finding = run.finding();
         config_file::add_origins(&mut finding.advice);
         let (files, bytes) = (run.files(), run.moved());
@@ -217,10 +217,10 @@ fn server_of(job: &JobTag) -> String {
 impl Observer for CommandSession {
     fn on(&self, job: &JobTag, at: Duration, event: &Event) {
         if let Event::Opened { .. } = event {
-            lock(&self.begun).insert(job.id());
+            self.begun.lock().insert(job.id());
         }
         if let (Some(run), Event::Connected { rtt: Some(rtt), .. }) = (&self.run, event) {
-            lock(run).add_rtt(&server_of(job), *rtt);
+            run.lock().add_rtt(&server_of(job), *rtt);
         }
         match &self.shown {
             ShownProgress::Json(json) => json.on(job, at, event),

@@ -59,7 +59,8 @@ enum TunerArg {
 /// Maximum factor: a larger one finds no useful bracket.
 const MOST_ALPHA: f64 = 16.0;
 
-fn streams(text: &str) -> Result<AutoOr<usize>, String> {
+/// Parses `--streams`.
+pub(crate) fn streams(text: &str) -> Result<AutoOr<usize>, String> {
     match text.parse() {
         _ if text == "auto" => Ok(AutoOr::Auto),
         Ok(n @ 1..=MAX_FIXED_STREAMS) => Ok(AutoOr::Value(n)),

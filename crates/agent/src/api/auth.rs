@@ -70,9 +70,12 @@ impl Access {
             .any(|known| host.eq_ignore_ascii_case(known))
     }
 
-    /// Returns whether an Origin is this address.
-    pub(crate) fn is_this_origin(&self, origin: &str) -> bool {
-        origin.strip_prefix("http://").is_some_and(|host| self.is_this_host(host))
+    /// Returns whether the request is of no page, or of a page of this address.
+    pub(crate) fn has_no_foreign_origin(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(header::ORIGIN).iter().all(|origin| {
+            let host = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
+            host.is_some_and(|host| self.is_this_host(host))
+        })
     }
 
     /// Returns the tokens, for comparison elsewhere.
@@ -114,22 +117,15 @@ pub(super) async fn require_this_host(
     State(state): State<ApiState>,
     request: Request,
     next: Next,
-) -> Response {
-    match check_host(&state.access, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
-fn check_host(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
-    let hosts: Vec<_> =
-        headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+) -> Result<Response, ApiError> {
+    let (access, hosts) = (&state.access, request.headers().get_all(header::HOST).iter());
+    let hosts: Vec<_> = hosts.map(|host| host.to_str().unwrap_or_default()).collect();
     if !matches!(&hosts[..], [host] if access.is_this_host(host)) {
         let message = format!("this is {}, and no other host", access.address());
         let advice = "use the address that longhaul queue open prints";
         return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", message, advice));
     }
-    Ok(())
+    Ok(next.run(request).await)
 }
 
 /// Refuses requests from another origin.
@@ -137,26 +133,13 @@ pub(super) async fn require_this_origin(
     State(state): State<ApiState>,
     request: Request,
     next: Next,
-) -> Response {
-    match check_origin(&state.access, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
-}
-
-fn check_origin(access: &Access, headers: &HeaderMap) -> Result<(), ApiError> {
-    let mut origins =
-        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
-    if !origins.all(|origin| access.is_this_origin(origin)) {
+) -> Result<Response, ApiError> {
+    if !state.access.has_no_foreign_origin(request.headers()) {
         let message = "requests from pages of another origin are refused";
-        return Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "wrong-origin",
-            message,
-            "use the dashboard, or longhaul queue",
-        ));
+        let advice = "use the dashboard, or longhaul queue";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-origin", message, advice));
     }
-    Ok(())
+    Ok(next.run(request).await)
 }
 
 /// Refuses requests without a token.
@@ -164,14 +147,10 @@ pub(super) async fn require_token(
     State(state): State<ApiState>,
     mut request: Request,
     next: Next,
-) -> Response {
-    match state.access.scope(request.headers()) {
-        Some(scope) => {
-            request.extensions_mut().insert(scope);
-            next.run(request).await
-        }
-        None => unauthorized().into_response(),
-    }
+) -> Result<Response, ApiError> {
+    let scope = state.access.scope(request.headers()).ok_or_else(unauthorized)?;
+    request.extensions_mut().insert(scope);
+    Ok(next.run(request).await)
 }
 
 /// The header by which a program on the Unix socket that acts for another, as for a browser, permits itself no more
@@ -187,12 +166,8 @@ pub(super) async fn permit_own(mut request: Request, next: Next) -> Response {
 
 fn unauthorized() -> ApiError {
     let message = "the request has no token, or a wrong one";
-    ApiError::new(
-        StatusCode::UNAUTHORIZED,
-        "unauthorized",
-        message,
-        "open the URL that longhaul queue open prints",
-    )
+    let advice = "open the URL that longhaul queue open prints";
+    ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", message, advice)
 }
 
 /// The query of `/login`: a code of [`Access::login_url`], or the token.
@@ -203,17 +178,20 @@ pub(super) struct LoginQuery {
 }
 
 /// Sets the cookie, and redirects to the dashboard.
-pub(super) async fn login(State(state): State<ApiState>, Query(query): Query<LoginQuery>) -> Response {
+pub(super) async fn login(
+    State(state): State<ApiState>,
+    Query(query): Query<LoginQuery>,
+) -> Result<impl IntoResponse, ApiError> {
     let access = &state.access;
     let is_allowed = query.code.is_some_and(|code| access.codes.redeem(&code, Instant::now()))
         || query.token.is_some_and(|token| access.is_token(&token));
     if !is_allowed {
-        return unauthorized().into_response();
+        return Err(unauthorized());
     }
     let page = format!("{}/", access.page);
     let cookie = format!("{COOKIE}={}; HttpOnly; SameSite=Strict; Path={page}", access.session);
     let headers = [(header::SET_COOKIE, cookie), (header::REFERRER_POLICY, "no-referrer".to_owned())];
-    (headers, Redirect::to(&page)).into_response()
+    Ok((headers, Redirect::to(&page)))
 }
 
 /// The URL of the dashboard.

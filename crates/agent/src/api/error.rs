@@ -63,34 +63,31 @@ impl ApiError {
 
 impl From<QueueError> for ApiError {
     fn from(error: QueueError) -> Self {
-        let message = error.to_string();
-        match error {
-            QueueError::NotFound(_) => Self::new(
-                StatusCode::NOT_FOUND,
-                "not-found",
-                message,
-                "it may have been removed; longhaul queue list shows what there is",
-            ),
+        let (status, code, advice) = match &error {
+            QueueError::Invalid(message) => return Self::invalid(message),
+            QueueError::NotFound(_) => {
+                let advice = "it may have been removed; longhaul queue list shows what there is";
+                (StatusCode::NOT_FOUND, "not-found", advice)
+            }
             QueueError::WrongState { .. } => {
-                let advice = "look at its state with longhaul queue list";
-                Self::new(StatusCode::CONFLICT, "wrong-state", message, advice)
+                (StatusCode::CONFLICT, "wrong-state", "look at its state with longhaul queue list")
             }
             QueueError::PartialFile(_) => {
                 let advice = "remove the transfer without its files, or end the program that writes there";
-                Self::new(StatusCode::CONFLICT, "partial-file", message, advice)
+                (StatusCode::CONFLICT, "partial-file", advice)
             }
-            QueueError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, "forbidden", message, ""),
-            QueueError::Invalid(_) => Self::invalid(message),
-            QueueError::Refused(_) => Self::new(StatusCode::CONFLICT, "refused", message, ""),
+            QueueError::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden", ""),
+            QueueError::Refused(_) => (StatusCode::CONFLICT, "refused", ""),
             QueueError::Database(error) if error.is_full_disk() => {
                 let advice = "free space where the state directory is, and send the request again";
-                Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk-full", message, advice)
+                (StatusCode::INSUFFICIENT_STORAGE, "disk-full", advice)
             }
             QueueError::Database(_) => {
                 let advice = "check the file system of the state directory";
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "database", message, advice)
+                (StatusCode::INTERNAL_SERVER_ERROR, "database", advice)
             }
-        }
+        };
+        Self::new(status, code, error.to_string(), advice)
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct EventsQuery {
 }
 
 /// A client that receives events.
-struct Listener {
+struct EventSubscriber {
     queue: Arc<Queue>,
     events: Receiver<AgentEvent>,
     /// The watched transfer, and its run if running.
@@ -64,21 +64,25 @@ pub(super) async fn listen(
     State(api): State<ApiState>,
     Query(query): Query<EventsQuery>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let events = api.queue.events.listen();
-    let mut listener =
-        Listener { queue: api.queue, events, samples: query.samples.map(|id| (id, None)), first: None };
-    listener.watch();
-    let stats = super::blocking(&listener.queue, Queue::stats).await;
-    listener.first = stats.ok().map(|stats| Event::default().event("stats").data(crate::json(&stats)));
-    let stream = stream::unfold(listener, |mut listener| async move {
-        let event = listener.next().await?;
-        Some((Ok(event), listener))
+    let events = api.queue.events.subscribe();
+    let mut subscriber = EventSubscriber {
+        queue: api.queue,
+        events,
+        samples: query.samples.map(|id| (id, None)),
+        first: None,
+    };
+    subscriber.watch();
+    let stats = super::blocking(&subscriber.queue, Queue::stats).await;
+    subscriber.first = stats.ok().map(|stats| Event::default().event("stats").data(crate::json(&stats)));
+    let stream = stream::unfold(subscriber, |mut subscriber| async move {
+        let event = subscriber.next().await?;
+        Some((Ok(event), subscriber))
     });
     let alive = Event::default().event("alive").data("{}");
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).event(alive))
 }
 
-impl Listener {
+impl EventSubscriber {
     /// Returns the next event; `None` when the agent stops.
     async fn next(&mut self) -> Option<Event> {
         if let Some(first) = self.first.take() {
@@ -109,7 +113,7 @@ impl Listener {
     /// Watches the transfer's current run, if any.
     fn watch(&mut self) {
         let Some((id, watched)) = &mut self.samples else { return };
-        let live = self.queue.live(*id);
+        let live = self.queue.runs.get(*id);
         let same = match (&live, &*watched) {
             (Some(live), Some(watched)) => Arc::ptr_eq(live, &watched.0),
             (None, None) => true,

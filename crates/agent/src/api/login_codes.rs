@@ -2,11 +2,11 @@
 //! started with one.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::agent::fresh_token;
-use crate::lock;
 
 /// The validity of a code: a browser may have to start first.
 const VALID: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ impl LoginCodes {
     /// Issues a code.
     pub(super) fn issue(&self, now: Instant) -> String {
         let code = fresh_token();
-        let mut codes = lock(&self.0);
+        let mut codes = self.0.lock();
         codes.retain(|_, end| now < *end);
         codes.insert(code.clone(), now + VALID);
         code
@@ -27,7 +27,7 @@ impl LoginCodes {
 
     /// Returns whether a code is valid, and invalidates it.
     pub(super) fn redeem(&self, code: &str, now: Instant) -> bool {
-        lock(&self.0).remove(code).is_some_and(|end| now < end)
+        self.0.lock().remove(code).is_some_and(|end| now < end)
     }
 }
 
@@ -43,6 +43,6 @@ mod tests {
         assert!(!codes.redeem(&late, now + VALID) && !codes.redeem("", now));
         codes.issue(now);
         codes.issue(now + VALID);
-        assert_eq!(lock(&codes.0).len(), 1);
+        assert_eq!(codes.0.lock().len(), 1);
     }
 }

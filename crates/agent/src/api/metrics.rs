@@ -36,7 +36,7 @@ fn text(queue: &Queue) -> Result<String, QueueError> {
     metric("longhaul_active_transfers", "gauge", "Transfers that run.", &plain(stats.active));
     let goodput = stats.goodput_bps / 8;
     metric("longhaul_goodput_bytes_per_second", "gauge", "The rate of all transfers.", &plain(goodput));
-    let moved = queue.moved.load(Ordering::Relaxed);
+    let moved = queue.runs.moved.load(Ordering::Relaxed);
     metric("longhaul_moved_bytes_total", "counter", "Bytes moved since the agent started.", &plain(moved));
     let version = [(format!("{{version=\"{}\"}}", stats.version), 1)];
     metric("longhaul_build_info", "gauge", "The program's version.", &version);

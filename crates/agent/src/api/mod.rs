@@ -28,7 +28,7 @@ use crate::queue::Queue;
 use crate::{aria2, dashboard};
 
 /// The maximum request size: a list of 100,000 URLs.
-const LARGEST_BODY: usize = 32 << 20;
+const MAX_BODY: usize = 32 << 20;
 
 /// The state shared by the handlers.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ fn routes() -> Router<ApiState> {
 pub fn unix(state: ApiState) -> Router {
     let own = Router::new().route("/api/v1/login", get(auth::login_url));
     let routes = routes().merge(own).layer(middleware::from_fn(auth::permit_own));
-    routes.layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(state)
+    routes.layer(DefaultBodyLimit::max(MAX_BODY)).with_state(state)
 }
 
 /// Returns the service of the loopback address. Each request must have the Host of this address. All requests except
@@ -85,7 +85,7 @@ pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     of_this_origin
         .merge(of_any_origin)
         .layer(middleware::from_fn_with_state(state.clone(), auth::require_this_host))
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(state)
 }
 

@@ -19,9 +19,9 @@ use crate::scope::Scope;
 use crate::transfer::{Transfer, TransferState};
 
 /// The default number of transfers on a page.
-const PAGE: usize = 100;
+const DEFAULT_PAGE: usize = 100;
 /// The maximum number of transfers on a page.
-const LARGEST_PAGE: usize = 1000;
+const MAX_PAGE: usize = 1000;
 
 type ApiResult<T> = Result<Json<T>, ApiError>;
 
@@ -64,7 +64,7 @@ pub(super) async fn list(
 ) -> ApiResult<TransferPage> {
     let state =
         query.state.as_deref().map(str::parse::<TransferState>).transpose().map_err(ApiError::invalid)?;
-    let limit = query.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
+    let limit = query.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
     if query.newest {
         return blocking(&api.queue, move |queue| queue.newest(limit)).await.map(Json);
     }
@@ -304,7 +304,7 @@ pub(super) async fn samples(
     Path(id): Path<i64>,
     Query(query): Query<SamplesQuery>,
 ) -> ApiResult<serde_json::Value> {
-    let samples = match api.queue.live(id) {
+    let samples = match api.queue.runs.get(id) {
         Some(live) => live.samples(query.since),
         None => {
             // A transfer that does not run has no samples, but must exist.

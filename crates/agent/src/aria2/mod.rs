@@ -48,7 +48,7 @@ fn open_to_pages(kind: &'static str) -> HeaderMap {
 }
 
 /// The answer to a request body.
-struct Answer {
+struct RpcAnswer {
     /// The HTTP status.
     status: u16,
     /// The text.
@@ -57,7 +57,7 @@ struct Answer {
     had_token: bool,
 }
 
-impl Answer {
+impl RpcAnswer {
     fn failed(error: RpcError) -> Self {
         let status = error.http_status();
         let reply = Reply { id: Value::Null, result: Err(error) };
@@ -66,15 +66,15 @@ impl Answer {
 }
 
 /// Executes the calls of a body.
-async fn answer(state: &ApiState, body: Bytes) -> Answer {
+async fn answer(state: &ApiState, body: Bytes) -> RpcAnswer {
     let (queue, access) = (Arc::clone(&state.queue), Arc::clone(&state.access));
     let answered = tokio::task::spawn_blocking(move || {
         let mut rpc = Rpc { queue: &queue, access: &access, had_token: false };
         let (status, body) = rpc.answer(&body)?;
-        Ok(Answer { status, body, had_token: rpc.had_token })
+        Ok(RpcAnswer { status, body, had_token: rpc.had_token })
     });
     let died = |_| Err(RpcError::Refused("the call failed; please report it".to_owned()));
-    answered.await.unwrap_or_else(died).unwrap_or_else(Answer::failed)
+    answered.await.unwrap_or_else(died).unwrap_or_else(RpcAnswer::failed)
 }
 
 /// The context for executing calls.

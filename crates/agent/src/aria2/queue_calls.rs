@@ -21,9 +21,9 @@ use crate::transfer::{Transfer, TransferKind, TransferState};
 /// The emulated version of aria2, which clients compare.
 const ARIA2_VERSION: &str = "1.37.0";
 /// The maximum number of ended transfers reported per state: aria2's default (`--max-download-result=1000`).
-const MOST_STOPPED: usize = 1000;
+const MAX_STOPPED: usize = 1000;
 /// The number of transfers read from the queue at a time.
-const PAGE: usize = 1000;
+const PAGE_LENGTH: usize = 1000;
 
 /// The states that aria2 lists as stopped.
 const STOPPED: [TransferState; 4] =
@@ -44,7 +44,10 @@ fn refused(error: QueueError) -> RpcError {
 
 /// Returns the number of the transfer with this identifier.
 fn id(queue: &Queue, gid: Gid) -> Result<i64, RpcError> {
-    queue.id_of_gid(gid.number()).map_err(refused)?.ok_or(RpcError::NoGid(gid))
+    queue
+        .database(|database| database.id_of_gid(gid.number()))
+        .map_err(|error| refused(error.into()))?
+        .ok_or(RpcError::NoGid(gid))
 }
 
 /// Executes a method as far as `scope` permits it.
@@ -266,7 +269,7 @@ fn slice(mut all: Vec<Transfer>, offset: i64, count: usize) -> Vec<Transfer> {
 fn of_state(queue: &Queue, state: TransferState, most: usize) -> Result<Vec<Transfer>, RpcError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = queue.page(Some(state), after.as_deref(), PAGE.min(most)).map_err(refused)?;
+        let page = queue.page(Some(state), after.as_deref(), PAGE_LENGTH.min(most)).map_err(refused)?;
         all.extend(page.transfers);
         after = page.next;
         if after.is_none() || all.len() >= most {
@@ -290,7 +293,7 @@ fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
 fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     let mut all = Vec::new();
     for state in STOPPED {
-        all.extend(of_state(queue, state, MOST_STOPPED)?);
+        all.extend(of_state(queue, state, MAX_STOPPED)?);
     }
     all.sort_by_key(|transfer| (transfer.ended, transfer.id));
     Ok(all)

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use longhaul_core::proto::aria2_rpc::notification;
 use tokio::sync::broadcast::error::RecvError;
@@ -15,19 +15,16 @@ use crate::events::AgentEvent;
 use crate::transfer::{Transfer, TransferState};
 
 /// The maximum message size: a Metalink of 16 MiB in Base64, and its call.
-const LARGEST_MESSAGE: usize = 24 << 20;
+const MAX_MESSAGE: usize = 24 << 20;
 
 pub(super) async fn upgrade(
     State(state): State<ApiState>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    let mut origins =
-        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
-    let of_foreign_page = origins.any(|origin| !state.access.is_this_origin(origin));
-    upgrade
-        .max_message_size(LARGEST_MESSAGE)
-        .on_upgrade(move |socket| Connection::new(state, !of_foreign_page).serve(socket))
+    let is_trusted = state.access.has_no_foreign_origin(&headers);
+    let serve = move |socket| Connection::new(state, is_trusted).serve(socket);
+    upgrade.max_message_size(MAX_MESSAGE).on_upgrade(serve)
 }
 
 /// A client's connection.
@@ -47,7 +44,7 @@ impl Connection {
     }
 
     async fn serve(mut self, mut socket: WebSocket) {
-        let mut events = self.state.queue.events.listen();
+        let mut events = self.state.queue.events.subscribe();
         loop {
             let text = tokio::select! {
                 received = socket.recv() => match received {

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 pub(crate) use open::OpenedDatabase;
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
-pub(crate) use rows::{Page, PageCursor};
+pub(crate) use rows::{PageCursor, RowPage};
 
 /// The queue's database.
 pub(crate) struct Database {

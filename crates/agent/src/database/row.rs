@@ -4,11 +4,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
-use rusqlite::types::{FromSqlError, Type};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
+use rusqlite::{Connection, named_params};
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferKind, TransferState};
+use crate::json;
+use crate::request::ShownRequest;
+use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferState};
 
 /// A transfer to add.
 #[derive(Debug, Clone)]
@@ -16,17 +21,10 @@ pub(crate) struct NewTransfer {
     pub(crate) key: Option<String>,
     /// The identifier that an aria2 client has chosen; by default the transfer's number.
     pub(crate) gid: Option<u64>,
-    pub(crate) kind: TransferKind,
     pub(crate) state: TransferState,
-    pub(crate) priority: i64,
     /// The sealed request.
     pub(crate) request: Vec<u8>,
-    pub(crate) urls: Vec<String>,
-    pub(crate) name: String,
-    pub(crate) path: String,
-    pub(crate) page_url: Option<String>,
-    pub(crate) limit_bps: Option<u64>,
-    pub(crate) at: Option<i64>,
+    pub(crate) shown: ShownRequest,
     /// Whether a browser offers it: it must be accepted to survive this process.
     pub(crate) offered: bool,
 }
@@ -82,63 +80,108 @@ pub(crate) struct Row {
     pub(crate) part: Option<PartIdentity>,
 }
 
-/// The columns of [`Row::read`], in order.
-pub(super) const COLUMNS: &str = "id, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
-     error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended, gid";
+/// The columns that [`Row::read`] reads.
+pub(super) const READ_COLUMNS: &str = "id, gid, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, \
+     bytes, run, error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended";
 
-fn parsed<T: serde::de::DeserializeOwned>(index: usize, text: &str) -> rusqlite::Result<T> {
-    serde_json::from_str(text)
-        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error)))
+/// The columns that an addition sets.
+const ADDED_COLUMNS: &str = "key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, \
+     offered, added";
+
+/// A value stored as JSON.
+struct Json<T>(T);
+
+impl<T: DeserializeOwned> FromSql for Json<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
+    }
+}
+
+/// A value stored as its name.
+struct Named<T>(T);
+
+impl<T: DeserializeOwned> FromSql for Named<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let name = value.as_str()?.into_deserializer();
+        T::deserialize(name).map(Self).map_err(FromSqlError::other::<serde::de::value::Error>)
+    }
+}
+
+impl NewTransfer {
+    /// Adds the transfer at a position.
+    pub(super) fn insert(&self, into: &Connection, position: i64, now: i64) -> rusqlite::Result<()> {
+        static INSERT: LazyLock<String> = LazyLock::new(|| {
+            let values = ADDED_COLUMNS.replace(", ", ", :");
+            format!("INSERT INTO transfers ({ADDED_COLUMNS}) VALUES (:{values})")
+        });
+        let shown = &self.shown;
+        into.prepare_cached(&INSERT)?.execute(named_params! {
+            ":key": self.key,
+            ":gid": self.gid.map(u64::cast_signed),
+            ":kind": shown.kind.name(),
+            ":state": self.state.name(),
+            ":priority": shown.priority,
+            ":position": position,
+            ":request": self.request,
+            ":urls": json(&shown.urls),
+            ":name": shown.name,
+            ":path": shown.path,
+            ":page_url": shown.page_url,
+            ":limit_bps": shown.limit_bps.map(u64::cast_signed),
+            ":at": shown.at,
+            ":offered": self.offered,
+            ":added": now,
+        })?;
+        Ok(())
+    }
 }
 
 impl Row {
+    /// Reads a row with [`READ_COLUMNS`].
     pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        let text = |index| row.get::<_, String>(index);
-        let word = |index| text(index).map(|word| format!("\"{word}\""));
         let unsigned =
-            |index| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(i64::cast_unsigned));
-        let error: Option<String> = row.get(13)?;
-        let (at, retry_at): (Option<i64>, Option<i64>) = (row.get(14)?, row.get(15)?);
-        let target: Option<Vec<u8>> = row.get(17)?;
-        let part = target.map(|target| {
-            let part = PartIdentity {
-                target: OsString::from_vec(target).into(),
-                device: row.get(18)?,
-                inode: row.get(19)?,
-                born: row.get(20)?,
-            };
-            Ok::<_, rusqlite::Error>(part)
-        });
-        let (id, gid): (i64, Option<i64>) = (row.get(0)?, row.get(24)?);
+            |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::cast_unsigned));
+        let (Named(kind), Named(state)) = (row.get("kind")?, row.get("state")?);
+        let (Json(urls), Json(run)) = (row.get("urls")?, row.get("run")?);
+        let (at, retry_at): (Option<i64>, Option<i64>) = (row.get("at")?, row.get("retry_at")?);
+        let (id, gid): (i64, Option<i64>) = (row.get("id")?, row.get("gid")?);
         let transfer = Transfer {
             id,
             gid: format!("{:016x}", gid.unwrap_or(id)),
-            kind: parsed(1, &word(1)?)?,
-            state: parsed(2, &word(2)?)?,
-            priority: row.get(3)?,
-            position: row.get(4)?,
-            urls: parsed(5, &text(5)?)?,
-            name: row.get(6)?,
-            path: row.get(7)?,
-            page_url: row.get(8)?,
-            limit_bps: unsigned(9)?,
-            size: unsigned(10)?,
-            bytes: unsigned(11)?.unwrap_or_default(),
-            run: parsed(12, &text(12)?)?,
+            kind,
+            state,
+            priority: row.get("priority")?,
+            position: row.get("position")?,
+            urls,
+            name: row.get("name")?,
+            path: row.get("path")?,
+            page_url: row.get("page_url")?,
+            limit_bps: unsigned("limit_bps")?,
+            size: unsigned("size")?,
+            bytes: unsigned("bytes")?.unwrap_or_default(),
+            run,
             eta: None,
-            error: error.map(|error| parsed(13, &error)).transpose()?,
+            error: row.get::<_, Option<Json<_>>>("error")?.map(|Json(error)| error),
             at: at.max(retry_at),
-            added: row.get(21)?,
-            started: row.get(22)?,
-            ended: row.get(23)?,
+            added: row.get("added")?,
+            started: row.get("started")?,
+            ended: row.get("ended")?,
         };
-        let attempts = row.get::<_, i64>(16)?;
-        let attempts = u32::try_from(attempts).map_err(|_| FromSqlError::OutOfRange(attempts))?;
-        Ok(Self { transfer, retry_at, attempts, part: part.transpose()? })
+        Ok(Self { transfer, retry_at, attempts: row.get("attempts")?, part: PartIdentity::read(row)? })
     }
 }
 
 impl PartIdentity {
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
+        let Some(target) = row.get::<_, Option<Vec<u8>>>("part_target")? else { return Ok(None) };
+        Ok(Some(Self {
+            target: OsString::from_vec(target).into(),
+            device: row.get("part_device")?,
+            inode: row.get("part_inode")?,
+            born: row.get("part_born")?,
+        }))
+    }
+
     pub(super) fn target_bytes(&self) -> &[u8] {
         self.target.as_os_str().as_bytes()
     }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::row::COLUMNS;
+use super::row::READ_COLUMNS;
 use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
@@ -21,7 +22,7 @@ const OTHER_GIDS: i64 = 1 << 62;
 
 /// A page of a listing.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct RowPage {
     pub(crate) rows: Vec<Row>,
     /// The start of the next page; `None` on the last page.
     pub(crate) next: Option<PageCursor>,
@@ -75,27 +76,7 @@ impl Database {
                         continue;
                     }
                 }
-                let mut insert = transaction.prepare_cached(
-                    "INSERT INTO transfers (key, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added, gid)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                )?;
-                insert.execute(params![
-                    transfer.key,
-                    transfer.kind.name(),
-                    transfer.state.name(),
-                    transfer.priority,
-                    last + place * SPACING,
-                    transfer.request,
-                    json(&transfer.urls),
-                    transfer.name,
-                    transfer.path,
-                    transfer.page_url,
-                    transfer.limit_bps.map(u64::cast_signed),
-                    transfer.at,
-                    transfer.offered,
-                    now,
-                    transfer.gid.map(u64::cast_signed),
-                ])?;
+                transfer.insert(&transaction, last + place * SPACING, now)?;
                 let id = transaction.last_insert_rowid();
                 if transfer.gid.is_none() {
                     // A client may have chosen the number.
@@ -112,30 +93,18 @@ impl Database {
 
     /// Reads a transfer.
     pub(crate) fn get(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
-        let get = || {
-            let mut select =
-                self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM transfers WHERE id = ?"))?;
-            select.query_row([id], Row::read).optional()
-        };
-        get().map_err(DatabaseError::using("read"))
+        self.rows("WHERE id = ?", [id]).map(|mut rows| rows.pop())
     }
 
     /// Returns the number of the transfer with this identifier.
     pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, DatabaseError> {
         let select = "SELECT id FROM transfers WHERE gid = ?1 OR (id = ?1 AND gid IS NULL)";
-        self.connection
-            .query_row(select, [gid.cast_signed()], |row| row.get(0))
-            .optional()
-            .map_err(DatabaseError::using("read"))
+        self.value(select, [gid.cast_signed()])
     }
 
     /// Reads the sealed request of a transfer.
     pub(crate) fn request(&self, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
-        let select = "SELECT request FROM transfers WHERE id = ?";
-        self.connection
-            .query_row(select, [id], |row| row.get(0))
-            .optional()
-            .map_err(DatabaseError::using("read"))
+        self.value("SELECT request FROM transfers WHERE id = ?", [id])
     }
 
     /// Replaces the request of a transfer and its displayed URLs.
@@ -150,12 +119,12 @@ impl Database {
         state: Option<TransferState>,
         after: Option<PageCursor>,
         limit: usize,
-    ) -> Result<Page, DatabaseError> {
+    ) -> Result<RowPage, DatabaseError> {
         let read = || {
             let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
             let filter = if state.is_some() { "AND state = :state" } else { "AND :state IS NULL" };
             let mut select = self.connection.prepare_cached(&format!(
-                "SELECT {COLUMNS}, rank, urgency, place FROM transfers
+                "SELECT {READ_COLUMNS}, rank, urgency, place FROM transfers
                  WHERE (rank, urgency, place, id) > (:rank, :urgency, :place, :id) {filter}
                  ORDER BY rank, urgency, place, id LIMIT :limit"
             ))?;
@@ -172,7 +141,7 @@ impl Database {
                 named_params! {
                     ":state": state.map(TransferState::name),
                     ":rank": after.rank, ":urgency": after.urgency, ":place": after.place, ":id": after.id,
-                    ":limit": i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1),
+                    ":limit": limit.saturating_add(1),
                 },
                 keyed,
             )?;
@@ -186,23 +155,16 @@ impl Database {
                 Some(state) => counts.get(state.name()).copied().unwrap_or_default(),
                 None => counts.values().sum(),
             };
-            Ok(Page { rows, next, total, counts })
+            Ok(RowPage { rows, next, total, counts })
         };
         read().map_err(DatabaseError::using("read"))
     }
 
     /// Reads the most recently added transfers, latest first.
-    pub(crate) fn newest(&self, limit: usize) -> Result<Page, DatabaseError> {
-        let read = || {
-            let mut select = self
-                .connection
-                .prepare_cached(&format!("SELECT {COLUMNS} FROM transfers ORDER BY id DESC LIMIT ?"))?;
-            let rows = select.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], Row::read)?;
-            let rows = rows.collect::<rusqlite::Result<_>>()?;
-            let counts = self.counts()?;
-            Ok(Page { rows, next: None, total: counts.values().sum(), counts })
-        };
-        read().map_err(DatabaseError::using("read"))
+    pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
+        let rows = self.rows("ORDER BY id DESC LIMIT ?", [limit])?;
+        let counts = self.count()?;
+        Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
     }
 
     fn counts(&self) -> rusqlite::Result<BTreeMap<&'static str, u64>> {
@@ -231,7 +193,6 @@ impl Database {
 
     /// Reads the next queued transfers, most urgent first.
     pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.rows("WHERE state = 'queued' ORDER BY priority DESC, position, id LIMIT ?", [limit])
     }
 
@@ -252,11 +213,22 @@ impl Database {
 
     fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
-            let mut select =
-                self.connection.prepare_cached(&format!("SELECT {COLUMNS} FROM transfers {condition}"))?;
+            let mut select = self
+                .connection
+                .prepare_cached(&format!("SELECT {READ_COLUMNS} FROM transfers {condition}"))?;
             select.query_map(params, Row::read)?.collect::<rusqlite::Result<_>>()
         };
         read().map_err(DatabaseError::using("read"))
+    }
+
+    /// Reads one value, if there is one.
+    fn value<T: FromSql, P: rusqlite::Params>(
+        &self,
+        select: &str,
+        params: P,
+    ) -> Result<Option<T>, DatabaseError> {
+        let value = self.connection.query_row(select, params, |row| row.get(0));
+        value.optional().map_err(DatabaseError::using("read"))
     }
 
     /// Changes the state of a transfer; sets the end time of an ended one.
@@ -403,11 +375,7 @@ impl Database {
 
     fn stored<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, DatabaseError> {
         let select = "SELECT value FROM settings WHERE name = ?";
-        let text: Option<String> = self
-            .connection
-            .query_row(select, [name], |row| row.get(0))
-            .optional()
-            .map_err(DatabaseError::using("read"))?;
+        let text: Option<String> = self.value(select, [name])?;
         // Unreadable settings of another version are replaced by the defaults.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
     }

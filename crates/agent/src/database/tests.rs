@@ -2,7 +2,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::transfer::{TransferFailure, TransferKind, TransferState};
+use crate::request::TransferRequest;
+use crate::transfer::{TransferFailure, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
     let dir = tempfile::tempdir().unwrap();
@@ -12,21 +13,10 @@ fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
 }
 
 fn transfer(name: &str) -> NewTransfer {
-    NewTransfer {
-        key: None,
-        gid: None,
-        kind: TransferKind::Get,
-        state: TransferState::Queued,
-        priority: 0,
-        request: b"sealed".to_vec(),
-        urls: vec![format!("http://h/{name}")],
-        name: name.to_owned(),
-        path: "/d/".to_owned(),
-        page_url: None,
-        limit_bps: None,
-        at: None,
-        offered: false,
-    }
+    let urls = vec![format!("http://h/{name}")];
+    let shown = TransferRequest { urls, output: Some("/d/".into()), ..TransferRequest::default() }.shown();
+    let request = b"sealed".to_vec();
+    NewTransfer { key: None, gid: None, state: TransferState::Queued, request, shown, offered: false }
 }
 
 fn add(database: &mut Database, name: &str) -> i64 {
@@ -91,7 +81,8 @@ fn pages_contain_every_transfer_once_despite_additions() {
         if seen.len() == 10 {
             assert_eq!((page.total, page.counts["queued"], page.counts["running"]), (25, 22, 1));
             database.remove(ids[0]).unwrap();
-            let urgent = NewTransfer { priority: 9, ..transfer("urgent") };
+            let mut urgent = transfer("urgent");
+            urgent.shown.priority = 9;
             database.add(&[urgent], 2).unwrap();
         }
         if after.is_none() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Queue;
-use crate::database::{Page, PageCursor};
+use crate::database::{PageCursor, RowPage};
 use crate::error::QueueError;
 use crate::transfer::{Transfer, TransferState};
 
@@ -60,7 +60,7 @@ impl Queue {
         Ok(self.shown_page(page))
     }
 
-    fn shown_page(&self, page: Page) -> TransferPage {
+    fn shown_page(&self, page: RowPage) -> TransferPage {
         TransferPage {
             transfers: page.rows.into_iter().map(|row| self.shown(row)).collect(),
             next: page.next.map(|next| next.to_string()),
@@ -76,7 +76,7 @@ impl Queue {
     pub fn stats(&self) -> Result<Stats, QueueError> {
         let counts = self.database(|database| database.count())?;
         let count = |state: TransferState| counts.get(state.name()).copied().unwrap_or_default();
-        let live = self.all_live();
+        let live = self.runs.all();
         Ok(Stats {
             active: live.len() as u64,
             waiting: count(TransferState::Queued) + count(TransferState::Scheduled),

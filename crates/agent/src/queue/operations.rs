@@ -9,6 +9,7 @@ use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
 use crate::events::AgentEvent;
 use crate::scope::Scope;
+use crate::settings::check_limit;
 use crate::transfer::{Transfer, TransferState};
 
 impl Queue {
@@ -38,14 +39,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError`].
     pub fn pause(&self, id: i64) -> Result<Transfer, QueueError> {
-        let paused = self.change(
-            id,
-            "paused",
-            |state| !state.is_ended(),
-            |database, _| database.set_state(id, TransferState::Paused, unix_now()),
-        );
-        self.stop_live(id);
-        paused
+        self.halt(id, TransferState::Paused)
     }
 
     /// Resumes a transfer.
@@ -66,14 +60,16 @@ impl Queue {
     /// # Errors
     /// [`QueueError`].
     pub fn cancel(&self, id: i64) -> Result<Transfer, QueueError> {
-        let cancelled = self.change(
-            id,
-            "cancelled",
-            |state| !state.is_ended(),
-            |database, _| database.set_state(id, TransferState::Cancelled, unix_now()),
-        );
-        self.stop_live(id);
-        cancelled
+        self.halt(id, TransferState::Cancelled)
+    }
+
+    /// Ends the run of a transfer, which gets this state.
+    fn halt(&self, id: i64, state: TransferState) -> Result<Transfer, QueueError> {
+        let allowed = |state: TransferState| !state.is_ended();
+        let halted =
+            self.change(id, state.name(), allowed, |database, _| database.set_state(id, state, unix_now()));
+        self.runs.cancel(id);
+        halted
     }
 
     /// Retries a failed or cancelled transfer.
@@ -134,12 +130,10 @@ impl Queue {
         limit: Option<Option<u64>>,
     ) -> Result<Transfer, QueueError> {
         self.row(id)?;
-        if limit.flatten().is_some_and(|rate| rate < 8) {
-            return Err(QueueError::Invalid("limit_bps must be at least 8, or null".to_owned()));
-        }
+        check_limit(limit.flatten())?;
         priority.map_or(Ok(()), crate::request::check_priority)?;
         self.database(|database| database.patch(id, priority, limit))?;
-        if let (Some(limit), Some(live)) = (limit, self.live(id)) {
+        if let (Some(limit), Some(live)) = (limit, self.runs.get(id)) {
             live.limit.set(limit.map(Rate::bits_per_sec));
         }
         self.replaced(id)
@@ -148,7 +142,7 @@ impl Queue {
     /// Informs the runner and clients of a transfer's new position.
     fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.changed(id)?;
-        if let Some(live) = self.live(id) {
+        if let Some(live) = self.runs.get(id) {
             live.priority.store(transfer.priority, Ordering::Relaxed);
             live.position.store(transfer.position, Ordering::Relaxed);
         }
@@ -164,13 +158,13 @@ impl Queue {
     pub fn remove(&self, id: i64, files: bool) -> Result<(), QueueError> {
         if self.row(id)?.transfer.state.is_ended() {
             // A cancelled run stops a moment after its state has changed.
-            self.wait_for_run(id);
+            self.runs.wait_for_end(id);
         }
         let row = self.row(id)?;
         if files && row.transfer.state.is_ended() {
             self.remove_partial_files(&row).map_err(|error| QueueError::PartialFile(error.to_string()))?;
         }
-        let live = self.live(id).is_some();
+        let live = self.runs.get(id).is_some();
         self.database(|database| {
             let state = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;
             if !state.is_ended() || live {

@@ -70,8 +70,7 @@ fn lines_and_metalinks_are_requests() {
         <url>http://one/f</url><url>http://two/f</url><url>bogus</url></file></metalink>"#
     );
     let requests = of_metalink(text.as_bytes()).unwrap();
-    let stored: TransferRequest =
-        serde_json::from_str(&serde_json::to_string(&requests[0]).unwrap()).unwrap();
+    let stored = request(&crate::json(&requests[0]));
     assert_eq!(stored, requests[0]);
     assert_eq!((stored.urls.len(), stored.name.as_deref()), (2, Some("f.iso")));
     let facts = stored.metalink.unwrap();

@@ -17,10 +17,12 @@ use crate::transfer::TransferKind;
 /// The remedy where the server has another file than the partial one.
 const START_OVER: &str = "to fetch the new file, remove this transfer with its partial file (longhaul queue remove --files), and add \
                           the link again";
+/// The remedy where the server has a part of another file than the one to send.
+const SEND_ANEW: &str = "to start over, send it with `longhaul put --no-resume`";
 
 /// The failure of a run.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct RunFailure {
     pub(super) kind: FailureKind,
     pub(super) message: String,
     pub(super) cause: FailureCause,
@@ -36,25 +38,31 @@ pub(super) enum FailureCause {
     FileExists,
 }
 
-impl Failure {
+impl RunFailure {
     pub(super) fn new(kind: FailureKind, error: impl std::fmt::Display) -> Self {
-        let text = error.to_string();
-        let message = match without_options(&text) {
-            why if text.contains("--no-resume") => format!("{why}; {START_OVER}"),
-            why => why.to_owned(),
-        };
+        let message = without_options(&error.to_string()).to_owned();
         Self { kind, message, cause: FailureCause::OfKind }
     }
-}
 
-impl From<UploadError> for Failure {
-    fn from(error: UploadError) -> Self {
-        let cause = if error.is_permanent() { FailureCause::Permanent } else { FailureCause::OfKind };
-        Self { cause, ..Self::new(error.kind(), error) }
+    /// Creates a failure whose remedy `start_over` replaces that of an option.
+    fn of_engine(kind: FailureKind, error: impl std::fmt::Display, start_over: &str) -> Self {
+        let text = error.to_string();
+        let mut failure = Self::new(kind, &text);
+        if text.contains("--no-resume") {
+            failure.message = format!("{}; {start_over}", failure.message);
+        }
+        failure
     }
 }
 
-impl From<TransferError> for Failure {
+impl From<UploadError> for RunFailure {
+    fn from(error: UploadError) -> Self {
+        let cause = if error.is_permanent() { FailureCause::Permanent } else { FailureCause::OfKind };
+        Self { cause, ..Self::of_engine(error.kind(), error, SEND_ANEW) }
+    }
+}
+
+impl From<TransferError> for RunFailure {
     fn from(error: TransferError) -> Self {
         let kind = error.kind();
         match error {
@@ -68,7 +76,10 @@ impl From<TransferError> for Failure {
             TransferError::Output(OutputError::Busy(path)) => {
                 Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
             }
-            error => Self::new(kind, error),
+            TransferError::Output(OutputError::Writer { path, writer, source }) => {
+                Self::new(kind, format!("the writer {writer} cannot write {}: {source}", path.display()))
+            }
+            error => Self::of_engine(kind, error, START_OVER),
         }
     }
 }
@@ -79,8 +90,8 @@ pub(super) fn execute(
     live: &Live,
     row: &Row,
     observer: &RunObserver<'_>,
-) -> Result<Done, Failure> {
-    let usage = |error: crate::error::QueueError| Failure::new(FailureKind::Usage, error);
+) -> Result<Done, RunFailure> {
+    let usage = |error: crate::error::QueueError| RunFailure::new(FailureKind::Usage, error);
     let request = queue.request(live.id).map_err(usage)?;
     let context = RunContext {
         engine: &queue.engine,
@@ -107,7 +118,7 @@ pub(super) fn execute(
 }
 
 /// Creates the directory of a file.
-fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failure> {
+fn make_directory(request: &crate::request::TransferRequest) -> Result<(), RunFailure> {
     let Some(output) = request.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
         return Ok(());
     };
@@ -115,6 +126,24 @@ fn make_directory(request: &crate::request::TransferRequest) -> Result<(), Failu
     let directory = if is_directory { Some(output) } else { output.parent() };
     directory.map_or(Ok(()), std::fs::create_dir_all).map_err(|error| {
         let message = format!("cannot make the directory of {}: {error}", output.display());
-        Failure::new(FailureKind::CannotCreate, message)
+        RunFailure::new(FailureKind::CannotCreate, message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_and_advice_name_no_option_as_of_the_queue_that_it_lacks() {
+        let why = "it has 5 bytes of 7; start over with --no-resume";
+        let failure = RunFailure::of_engine(FailureKind::Protocol, why, SEND_ANEW);
+        assert_eq!(failure.message, format!("it has 5 bytes of 7; {SEND_ANEW}"));
+        let source = std::io::Error::other("a mapping needs a size; use --writer auto");
+        let error = OutputError::Writer { path: "/f".into(), writer: "mmap", source };
+        let failure = RunFailure::from(TransferError::Output(error));
+        assert_eq!(failure.message, "the writer mmap cannot write /f: a mapping needs a size");
+        let shown = ["does --pace off gain?", "see longhaul --help"].map(crate::live::of_command_line);
+        assert_eq!(shown, ["on the command line: does --pace off gain?", "see longhaul --help"]);
+    }
 }

@@ -80,7 +80,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     let limits = queue_plan::allowed(settings.usual(), &windows, week_time(now));
     queue.limit.set(limits.rate);
     let waiting = promote(queue, now)?;
-    let live = queue.all_live();
+    let live = queue.runs.all();
     let active: Vec<_> =
         live.iter().filter(|live| !queue.is_offered(live.id)).map(|live| active(live)).collect();
     let plan = queue_plan::plan(limits.concurrent, &active);
@@ -90,13 +90,14 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     if plan.start > 0 {
         // Transfers that are still stopping may already be queued again.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
-        let is_free = |row: &Row| queue.live(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
+        let is_free =
+            |row: &Row| queue.runs.get(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
         let free = next.into_iter().filter(is_free);
         for row in free.take(plan.start) {
             threads.extend(start_run(queue, row)?);
         }
     }
-    if queue.all_live().is_empty() {
+    if queue.runs.all().is_empty() {
         longhaul_sys::memory::release_unused();
     }
     Ok(waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK)))
@@ -147,18 +148,18 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, limit));
     // Inserted before the state changes, so that a later pause finds the run.
-    if !queue.insert_live(Arc::clone(&live)) {
+    if !queue.runs.insert(Arc::clone(&live)) {
         return Ok(None);
     }
     if queue.is_stopping() {
         // The agent may have cancelled all runs before this one was inserted.
-        queue.remove_live(id);
+        queue.runs.remove(id);
         return Ok(None);
     }
     match queue.database(|database| database.begin(id, unix_now())) {
         Ok(true) => {}
         other => {
-            queue.remove_live(id);
+            queue.runs.remove(id);
             return other.map(|_| None);
         }
     }
@@ -168,7 +169,7 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
         Ok(thread) => Ok(Some(thread)),
         Err(error) => {
             tracing::warn!("cannot start a thread for transfer {id}: {error}");
-            queue.remove_live(id);
+            queue.runs.remove(id);
             queue.database(|database| database.set_state(id, TransferState::Queued, unix_now()))?;
             Ok(None)
         }

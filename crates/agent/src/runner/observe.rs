@@ -10,7 +10,7 @@ use longhaul_engine::sink::part_file::part_of;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 
-use super::execute::Failure;
+use super::execute::RunFailure;
 use crate::database::PartIdentity;
 use crate::events::AgentEvent;
 use crate::live::{Live, RECORD_INTERVAL};
@@ -62,7 +62,7 @@ impl<'a> RunObserver<'a> {
     }
 
     /// Ends the record.
-    pub(super) fn end(self, at: Duration, result: &Result<Done, Failure>) {
+    pub(super) fn end(self, at: Duration, result: &Result<Done, RunFailure>) {
         let Some(recorder) = &self.recorder else { return };
         let end = match result {
             Ok(done) => Event::Done(Box::new(done.clone())),
@@ -124,7 +124,7 @@ impl Observer for RunObserver<'_> {
             Event::Progress(progress) => {
                 let now = progress.received.get();
                 let before = self.received.fetch_max(now, Ordering::Relaxed);
-                self.queue.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
+                self.queue.runs.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
                 send_progress(self.queue, self.live);
             }
             Event::Sample(sample) => {

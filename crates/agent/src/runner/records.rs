@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// The maximum number of records.
-const MOST_RECORDS: usize = 500;
+const MAX_RECORDS: usize = 500;
 /// The maximum size of all records in bytes.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Removes the oldest records beyond the limits.
 pub(super) fn prune(directory: &Path) {
@@ -24,7 +24,7 @@ pub(super) fn prune(directory: &Path) {
     let mut bytes = 0;
     for (number, (_, length, path)) in records.iter().enumerate() {
         bytes += length;
-        if number >= MOST_RECORDS || bytes > MOST_BYTES {
+        if number >= MAX_RECORDS || bytes > MAX_BYTES {
             // Retried after the next transfer.
             let _ = fs::remove_file(path);
         }
@@ -40,13 +40,13 @@ mod tests {
     #[test]
     fn oldest_records_are_removed_first() {
         let dir = tempfile::tempdir().unwrap();
-        for number in 0..MOST_RECORDS + 3 {
+        for number in 0..MAX_RECORDS + 3 {
             let path = dir.path().join(format!("{number}.jsonl"));
             let file = fs::File::create(&path).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64)).unwrap();
         }
         prune(dir.path());
         let there = |number: usize| dir.path().join(format!("{number}.jsonl")).exists();
-        assert!(!there(2) && there(3) && there(MOST_RECORDS + 2));
+        assert!(!there(2) && there(3) && there(MAX_RECORDS + 2));
     }
 }

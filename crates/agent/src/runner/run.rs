@@ -9,7 +9,7 @@ use longhaul_core::queue_plan;
 use longhaul_engine::failure::FailureKind;
 use longhaul_engine::sink::part_file;
 
-use super::execute::{self, Failure, FailureCause};
+use super::execute::{self, FailureCause, RunFailure};
 use super::observe::RunObserver;
 use super::records;
 use crate::database::{Row, RunEnd};
@@ -31,12 +31,12 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
     let result = execution.unwrap_or_else(|_| {
         let message = "an internal error ended the transfer; please report it".to_owned();
-        Err(Failure::new(FailureKind::Internal, message))
+        Err(RunFailure::new(FailureKind::Internal, message))
     });
     observer.end(began.elapsed(), &result);
     let (state, end) = state_after_run(queue, live, row, result);
     store(queue, live.id, state, &end);
-    queue.remove_live(live.id);
+    queue.runs.remove(live.id);
     // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
     queue.tell_stats();
@@ -49,7 +49,7 @@ fn state_after_run(
     queue: &Queue,
     live: &Live,
     row: &Row,
-    result: Result<Done, Failure>,
+    result: Result<Done, RunFailure>,
 ) -> (TransferState, RunEnd) {
     let failure = match result {
         Ok(done) => {
@@ -67,7 +67,7 @@ fn state_after_run(
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
     let may_retry = failure.cause == FailureCause::OfKind && attempts < queue.settings().retries;
-    let has_worked = row.part.is_some() || live.opened().is_some();
+    let has_worked = row.part.is_some() || live.first_answer().is_some();
     let state = state_after(failure.kind, row, has_worked, may_retry);
     if state == TransferState::Scheduled {
         let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();

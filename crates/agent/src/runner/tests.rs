@@ -84,6 +84,6 @@ fn nothing_starts_while_the_agent_stops() {
     let id = queue.add(vec![request(None)]).unwrap()[0].id;
     queue.stop();
     assert!(start_run(&queue, queue.row(id).unwrap()).unwrap().is_none());
-    assert!(queue.live(id).is_none());
+    assert!(queue.runs.get(id).is_none());
     assert_eq!(queue.transfer(id).unwrap().state, TransferState::Queued);
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -16,20 +15,20 @@ use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::{TreeOptions, Walked};
 use longhaul_engine::upload::{self, PutRequest};
+use parking_lot::Mutex;
 use url::Url;
 
-use super::execute::Failure;
+use super::execute::RunFailure;
 use super::observe::send_progress;
 use crate::live::Live;
-use crate::lock;
 use crate::queue::Queue;
 
 /// The number of large files transferred at once, as in `longhaul get -r`.
-const PARALLEL: usize = 3;
+const MAX_LARGE: usize = 3;
 /// The number of small files uploaded at once: `longhaul serve` accepts 16 uploads.
-const MOST_SMALL: usize = 16;
+const MAX_SMALL: usize = 16;
 /// The maximum number of walked entries ahead of the transfers.
-const WALKED_AHEAD: usize = 1024;
+const MAX_WALKED_AHEAD: usize = 1024;
 
 /// The progress of all files of a tree.
 #[derive(Debug, Default)]
@@ -41,7 +40,7 @@ pub(super) struct Totals {
     /// For each running file: bytes present, bytes moved, streams.
     running: HashMap<JobId, (u64, u64, usize)>,
     /// The first failure of a file, and the number of failures.
-    failed: Option<(Failure, u64)>,
+    failed: Option<(RunFailure, u64)>,
 }
 
 impl Totals {
@@ -52,7 +51,7 @@ impl Totals {
         self.running.values().fold((self.complete, self.moved, 0), add)
     }
 
-    fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: RunFailure) {
         match &mut self.failed {
             Some((_, count)) => *count += 1,
             None => self.failed = Some((failure, 1)),
@@ -66,13 +65,13 @@ struct TreeObserver<'a, 'b>(&'b TreeRun<'a>);
 impl Observer for TreeObserver<'_, '_> {
     fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
         let (Event::Progress(progress), run) = (event, self.0) else { return };
-        let mut totals = lock(&run.totals);
+        let mut totals = run.totals.lock();
         let before = totals.running.get(&job.id()).map_or(0, |running| running.1);
         totals.running.insert(job.id(), (progress.present.get(), progress.received.get(), progress.streams));
         let (bytes, moved, streams) = totals.sums();
         drop(totals);
         let fresh = progress.received.get().saturating_sub(before);
-        run.queue.moved.fetch_add(fresh, Ordering::Relaxed);
+        run.queue.runs.moved.fetch_add(fresh, Ordering::Relaxed);
         run.live.note_total(bytes, moved, streams);
         send_progress(run.queue, run.live);
     }
@@ -97,16 +96,17 @@ impl<'a> TreeRun<'a> {
         &self,
         walk: impl Iterator<Item = Walked<F>> + Send,
         admission: JobAdmission,
-        task: impl Fn(&Self, JobId, F) -> Result<Bytes, Failure> + Sync,
+        task: impl Fn(&Self, JobId, F) -> Result<Bytes, RunFailure> + Sync,
     ) {
         let cancel = &self.live.cancel;
         thread::scope(|threads| {
-            let (found, files) = sync_channel(WALKED_AHEAD);
+            let (found, files) = sync_channel(MAX_WALKED_AHEAD);
             let walker =
                 move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
             if let Err(error) = thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
-                lock(&self.totals)
-                    .fail(Failure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
+                self.totals
+                    .lock()
+                    .fail(RunFailure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
                 return;
             }
             self.queue.engine.run_each(files, admission, cancel, |walked| {
@@ -117,13 +117,13 @@ impl<'a> TreeRun<'a> {
                         return None;
                     }
                     Walked::Failed(error) => {
-                        lock(&self.totals).fail(Failure::new(error.kind(), error));
+                        self.totals.lock().fail(RunFailure::new(error.kind(), error));
                         return None;
                     }
                 };
                 let job = JobId::new(self.count.fetch_add(1, Ordering::Relaxed) + 1);
                 let result = task(self, job, file);
-                let mut totals = lock(&self.totals);
+                let mut totals = self.totals.lock();
                 let moved = totals.running.remove(&job).map_or(0, |running| running.1);
                 match result {
                     Ok(size) => {
@@ -140,10 +140,10 @@ impl<'a> TreeRun<'a> {
         });
     }
 
-    fn end(self, path: &Path) -> Result<Done, Failure> {
-        let totals = self.totals.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn end(self, path: &Path) -> Result<Done, RunFailure> {
+        let totals = self.totals.into_inner();
         if self.live.cancel.is_cancelled() {
-            return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
+            return Err(RunFailure::new(FailureKind::Interrupted, "interrupted"));
         }
         let (bytes, moved, _) = totals.sums();
         match totals.failed {
@@ -155,7 +155,7 @@ impl<'a> TreeRun<'a> {
             Some((failure, 1)) => Err(failure),
             Some((failure, count)) => {
                 let message = format!("{} of its files failed, the first: {}", count, failure.message);
-                Err(Failure { message, ..failure })
+                Err(RunFailure { message, ..failure })
             }
         }
     }
@@ -168,15 +168,15 @@ pub(super) fn get(
     url: &Url,
     target: &Path,
     options: JobOptions,
-) -> Result<Done, Failure> {
+) -> Result<Done, RunFailure> {
     let listing =
         TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
     let tree = queue.engine.remote_tree(url, target, listing);
-    let tree = tree.map_err(|error| Failure::new(error.kind(), error))?;
+    let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
     // Samples of many concurrent files are not recorded.
     let options = JobOptions { sample: None, ..options };
     let run = TreeRun::new(queue, live);
-    run.run(tree.walk(&live.cancel), JobAdmission::new(PARALLEL), |run, job, file| {
+    run.run(tree.walk(&live.cancel), JobAdmission::new(MAX_LARGE), |run, job, file| {
         if let Some((_, size)) = tree.unchanged(&file, &live.cancel) {
             return Ok(size);
         }
@@ -193,14 +193,14 @@ pub(super) fn get(
 }
 
 /// Uploads a directory.
-pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Done, Failure> {
+pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Done, RunFailure> {
     let request = PutRequest { sample: None, ..request };
     let options =
         TreeOptions { client: request.client.clone(), retries: request.retries, stall: request.stall };
     let tree = queue.engine.upload_tree(&request.path, &request.url, options);
-    let tree = tree.map_err(|error| Failure::new(error.kind(), error))?;
+    let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
     let run = TreeRun::new(queue, live);
-    let admission = JobAdmission::new(PARALLEL).with_small(MOST_SMALL);
+    let admission = JobAdmission::new(MAX_LARGE).with_small(MAX_SMALL);
     run.run(tree.walk(&live.cancel), admission, |run, job, file| {
         if tree.is_unchanged(&file, &live.cancel) {
             return Ok(file.size);

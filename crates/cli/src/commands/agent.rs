@@ -16,14 +16,12 @@ use longhaul_agent::queue::Stats;
 use longhaul_agent::unit;
 use longhaul_core::units::Rate;
 
-use crate::exit::{self, Code};
+use crate::exit;
 use crate::say;
 use crate::values::listen;
 
 /// Maximum time for an agent to open its queue.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// The exit code of an agent that finds another one running (EX_TEMPFAIL).
-const TEMPORARY: i32 = 75;
 /// Polling interval while an agent starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -127,7 +125,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             say::error(&error);
-            Ok(Code::of_number(error.exit_code()).into())
+            Ok(exit::of_agent(&error).into())
         }
     }
 }
@@ -195,7 +193,7 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
 fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
-    let client = Client::new(paths.socket());
+    let (client, began) = (Client::new(paths.socket()), Instant::now());
     if client.check().is_ok() {
         return Ok(false);
     }
@@ -206,7 +204,6 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     command.args(["agent", "--foreground", "--detached"]).args(options);
     let stderr = log.try_clone().context("cannot write the agent's log")?;
     command.current_dir("/").stdin(Stdio::null()).stdout(log).stderr(stderr);
-    let began = Instant::now();
     let mut child = command.spawn().context("cannot start the agent")?;
     loop {
         let checked = client.check();
@@ -219,7 +216,8 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
         match ended {
             // Another agent started first or has not ended yet, or this one was killed.
             Some(status)
-                if status.code().is_none_or(|code| code == TEMPORARY) && began.elapsed() < START_TIMEOUT =>
+                if status.code().is_none_or(|code| code == i32::from(exit::TEMPORARY.number()))
+                    && began.elapsed() < START_TIMEOUT =>
             {
                 std::thread::sleep(POLL_INTERVAL);
                 child = command.spawn().context("cannot start the agent")?;
@@ -247,7 +245,7 @@ fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
         let error = AgentError::NotLoopback(address);
         say::error(&error);
-        return Ok(Code::of_number(error.exit_code()).into());
+        return Ok(exit::of_agent(&error).into());
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;

@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use longhaul_scope::record::schema::Side;
 
 use super::line::{line, short_name};
-use super::{PROGRESS_BOARD, Row, lock};
+use super::{PROGRESS_BOARD, Row};
 use crate::line_queue::{self, Output};
 
 /// Minimum columns for a long bar and most of the name.
@@ -55,7 +55,7 @@ impl Output for Drawing {
         let most = usize::from(height.saturating_sub(2)).clamp(1, MOST_ROWS);
         // Formatted after the lock is released: writing to a terminal may block.
         let (mut rows, side, total) = {
-            let board = lock(&PROGRESS_BOARD);
+            let board = PROGRESS_BOARD.lock();
             (board.rows.clone(), board.side, board.total())
         };
         if rows.is_empty() {

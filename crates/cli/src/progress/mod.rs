@@ -5,12 +5,12 @@ mod eta;
 mod line;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::event::{Event, JobId, JobTag, Observer, Progress};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_scope::record::schema::Side;
+use parking_lot::Mutex;
 
 use crate::stderr;
 pub(crate) use drawing::Drawing;
@@ -57,7 +57,7 @@ struct Row {
 impl ProgressLines {
     /// Begins a display of `files`, `None` if unknown.
     pub(crate) fn begin(visible: bool, side: Side, files: Option<usize>) -> Self {
-        let mut board = lock(&PROGRESS_BOARD);
+        let mut board = PROGRESS_BOARD.lock();
         (board.side, board.files, board.ended, board.before) = (side, files, 0, Bytes::ZERO);
         Self { visible, several: files != Some(1) }
     }
@@ -65,14 +65,14 @@ impl ProgressLines {
     /// Changes a job's line, if lines are drawn.
     fn change(&self, job: &JobTag, change: impl FnOnce(&mut Row)) {
         if self.visible {
-            change(lock(&PROGRESS_BOARD).rows.entry(job.id()).or_default());
+            change(PROGRESS_BOARD.lock().rows.entry(job.id()).or_default());
         }
     }
 
     /// Removes a job's line.
     fn remove(&self, job: &JobTag, complete: Bytes) {
         if self.visible {
-            let mut board = lock(&PROGRESS_BOARD);
+            let mut board = PROGRESS_BOARD.lock();
             board.rows.remove(&job.id());
             board.ended += 1;
             board.before += complete;
@@ -130,9 +130,4 @@ impl ProgressBoard {
         let known = known.filter(|_| self.files == Some(begun));
         Some(line::total(self.files, self.ended, present, known, rate))
     }
-}
-
-/// Locks a mutex, even if another thread panicked with it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

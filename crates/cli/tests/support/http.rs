@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use socket2::{Domain, Socket, Type};
 
 /// Returns a response with `body`; `head` is a status, and fields on further lines.
@@ -71,7 +72,7 @@ impl Server {
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().take(most).enumerate() {
                 let mut peer = Peer { stream: stream.unwrap(), number, asks: log.clone() };
-                let play = plays.lock().unwrap().clone();
+                let play = plays.lock().clone();
                 std::thread::spawn(move || play(&mut peer));
             }
         });
@@ -152,11 +153,11 @@ impl Server {
 
     /// Handles new connections by `play` from now on.
     pub(crate) fn change(&self, play: impl Fn(&mut Peer) + Send + Sync + 'static) {
-        *self.play.lock().unwrap() = Arc::new(play);
+        *self.play.lock() = Arc::new(play);
     }
 
     pub(crate) fn requests(&self) -> Vec<HttpRequest> {
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asks.lock().clone()
     }
 }
 
@@ -245,7 +246,7 @@ impl Peer {
         let head = String::from_utf8_lossy(&head).into_owned();
         let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let request = HttpRequest { head, target };
-        self.asks.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+        self.asks.lock().push(request.clone());
         Some(request)
     }
 

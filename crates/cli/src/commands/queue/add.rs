@@ -17,7 +17,8 @@ use longhaul_engine::input_file;
 
 use crate::commands::agent;
 use crate::exit::UsageError;
-use crate::{secret_file, url_text};
+use crate::values::AutoOr;
+use crate::{secret_file, streams_args, url_text};
 
 /// Attempts to send a request that no agent has answered.
 const ATTEMPTS: usize = 5;
@@ -101,11 +102,10 @@ pub(super) struct AddArgs {
 }
 
 fn streams(text: &str) -> Result<StreamsSetting, String> {
-    match text.parse() {
-        _ if text == "auto" => Ok(StreamsSetting::Auto),
-        Ok(n) => Ok(StreamsSetting::Fixed(n)),
-        Err(_) => Err("write auto or a number".to_owned()),
-    }
+    Ok(match streams_args::streams(text)? {
+        AutoOr::Auto => StreamsSetting::Auto,
+        AutoOr::Value(n) => StreamsSetting::Fixed(n),
+    })
 }
 
 fn if_exists(text: &str) -> Result<IfExistsSetting, String> {

@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::statvfs;
 
 use crate::faults::fault::{DiskFault, DiskFaultKind};
@@ -35,8 +35,7 @@ impl Disk {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount a file system");
         }
-        let turn = &TURNS[NEXT_TURN.fetch_add(1, Ordering::SeqCst) % TURNS.len()];
-        let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURNS[NEXT_TURN.fetch_add(1, Ordering::SeqCst) % TURNS.len()].lock();
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", HOLDER]).current_dir(dir);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

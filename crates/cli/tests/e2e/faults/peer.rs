@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::{ServerConnection, StreamOwned};
 use socket2::Socket;
 
@@ -196,10 +197,10 @@ impl Progress {
 
     pub(crate) fn note(&self, line: &str) {
         let at = self.began.elapsed().as_secs_f64();
-        let _ = writeln!(self.log.lock().unwrap_or_else(PoisonError::into_inner), "{at:8.3} {line}");
+        let _ = writeln!(self.log.lock(), "{at:8.3} {line}");
     }
 
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 }

@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::faults::fault::{RelayFault, RelayFaultKind};
 use crate::faults::peer::Listener;
@@ -52,7 +54,7 @@ impl Relay {
 
     /// Begins a step: closes open connections, and restarts their numbers at 0.
     pub(crate) fn begin(&self, relayed: &[RelayFault]) {
-        let mut plan = self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plan = self.shared.plan.lock();
         for socket in plan.sockets.iter().filter_map(Weak::upgrade) {
             let _ = socket.shutdown(Shutdown::Both);
         }
@@ -81,7 +83,7 @@ impl RelayState {
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plan = self.plan.lock();
         let number = plan.connections;
         plan.connections += 1;
         let of = |to_client| {

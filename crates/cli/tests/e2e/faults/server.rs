@@ -1,11 +1,12 @@
 //! A scripted HTTP/1.1 server on loopback, one blocking thread per connection.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::faults::answer::{Answer, ServedFile};
@@ -72,7 +73,7 @@ impl Server {
 
     /// Begins a step; `known` is whether the client holds a part of the file.
     pub(crate) fn begin(&self, step: &Step, known: bool) {
-        *self.shared.script() = Script::new(step.clone(), known);
+        *self.shared.script.lock() = Script::new(step.clone(), known);
         self.shared.progress.begin();
     }
 
@@ -85,13 +86,13 @@ impl Server {
     }
 
     pub(crate) fn asked(&self) -> Vec<(u64, u64)> {
-        self.shared.script().asked.clone()
+        self.shared.script.lock().asked.clone()
     }
 }
 
 fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBool>) {
     let connection = {
-        let mut script = shared.script();
+        let mut script = shared.script.lock();
         script.connections += 1;
         script.connections - 1
     };
@@ -121,10 +122,6 @@ fn serve(shared: &Arc<ServerState>, socket: TcpStream, expired: Option<&AtomicBo
 }
 
 impl ServerState {
-    fn script(&self) -> MutexGuard<'_, Script> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Listens; with `expired` as the target of a redirect.
     fn listen(self: &Arc<Self>, expired: Option<Arc<AtomicBool>>) -> Listener {
         let shared = Arc::clone(self);
@@ -135,7 +132,7 @@ impl ServerState {
     }
 
     fn refuses_when_expired(&self) -> bool {
-        self.script().step.traits.redirect.is_some_and(|redirect| redirect.expired.is_none())
+        self.script.lock().step.traits.redirect.is_some_and(|redirect| redirect.expired.is_none())
     }
 
     fn answer(
@@ -144,7 +141,7 @@ impl ServerState {
         connection: usize,
         expired: Option<&AtomicBool>,
     ) -> Option<Answer> {
-        let redirect = self.script().step.traits.redirect;
+        let redirect = self.script.lock().step.traits.redirect;
         let (answer, what) = match (redirect, expired) {
             (Some(redirect), None) if request.target == "/f" => {
                 let to = self.target_url(redirect);
@@ -175,7 +172,7 @@ impl ServerState {
 
     /// Returns the URL of the current target, or of a fresh one.
     fn target_url(self: &Arc<Self>, redirect: Redirect) -> String {
-        let mut script = self.script();
+        let mut script = self.script.lock();
         if script.targets.last().is_none_or(|target| target.expired.load(Ordering::SeqCst)) {
             let expired = Arc::new(AtomicBool::new(false));
             let lasts = script.targets.len() >= redirect.expiries as usize;
@@ -188,7 +185,7 @@ impl ServerState {
     }
 
     fn use_up(&self, redirect: Redirect) {
-        let mut script = self.script();
+        let mut script = self.script.lock();
         let Some(target) = script.targets.last_mut() else { return };
         target.left = target.left.saturating_sub(1);
         if target.left == 0 && !target.lasts {
@@ -201,7 +198,7 @@ impl ServerState {
 
     /// Returns the response to a request for the file, and its description.
     fn of_file(&self, request: &HttpRequest, connection: usize) -> (Option<Answer>, String) {
-        let mut script = self.script();
+        let mut script = self.script.lock();
         let number = script.requests;
         script.requests += 1;
         let fault = script.step.faults.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);

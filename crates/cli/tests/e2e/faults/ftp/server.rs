@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::schedule::{Connections, FtpFault, FtpSchedule, FtpStep};
 use crate::faults::peer::Progress;
@@ -56,7 +58,7 @@ impl FtpServer {
     }
 
     pub(crate) fn begin(&self, step: &FtpStep) {
-        let mut run = self.script.run();
+        let mut run = self.script.run.lock();
         (run.step, run.build, run.transfers) = (step.clone(), step.build, 0);
         self.script.progress.begin();
     }
@@ -71,14 +73,10 @@ impl FtpServer {
 }
 
 impl FtpScript {
-    fn run(&self) -> MutexGuard<'_, RunState> {
-        self.run.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Answers a command; returns false to let the honest server answer.
     fn play(&self, session: &mut Session, command: &FtpCommand) -> bool {
         self.progress.count(0);
-        let number = self.run().build;
+        let number = self.run.lock().build;
         match command.verb.as_str() {
             "FEAT" => session.reply(&self.features),
             "SIZE" => session.reply(&format!("213 {}", self.builds[number].len)),
@@ -93,7 +91,7 @@ impl FtpScript {
 
     fn transfer(&self, session: &mut Session, command: &FtpCommand) {
         let (fault, build, connections) = {
-            let mut run = self.run();
+            let mut run = self.run.lock();
             let number = run.transfers;
             run.transfers += 1;
             if let Some((at, to)) = run.step.change

@@ -1,0 +1,65 @@
+//! The transfers that run.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::live::Live;
+
+/// The timeout for ending a cancelled run.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The runs of transfers, at most one of each.
+#[derive(Default)]
+pub(crate) struct Runs {
+    live: Mutex<HashMap<i64, Arc<Live>>>,
+    /// Notified when a run ends.
+    ended: Condvar,
+    /// The bytes moved by all runs.
+    pub(crate) moved: AtomicU64,
+}
+
+impl Runs {
+    /// Returns the run of a transfer.
+    pub(crate) fn get(&self, id: i64) -> Option<Arc<Live>> {
+        self.live.lock().get(&id).cloned()
+    }
+
+    /// Returns all runs.
+    pub(crate) fn all(&self) -> Vec<Arc<Live>> {
+        self.live.lock().values().cloned().collect()
+    }
+
+    /// Adds a run; returns whether the transfer had none.
+    pub(crate) fn insert(&self, live: Arc<Live>) -> bool {
+        match self.live.lock().entry(live.id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(live);
+                true
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, id: i64) {
+        self.live.lock().remove(&id);
+        self.ended.notify_all();
+    }
+
+    /// Cancels the run of a transfer, if there is one.
+    pub(crate) fn cancel(&self, id: i64) {
+        if let Some(live) = self.get(id) {
+            live.cancel.cancel();
+        }
+    }
+
+    /// Waits until the cancelled run of a transfer has ended.
+    pub(crate) fn wait_for_end(&self, id: i64) {
+        let is_running = |live: &mut HashMap<_, _>| live.contains_key(&id);
+        self.ended.wait_while_for(&mut self.live.lock(), is_running, END_TIMEOUT);
+    }
+}
