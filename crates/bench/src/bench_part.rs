@@ -1,22 +1,24 @@
 //! The parts of the benchmark, each of which can be run by itself.
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
-use serde::Serialize;
 
-use crate::bench_job::BenchJob;
-use crate::bench_run::BenchRun;
-use crate::report::Goal;
-use crate::streams::{paper, stock, tuned};
-use crate::{
-    buffers, gridftp, icdc, long_path, no_delay, pacing_cells, second_runs, small_files, total_time,
-};
+use crate::ROOT;
 
-/// A part of the benchmark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// A part of the benchmark: the scenario of this name, unless stated otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchPart {
     /// 10 Gbit/s, RTT 200 ms, cubic and bbr, one stream
     LongPath,
+    /// No delay: the disk and the CPU are the limit
+    NoDelay,
+    /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with their peers
+    TotalTime,
+    /// The second runs of default commands, with the path memory of the first; needs real root
+    SecondRuns,
+    /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
+    SmallFiles,
     /// ICDC's path, 1 Gbit/s, RTT 302 ms, queue 1 MB: pacing, alone and beside others; and `longhaul put` at 10 Gbit/s
     Icdc,
     /// The number of streams: the four parts that follow
@@ -27,16 +29,8 @@ pub(crate) enum BenchPart {
     StreamsTuned,
     /// GridFTP-APT's path, next to APT and fixed numbers
     StreamsPaper,
-    /// Four sessions that share a path, next to APT's; takes 17 minutes a repetition and 25 GB of disk
+    /// Four sessions that share a path, next to APT's: apt-fairness-droptail; 17 minutes a repetition, 25 GB of disk
     StreamsFairness,
-    /// Total times of `get` and `put` with default options at 10 Gbit/s, RTT 200 ms, in turns with their peers
-    TotalTime,
-    /// The second runs of default commands, with the path memory of the first
-    SecondRuns,
-    /// 1,000 files of 100 kB over RTT 100 ms, next to aria2
-    SmallFiles,
-    /// No delay: the disk and the CPU are the limit
-    NoDelay,
     /// GridFTP from the Globus server, next to globus-url-copy and HTTP; needs real root
     Gridftp,
     /// The ways of receiving and writing, for docs/measurements.md
@@ -51,42 +45,21 @@ pub(crate) enum BenchPart {
     AptFigures,
 }
 
-/// The parts that [`BenchPart::Streams`] includes.
-const STREAMS: [BenchPart; 4] =
-    [BenchPart::StreamsStock, BenchPart::StreamsTuned, BenchPart::StreamsPaper, BenchPart::StreamsFairness];
-
-/// The parts that [`BenchPart::PacingGrid`] includes.
-const PACING_GRID: [BenchPart; 2] = [BenchPart::PacingCells, BenchPart::PacingSimulated];
-
 impl BenchPart {
-    /// All parts, in the order of measurement.
-    pub(crate) const ALL: [Self; 15] = [
-        Self::LongPath,
-        Self::NoDelay,
-        Self::TotalTime,
-        Self::SecondRuns,
-        Self::SmallFiles,
-        Self::Icdc,
-        STREAMS[0],
-        STREAMS[1],
-        STREAMS[2],
-        STREAMS[3],
-        Self::Gridftp,
-        Self::Buffers,
-        PACING_GRID[0],
-        PACING_GRID[1],
-        Self::AptFigures,
-    ];
-
-    /// Returns the selected parts; all parts if none is selected.
+    /// Returns the selected parts, in the order of measurement; all parts if none is selected.
     pub(crate) fn selected(only: &[Self]) -> Vec<Self> {
-        let asked = |part: &Self| {
-            only.is_empty()
-                || only.contains(part)
-                || (only.contains(&Self::Streams) && STREAMS.contains(part))
-                || (only.contains(&Self::PacingGrid) && PACING_GRID.contains(part))
+        let asked = |part: &&Self| {
+            let group = match part {
+                Self::StreamsStock | Self::StreamsTuned | Self::StreamsPaper | Self::StreamsFairness => {
+                    Self::Streams
+                }
+                Self::PacingCells | Self::PacingSimulated => Self::PacingGrid,
+                part => **part,
+            };
+            let is_group = matches!(part, Self::Streams | Self::PacingGrid);
+            !is_group && (only.is_empty() || only.contains(part) || only.contains(&group))
         };
-        Self::ALL.into_iter().filter(asked).collect()
+        Self::value_variants().iter().filter(asked).copied().collect()
     }
 
     /// Returns the name on the command line.
@@ -94,78 +67,13 @@ impl BenchPart {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Returns whether the part runs in virtual time: it needs neither privilege nor a quiet machine.
-    pub(crate) fn is_simulated(self) -> bool {
-        matches!(self, Self::PacingSimulated | Self::AptFigures)
-    }
-
-    /// Returns the jobs that the part compares.
-    pub(crate) fn jobs(self) -> Vec<BenchJob> {
-        match self {
-            Self::LongPath => long_path::jobs(),
-            Self::NoDelay => no_delay::jobs(),
-            Self::Icdc => icdc::jobs(),
-            Self::StreamsStock => stock::jobs(),
-            Self::StreamsTuned => tuned::jobs(),
-            Self::StreamsPaper => paper::jobs(),
-            Self::TotalTime => total_time::jobs(),
-            Self::SecondRuns => second_runs::jobs(),
-            Self::SmallFiles => small_files::jobs(),
-            Self::Gridftp => gridftp::jobs(),
-            Self::Buffers => buffers::jobs(),
-            Self::PacingCells => pacing_cells::jobs(),
-            Self::Streams
-            | Self::StreamsFairness
-            | Self::PacingGrid
-            | Self::PacingSimulated
-            | Self::AptFigures => Vec::new(),
-        }
-    }
-
-    /// Returns the goals of the part, and whether its runs met them.
-    pub(crate) fn targets(self, runs: &[&BenchRun]) -> Vec<Goal> {
-        match self {
-            Self::LongPath => long_path::targets(runs),
-            Self::NoDelay => no_delay::targets(runs),
-            Self::Icdc => icdc::targets(runs),
-            Self::StreamsStock => stock::targets(runs),
-            Self::StreamsTuned => tuned::targets(runs),
-            Self::StreamsPaper => paper::targets(runs),
-            Self::TotalTime => total_time::targets(runs),
-            Self::SecondRuns => second_runs::targets(runs),
-            Self::SmallFiles => small_files::targets(runs),
-            Self::Gridftp => gridftp::targets(runs),
-            Self::PacingCells => pacing_cells::targets(runs),
-            Self::Buffers
-            | Self::Streams
-            | Self::StreamsFairness
-            | Self::PacingGrid
-            | Self::PacingSimulated
-            | Self::AptFigures => Vec::new(),
-        }
-    }
-
-    /// Returns the part's section of the report; empty without runs.
-    pub(crate) fn section(self, runs: &[&BenchRun]) -> String {
-        match self {
-            Self::LongPath => long_path::section(runs),
-            Self::NoDelay => no_delay::section(runs),
-            Self::Icdc => icdc::section(runs),
-            Self::StreamsStock => stock::section(runs),
-            Self::StreamsTuned => tuned::section(runs),
-            Self::StreamsPaper => paper::section(runs),
-            Self::TotalTime => total_time::section(runs),
-            Self::SecondRuns => second_runs::section(runs),
-            Self::SmallFiles => small_files::section(runs),
-            Self::Gridftp => gridftp::section(runs),
-            Self::Buffers => buffers::section(runs),
-            Self::PacingCells => pacing_cells::section(runs),
-            Self::Streams
-            | Self::StreamsFairness
-            | Self::PacingGrid
-            | Self::PacingSimulated
-            | Self::AptFigures => String::new(),
-        }
+    /// Returns the file of the part's scenario; simulated parts and groups have none.
+    pub(crate) fn scenario(self) -> PathBuf {
+        let name = match self {
+            Self::StreamsFairness => "apt-fairness-droptail".to_owned(),
+            other => other.name(),
+        };
+        Path::new(ROOT).join("scenarios").join(name + ".toml")
     }
 }
 
@@ -174,21 +82,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_stands_for_its_parts() {
+    fn groups_stand_for_their_parts_and_emulated_parts_have_scenarios() {
         use BenchPart::*;
         for (parts, selected) in [
-            (&[Streams][..], &STREAMS[..]),
-            (&[Streams, StreamsPaper], &STREAMS),
+            (&[Streams][..], &[StreamsStock, StreamsTuned, StreamsPaper, StreamsFairness][..]),
             (&[StreamsPaper, LongPath], &[LongPath, StreamsPaper]),
-            (&[PacingGrid], &PACING_GRID),
-            (&[], &BenchPart::ALL),
+            (&[PacingGrid], &[PacingCells, PacingSimulated]),
         ] {
             assert_eq!(BenchPart::selected(parts), selected, "{parts:?}");
         }
-        // Every part except groups is measured.
-        for part in BenchPart::value_variants() {
-            let is_group = matches!(part, BenchPart::Streams | BenchPart::PacingGrid);
-            assert_eq!(BenchPart::ALL.contains(part), !is_group, "{part:?}");
+        let all = BenchPart::selected(&[]);
+        assert_eq!(all.len(), BenchPart::value_variants().len() - 2);
+        for part in all {
+            let is_simulated = matches!(part, PacingSimulated | AptFigures);
+            assert_eq!(part.scenario().exists(), !is_simulated, "{part:?}");
         }
     }
 }

@@ -32,24 +32,6 @@ pub(crate) enum Experiment {
     Splice,
 }
 
-impl Experiment {
-    /// Returns the name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Mapped => "mapped",
-            Self::Splice => "splice",
-        }
-    }
-
-    /// Returns the name in tables.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Mapped => "recv into the mapping",
-            Self::Splice => "splice",
-        }
-    }
-}
-
 /// A received range to be written back: offset and length.
 type Arrived = Sender<ByteRange>;
 

@@ -5,8 +5,6 @@
 
 use std::fmt::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,16 +12,16 @@ use longhaul_core::tune::pace::Pacer;
 use longhaul_core::units::Bytes;
 use longhaul_lab::PathSpec;
 use longhaul_lab::model::paced_sender::PacedSender;
-use longhaul_lab::scenario::Spread;
+use longhaul_lab::scenario::{Spread, markdown_table};
 
+use crate::apt_figures::on_all_cores;
 use crate::grid_path::{GridPath, GridQueue};
-use crate::markdown_table::markdown;
-use crate::pacing_goals::{PacedPath, goals};
-use crate::report::Goal;
 
 const MBITS: [u64; 4] = [100, 1_000, 3_000, 10_000];
 const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
-const QUEUES: [GridQueue; 3] = [GridQueue::Millis(8), GridQueue::BdpPercent(10), GridQueue::BdpPercent(100)];
+/// The queue behind which `auto` must be twice as fast as `off`.
+const SHORT_QUEUE: GridQueue = GridQueue::Millis(8);
+const QUEUES: [GridQueue; 3] = [SHORT_QUEUE, GridQueue::BdpPercent(10), GridQueue::BdpPercent(100)];
 const CONDITIONS: [Conditions; 4] =
     [Conditions::Clean, Conditions::Noise, Conditions::Neighbour, Conditions::Newcomer];
 const SENDERS: [GridSender; 5] =
@@ -89,7 +87,8 @@ pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
     let mut text = String::from("# The pacing grid, in virtual time\n\n");
     for conditions in CONDITIONS {
         let of: Vec<_> = results.iter().filter(|(cell, _)| cell.conditions == conditions).copied().collect();
-        let _ = writeln!(text, "## {conditions}\n\n{}\n{}\n{}", summary(&of), asked(&of), table(&of));
+        let goals = markdown_table(&["asked", "measured", "met"], &asked(&of));
+        let _ = writeln!(text, "## {conditions}\n\n{}\n{}\n{}", summary(&of), goals, table(&of));
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join("pacing-grid.md");
@@ -133,19 +132,39 @@ fn summary(results: &[(Cell, Transfers)]) -> String {
         "retransmits / off, queue <= 0.1 BDP",
         "neighbour's loss: median, worst",
     ];
-    markdown(&head, &(0..SENDERS.len()).map(row).collect::<Vec<_>>())
+    markdown_table(&head, &(0..SENDERS.len()).map(row).collect::<Vec<_>>())
 }
 
-/// Returns a row for each goal of `auto`.
-fn asked(results: &[(Cell, Transfers)]) -> String {
-    let paced = |(cell, transfers): &(Cell, Transfers)| PacedPath {
-        path: cell.path,
-        time: transfers[0].seconds / off(transfers).seconds,
-        retransmits: Some([transfers[0], off(transfers)].map(|transfer| transfer.retransmits as f64)),
+/// Returns a row for each goal of `auto`; none without paths.
+fn asked(results: &[(Cell, Transfers)]) -> Vec<Vec<String>> {
+    let goal = |asked: String, measured, is_met| {
+        vec![asked, measured, if is_met { "yes".to_owned() } else { "**no**".to_owned() }]
     };
-    let paced: Vec<_> = results.iter().map(paced).collect();
-    let goals = goals(&format!("{} paths", paced.len()), &paced);
-    markdown(&["asked", "measured", "met"], &goals.iter().map(Goal::row).collect::<Vec<_>>())
+    let times = |is_meant: fn(&GridPath) -> bool| {
+        let meant = results.iter().filter(|(cell, _)| is_meant(&cell.path));
+        Spread::of(meant.map(|(_, transfers)| transfers[0].seconds / off(transfers).seconds))
+    };
+    let time = |of: &str, time: Option<f64>, most: f64| {
+        let asked = format!("{} paths: {of} of auto / off at most {most:.2}", results.len());
+        time.map(|time| goal(asked, format!("{time:.3}x"), time <= most))
+    };
+    let (all, short) = (times(|_| true), times(|path| path.queue == SHORT_QUEUE));
+    let shallow: Vec<_> = results.iter().filter(|(cell, _)| cell.path.is_shallow()).collect();
+    let lost =
+        |sender: usize| shallow.iter().map(|(_, transfers)| transfers[sender].retransmits).sum::<u64>();
+    let (auto, off) = (lost(0), lost(1));
+    let retransmits = (!shallow.is_empty()).then(|| {
+        let asked =
+            format!("{} paths, queue at most 0.1 BDP: retransmits of auto at most 1 % of off", results.len());
+        goal(asked, format!("{auto} of {off}"), auto * 100 <= off)
+    });
+    let goals = [
+        time("median", all.map(|all| all.median), 1.03),
+        time("worst", all.map(|all| all.max), 1.10),
+        time("median with a queue of 8 ms", short.map(|short| short.median), 0.5),
+        retransmits,
+    ];
+    goals.into_iter().flatten().collect()
 }
 
 /// Returns a row for each path.
@@ -167,7 +186,7 @@ fn table(results: &[(Cell, Transfers)]) -> String {
     head.extend(SENDERS.iter().map(|sender| format!("{sender}, s")));
     head.extend(["auto / off", "retransmits of each", "neighbour's loss, %"].map(str::to_owned));
     let head: Vec<_> = head.iter().map(String::as_str).collect();
-    markdown(&head, &results.iter().map(row).collect::<Vec<_>>())
+    markdown_table(&head, &results.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Returns the transfer of the unpaced sender.
@@ -186,26 +205,6 @@ fn cells(is_quick: bool) -> Vec<Cell> {
     }
     let every = if is_quick { 7 } else { 1 };
     cells.into_iter().step_by(every).collect()
-}
-
-/// Runs `run` for each item on all cores; returns results in the items' order.
-fn on_all_cores<T: Sync, R: Send>(items: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { break done };
-            done.push((index, run(item)));
-        }
-    };
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut results: Vec<_> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 impl Cell {
@@ -311,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn auto_is_held_to_off_in_time_and_in_retransmits() {
+        let result = |queue, auto, retransmits: [u64; 2]| {
+            let transfer = |seconds, retransmits| Transfer { seconds, retransmits, neighbour: 0.0 };
+            let mut transfers = [transfer(100.0, retransmits[1]); SENDERS.len()];
+            transfers[0] = transfer(auto, retransmits[0]);
+            let path = GridPath { mbit: 100, rtt_ms: 100, queue };
+            (Cell { path, conditions: Conditions::Clean }, transfers)
+        };
+        let results = [
+            result(GridQueue::Millis(8), 60.0, [2, 100]),
+            result(GridQueue::BdpPercent(10), 90.0, [0, 100]),
+            result(GridQueue::BdpPercent(100), 120.0, [900, 100]),
+        ];
+        let measured = |results: &[(Cell, Transfers)]| -> Vec<_> {
+            asked(results).into_iter().map(|row| row[1..].join(" ")).collect()
+        };
+        let met = ["0.900x yes", "1.200x **no**", "0.600x **no**", "2 of 200 yes"];
+        assert_eq!(measured(&results), met, "a queue of 1 BDP counts only in the times");
+        assert_eq!(measured(&results[2..]), ["1.200x **no**", "1.200x **no**"]);
+        assert!(measured(&[]).is_empty());
+    }
+
+    #[test]
     fn tables_have_a_row_for_each_sender_and_path() {
         let transfer = |seconds| Transfer { seconds, retransmits: 7, neighbour: 0.01 };
         let path = GridPath { mbit: 100, rtt_ms: 100, queue: GridQueue::BdpPercent(10) };
@@ -319,6 +341,7 @@ mod tests {
         transfers[2] = transfer(300.0);
         let cell = Cell { path, conditions: Conditions::Neighbour };
         let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");
         let row = "| 30.0 | 60.0 | over 300 | 60.0 | 60.0 | 0.50 | 0, 7, 7, 7, 7 |";
         assert!(text.contains(row), "{text}");

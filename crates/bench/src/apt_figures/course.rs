@@ -6,12 +6,12 @@ use longhaul_core::tune::fairness::jain_index;
 use longhaul_core::units::Bytes;
 use longhaul_lab::Aqm;
 use longhaul_lab::model::session::{SecondRecord, SessionRecord};
+use longhaul_lab::scenario::markdown_table;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Controls, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, bounded};
-use crate::markdown_table;
 
 /// A file that no session completes: only the course of the transfer is of interest.
 const ENDLESS: Bytes = Bytes::gib(1 << 20);
@@ -131,7 +131,7 @@ pub(crate) fn fairness_table(all: &[Fairness]) -> String {
         "N of a session",
     ];
     let rows: Vec<_> = all.iter().flat_map(Fairness::rows).collect();
-    markdown_table::markdown(&head, &rows)
+    markdown_table(&head, &rows)
 }
 
 fn last_share(record: &SessionRecord) -> f64 {

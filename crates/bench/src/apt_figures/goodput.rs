@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_lab::model::session::SessionRecord;
+use longhaul_lab::scenario::markdown_table;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, millis};
-use crate::markdown_table;
 
 const NUMBERS: [usize; 26] =
     [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 112, 128];
@@ -42,7 +42,6 @@ struct MethodResult {
     ///
     /// `convergence` reports an earlier time for real transfers: it uses a shorter window and its start, and ignores
     /// the last seconds. In virtual time only the tuner makes a second slow, so a slow end counts.
-    /// last seconds. In virtual time nothing but the tuner makes a second slow, and one that is slow at the end has not stayed.
     stays: Option<Duration>,
     streams: usize,
 }
@@ -148,7 +147,7 @@ impl Curve {
             ]
         };
         let rows: Vec<_> = self.course.iter().flat_map(|course| course.chunks.iter().map(row)).collect();
-        markdown_table::markdown(&["from, s", "takes, s", "N", "G(N), Mbit/s"], &rows)
+        markdown_table(&["from, s", "takes, s", "N", "G(N), Mbit/s"], &rows)
     }
 }
 
@@ -164,7 +163,7 @@ pub(crate) fn curve_table(curves: &[Curve]) -> String {
         let cells = curves.iter().flat_map(|curve| [&curve.whole[index].1, &curve.in_chunks[index].1]);
         [NUMBERS[index].to_string()].into_iter().chain(cells.map(cell)).collect()
     };
-    markdown_table::markdown(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
+    markdown_table(&head, &(0..NUMBERS.len()).map(row).collect::<Vec<_>>())
 }
 
 /// Returns the table of the tuners' results beside the best fixed number.
@@ -208,5 +207,5 @@ pub(crate) fn table(curves: &[Curve]) -> String {
             ]);
         }
     }
-    markdown_table::markdown(&head, &rows)
+    markdown_table(&head, &rows)
 }

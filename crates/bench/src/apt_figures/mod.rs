@@ -25,6 +25,7 @@ use course::Fairness;
 use goodput::Curve;
 use sweep::SWEEPS;
 use trial::SessionResult;
+pub(crate) use trial::on_all_cores;
 
 /// The extent of the simulation.
 pub(crate) struct Effort {

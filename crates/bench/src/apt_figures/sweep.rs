@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::scenario::markdown_table;
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, PALE, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
 use super::trial::{Controls, LINE, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
 use super::{Effort, bounded, millis};
-use crate::markdown_table;
 
 /// A swept parameter.
 pub(crate) struct Sweep {
@@ -213,7 +213,7 @@ impl Sweep {
             },
             |own| &own.longhaul,
         );
-        markdown_table::markdown(&head, &[apt, longhaul].concat())
+        markdown_table(&head, &[apt, longhaul].concat())
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use longhaul_sys::tun::VNET_HEADER_LEN;
+use parking_lot::Mutex;
 
 use crate::clock;
 use crate::error::LabError;
@@ -49,7 +50,7 @@ impl Capture {
     pub(crate) fn frame(&self, frame: &[u8]) {
         let packet = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
         // Taken under the lock, so that times are monotonic.
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.0.lock();
         if file.failed.is_some() {
             return;
         }
@@ -65,7 +66,7 @@ impl Capture {
 
     /// Flushes buffered packets.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.0.lock();
         match file.failed.take() {
             Some(error) => Err(error),
             None => file.to.flush(),

@@ -20,14 +20,15 @@ mod writer;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::ring;
 use longhaul_sys::tun::Tun;
+use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 
 use crate::clock::Clock;
@@ -78,7 +79,7 @@ pub(crate) struct Observers {
 impl Observers {
     fn with(&self, note: impl FnOnce(&mut DirectionEvidence)) {
         if let Some(evidence) = &self.evidence {
-            note(&mut evidence.lock().unwrap_or_else(PoisonError::into_inner));
+            note(&mut evidence.lock());
         }
     }
 }
@@ -173,7 +174,7 @@ impl Direction {
     /// Returns the observations; `None` without observers.
     pub(crate) fn evidence(&self) -> Option<DirectionEvidence> {
         let evidence = self.evidence.as_ref()?;
-        Some(evidence.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Some(evidence.lock().clone())
     }
 }
 

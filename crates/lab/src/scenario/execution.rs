@@ -192,6 +192,8 @@ impl Attempt<'_> {
         // No samples: the command prints no progress, or was never started.
         let samples = progress::samples(&self.files.client).unwrap_or_default();
         result.add_progress(&samples, &self.execution.path);
+        let digest = progress::digest_seconds(&self.files.client).ok().flatten();
+        result.add_values(digest.map(|seconds| ("digest_s", seconds)));
     }
 }
 

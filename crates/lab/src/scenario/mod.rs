@@ -8,6 +8,7 @@ mod csv;
 mod environment;
 mod execution;
 mod file_names;
+mod goals;
 mod host_facts;
 mod last_output_line;
 mod needs;
@@ -44,6 +45,7 @@ pub use results_directory::ResultsDirectory;
 pub use runner::{ExecutionPhase, ExecutionStart, Watcher, run_scenario};
 pub use summary::{Group, Spread};
 pub use sweep::{Parameter, SetParameter};
+pub use table::markdown_table;
 
 /// An experiment: a path, the server command, and the client commands to compare.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +70,8 @@ pub struct Scenario {
     pub plots: Vec<Plot>,
     /// Values in the summary.
     pub columns: Vec<String>,
+    /// The bounds that results are held to.
+    goals: Vec<goals::Goal>,
     /// Path of the scenario file.
     pub(crate) file: PathBuf,
     /// Text of the scenario file.
@@ -113,7 +117,7 @@ pub struct Run {
 impl Scenario {
     /// Returns whether both scenarios describe the same measurements, so that results of one can be continued by the other.
     ///
-    /// Repetitions, plots, columns and needs may differ.
+    /// Repetitions, plots, columns, goals and needs may differ.
     pub fn measures_as(&self, other: &Self) -> bool {
         self.measured() == other.measured()
     }
@@ -126,6 +130,7 @@ impl Scenario {
             needs: BTreeMap::new(),
             plots: Vec::new(),
             columns: Vec::new(),
+            goals: Vec::new(),
             file: PathBuf::new(),
             source: String::new(),
             set: Vec::new(),

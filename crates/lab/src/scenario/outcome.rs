@@ -201,7 +201,15 @@ impl RunResult {
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
         let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
         let share = spec.payload_capacity().and_then(|left| progress::share_of(&left, samples, size));
-        let known = [("least_second_bps", least), ("left_share", share)];
+        let ramped = progress::rate(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
+        let reached =
+            spec.payload_rate().zip(ramped).map(|(all, ramped)| ramped / all.as_bits_per_sec() as f64);
+        let known = [
+            ("least_second_bps", least),
+            ("left_share", share),
+            ("ramped_bps", ramped),
+            ("ramped_share", reached),
+        ];
         self.add_values(known.into_iter().filter_map(|(name, value)| Some((name, value?))));
     }
 

@@ -52,7 +52,13 @@ impl Scenario {
             .server
             .map(|server| ScenarioServer { command: server.command, port: server.port.map(NonZeroU16::get) });
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-        let runs = raw.run.into_iter().map(|run| make_run(run, raw.repeat, server.as_ref(), &sweep));
+        let each = raw.each;
+        let runs = raw.run.into_iter().map(|mut run| {
+            run.setup = run.setup.or_else(|| each.setup.clone());
+            run.cleanup = run.cleanup.or_else(|| each.cleanup.clone());
+            run.timeout = run.timeout.or(each.timeout);
+            make_run(run, raw.repeat, server.as_ref(), &sweep)
+        });
         let scenario = Self {
             name: raw.name.unwrap_or_else(|| fitting(&stem)),
             path: raw.path.0,
@@ -63,6 +69,7 @@ impl Scenario {
             runs: runs.collect::<Result<_, _>>()?,
             plots: plot::plots(raw.plot, &choices)?,
             columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
+            goals: raw.goal,
             sweep,
             file: file.to_owned(),
             source: text.to_owned(),
@@ -88,6 +95,9 @@ impl Scenario {
             }
         }
         self.check_sweep()?;
+        let runs: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();
+        let parameters: Vec<_> = self.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
+        self.goals.iter().try_for_each(|goal| goal.check(&runs, &parameters))?;
         self.check_number(None)?;
         self.check_paths()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::summary::Spread;
 use crate::spec::PayloadCapacity;
@@ -35,28 +36,63 @@ pub fn samples(path: &Path) -> io::Result<Vec<ProgressSample>> {
     samples_of(BufReader::new(File::open(path)?))
 }
 
-fn samples_of(mut lines: impl BufRead) -> io::Result<Vec<ProgressSample>> {
+fn samples_of(lines: impl BufRead) -> io::Result<Vec<ProgressSample>> {
     #[derive(Deserialize)]
     struct ProgressLine {
         at: f64,
         received: u64,
         job: Option<u64>,
     }
-    let (mut samples, mut line, mut known) = (Vec::new(), Vec::new(), None);
-    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
-        // Other events lack one of these fields.
-        if let Ok(ProgressLine { at, received, job }) = serde_json::from_slice(&line)
-            && let Ok(at) = Duration::try_from_secs_f64(at)
-        {
+    let (mut samples, mut known, mut is_one) = (Vec::new(), None, true);
+    // Other events lack one of the fields.
+    each_line(lines, |ProgressLine { at, received, job }| {
+        if let Ok(at) = Duration::try_from_secs_f64(at) {
             // Each job has its own counter.
-            if *known.get_or_insert(job) != job {
-                return Ok(Vec::new());
-            }
+            is_one &= *known.get_or_insert(job) == job;
             samples.push(ProgressSample { at, received: Bytes::new(received) });
+        }
+    })?;
+    Ok(if is_one { samples } else { Vec::new() })
+}
+
+/// Calls `read` for each line that has its fields.
+fn each_line<T: DeserializeOwned>(mut lines: impl BufRead, mut read: impl FnMut(T)) -> io::Result<()> {
+    let mut line = Vec::new();
+    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        if let Ok(fields) = serde_json::from_slice(&line) {
+            read(fields);
         }
         line.clear();
     }
-    Ok(samples)
+    Ok(())
+}
+
+/// Returns the seconds from the last byte to the verified file, from what `longhaul get --json` printed; `None` without a digest.
+///
+/// # Errors
+/// Fails if the file is unreadable.
+pub fn digest_seconds(path: &Path) -> io::Result<Option<f64>> {
+    digest_seconds_of(BufReader::new(File::open(path)?))
+}
+
+fn digest_seconds_of(lines: impl BufRead) -> io::Result<Option<f64>> {
+    #[derive(Deserialize)]
+    struct EventLine {
+        event: String,
+        at: f64,
+        bytes: Option<u64>,
+        received: Option<u64>,
+    }
+    let (mut received, mut verifying, mut done) = (Vec::new(), None, None);
+    each_line(lines, |line: EventLine| match line.event.as_str() {
+        "verifying" => verifying = Some(line.at),
+        "done" => done = Some((line.at, line.bytes)),
+        _ => received.extend(line.received.map(|bytes| (bytes, line.at))),
+    })?;
+    let (Some(verifying), Some((done, bytes))) = (verifying, done) else { return Ok(None) };
+    // Writers and hashers may end between the last byte and `verifying`.
+    let whole = received.into_iter().find(|(received, _)| Some(*received) == bytes);
+    Ok(Some(done - whole.map_or(verifying, |(_, at)| verifying.min(at))))
 }
 
 /// Returns the rate of the slowest whole second from the end of the ramp-up to the last byte of `size`.
@@ -199,5 +235,14 @@ mod tests {
         let line = |job: u64| format!("{{\"at\":0.5,\"job\":{job},\"received\":7}}\n");
         assert_eq!(samples_of((line(1) + &line(1)).as_bytes()).unwrap().len(), 2);
         assert!(samples_of((line(1) + &line(2) + &line(1)).as_bytes()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn digest_takes_the_time_after_the_last_byte() {
+        let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
+                        {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
+        assert_eq!(digest_seconds_of(verified.as_bytes()).unwrap(), Some(0.75));
+        let without = "{\"event\":\"done\",\"at\":9.75}\nno JSON\n";
+        assert_eq!(digest_seconds_of(without.as_bytes()).unwrap(), None);
     }
 }

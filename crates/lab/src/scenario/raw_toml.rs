@@ -10,6 +10,8 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 
 use crate::spec::PathSpec;
 
+use super::goals::Goal;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawScenario {
@@ -27,11 +29,15 @@ pub(super) struct RawScenario {
     #[serde(default)]
     pub(super) sweep: RawSweep,
     #[serde(default)]
+    pub(super) each: RawEach,
+    #[serde(default)]
     pub(super) run: Vec<RawRun>,
     #[serde(default)]
     pub(super) plot: Vec<RawPlot>,
     #[serde(default)]
     pub(super) table: RawTable,
+    #[serde(default)]
+    pub(super) goal: Vec<Goal>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +45,16 @@ pub(super) struct RawScenario {
 pub(super) struct RawServer {
     pub(super) command: String,
     pub(super) port: Option<NonZeroU16>,
+}
+
+/// What applies to the runs that do not state it.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEach {
+    pub(super) setup: Option<String>,
+    pub(super) cleanup: Option<String>,
+    #[serde(default, deserialize_with = "time")]
+    pub(super) timeout: Option<Rtt>,
 }
 
 #[derive(Deserialize)]

@@ -15,7 +15,7 @@ use super::outcome::RunResult;
 use super::plan::Execution;
 use super::plot::Plot;
 use super::results_directory::{RESULTS, ResultsDirectory};
-use super::{Scenario, SetParameter, atomic_file, csv, table};
+use super::{Scenario, SetParameter, atomic_file, csv, goals, table};
 
 /// Identifies a results file.
 const RESULTS_MAGIC: &str = "longhaul lab";
@@ -184,7 +184,7 @@ impl Results {
         atomic_file::replace(&path, &json)
     }
 
-    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration; returns the summary's table and path.
+    /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration and per goal; returns the summary's tables and path.
     ///
     /// Removes drawings of plots that the scenario no longer has.
     ///
@@ -205,7 +205,7 @@ impl Results {
             }
         }
         atomic_file::replace(&output.csv(), csv::text(self).as_bytes())?;
-        let table = table::markdown(self);
+        let table = table::markdown(self) + &goals::markdown(self);
         atomic_file::replace(&output.summary(), table::page(self, &table).as_bytes())?;
         Ok((table, output.summary()))
     }
@@ -248,9 +248,10 @@ impl Results {
         records
     }
 
-    /// Returns the names of values in a plot or the summary that no execution has.
+    /// Returns the names of values in a plot, the summary or a goal that no execution has.
     pub fn unknown_values(&self) -> Vec<&str> {
         let asked = self.scenario.plots.iter().flat_map(|plot| &plot.y).chain(&self.scenario.columns);
+        let asked = asked.chain(self.scenario.goals.iter().map(|goal| &goal.value));
         let succeeded = || self.runs.iter().filter(|result| result.succeeded());
         let mut unknown: Vec<&str> = Vec::new();
         for name in asked {

@@ -126,11 +126,6 @@ impl ResultsDirectory {
         ExecutionFiles { client, client_errors, server, machine, record, server_record }
     }
 
-    /// Returns the path of an execution's client output: what its command wrote to stdout.
-    pub fn client_output(&self, execution: &Execution<'_>) -> PathBuf {
-        self.files(execution).client
-    }
-
     /// Removes the files of all executions, earlier ones included, the tables and the pages.
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
         let logs = [ExecutionPhase::Prepare, ExecutionPhase::Cleanup].map(|phase| self.log_path(phase));

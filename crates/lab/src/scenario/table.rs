@@ -37,8 +37,6 @@ impl<'a> Row<'a> {
 /// Formats the table: run, parameters, successes of executions, and median [minimum..maximum] of each column.
 ///
 /// Executions on a deviating path have a separate row below their configuration.
-///
-/// Cells are padded, so that the source is readable too.
 pub(super) fn markdown(results: &Results) -> String {
     let groups = results.groups();
     let parameters: Vec<_> = results.scenario.sweep.iter().map(|p| p.name.as_str()).collect();
@@ -50,12 +48,24 @@ pub(super) fn markdown(results: &Results) -> String {
     }
     columns.push(column("ok", rows.iter().map(Row::ok)));
     columns.extend(results.scenario.columns.iter().map(|name| values(name, &rows)));
+    padded(&columns)
+}
+
+/// Formats a Markdown table; every row has as many cells as `head`.
+pub fn markdown_table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |index: usize| rows.iter().map(move |row| row[index].clone());
+    let columns: Vec<_> = (0..head.len()).map(|index| column(head[index], cells(index))).collect();
+    padded(&columns)
+}
+
+/// Formats columns, each with its head, as a Markdown table; cells are padded, so that the source is readable too.
+fn padded(columns: &[Vec<String>]) -> String {
     let mut text = String::new();
     let widths: Vec<usize> = columns
         .iter()
         .map(|column| column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0).max(3))
         .collect();
-    for row in 0..=rows.len() {
+    for row in 0..columns[0].len() {
         for (column, width) in columns.iter().zip(&widths) {
             let _ = write!(text, "| {:width$} ", column[row]);
         }
@@ -128,7 +138,7 @@ fn values(name: &str, rows: &[Row<'_>]) -> Vec<String> {
 }
 
 /// Formats a number without unit, a count or a small share, with no more digits than needed.
-fn pure(value: f64) -> String {
+pub(super) fn pure(value: f64) -> String {
     const MIN_DECIMAL: f64 = 1e-6;
     let size = value.abs();
     if size > 0.0 && size < MIN_DECIMAL {

@@ -94,6 +94,83 @@ fn both_servers_answer() {
     }
 }
 
+#[test]
+fn copies_are_compared_and_what_a_command_used_is_printed() {
+    let out = tempfile::tempdir().unwrap();
+    let tool = |repetition: &str, words: &[&str]| {
+        let mut command = Command::new(root().join("scenarios/tools").join(words[0]));
+        command.args(&words[1..]).env("LAB_OUT", out.path()).env("LAB_REPETITION", repetition);
+        ran(command)
+    };
+    let copy = out.path().join("copies/copy");
+    let check = |content: &[u8], repetition| {
+        tool("1", &["copies", "fresh", "64K"]).ok();
+        let data = scenario_tool(out.path(), &["data"]);
+        let whole = fs::read(Path::new(&data).join("64K")).unwrap();
+        fs::write(&copy, [content, whole.get(content.len()..).unwrap_or(b"")].concat()).unwrap();
+        tool(repetition, &["copies", "check", "64K"])
+    };
+    let checked: Value = serde_json::from_str(&check(b"", "1").ok().stdout).unwrap();
+    assert!(checked["flush_s"].as_f64().is_some_and(|seconds| seconds > 0.0) && !copy.exists());
+    assert!(!check(b"other", "1").status.success());
+    // Only the first copy is read.
+    check(b"other", "2").ok();
+    let long = check(&[0; 70_000], "2");
+    assert!(!long.status.success() && long.stderr.contains("not all have the 65536 bytes"), "{long:?}");
+    tool("1", &["copies", "fresh", "64K", "3"]).ok();
+    let data = scenario_tool(out.path(), &["data"]);
+    for name in 1..=3 {
+        fs::copy(format!("{data}/many/{name}"), out.path().join(format!("copies/{name}"))).unwrap();
+    }
+    tool("1", &["copies", "check", "64K", "3"]).ok();
+
+    let measured =
+        tool("1", &["measured", "1M", "sh", "-c", "echo '{\"a\": 1}'; echo why >&2; sleep 0.1"]).ok();
+    assert_eq!(measured.stderr, "why");
+    let printed: Value = serde_json::from_str(measured.stdout.lines().last().unwrap()).unwrap();
+    let value = |name: &str| printed[name].as_f64().unwrap();
+    assert!(value("client_wall_s") >= 0.1 && value("max_rss_bytes") > 1e5 && value("minor_faults") > 0.0);
+    let bits = value("goodput_bps") * value("client_wall_s");
+    assert!((bits / 8.388608e6 - 1.0).abs() < 1e-3 && value("cpu_gib_s") < 1e5, "{printed}");
+    assert_eq!(tool("1", &["measured", "1M", "sh", "-c", "exit 3"]).status.code(), Some(3));
+    // The second run has the state of the first, and memory.
+    let command = r#"echo "$@" >>"$LAB_OUT/words"; mkdir -p "$LAB_OUT/copies"; echo >"$LAB_OUT/copies/a$$""#;
+    for turn in ["first", "again"] {
+        tool("1", &["again", turn, "1M", "sh", "-c", command, "-", "get", "--no-memory", "--json"]).ok();
+    }
+    let words = fs::read_to_string(out.path().join("words")).unwrap();
+    assert_eq!(words, "get --no-memory --json\nget --json\nget --json\n");
+    assert_eq!(
+        fs::read_dir(out.path().join("copies")).unwrap().count(),
+        1,
+        "the first run's copy is removed"
+    );
+    scenario_tool(out.path(), &["source", "remove"]);
+}
+
+#[test]
+fn fio_without_its_figure_fails() {
+    let toml = fs::read_to_string(root().join("scenarios/no-delay.toml")).unwrap();
+    let cleanup = toml.split("'''").find(|text| text.contains("bw_bytes")).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let values = |report: &str| {
+        fs::create_dir_all(out.path().join("copies")).unwrap();
+        fs::write(out.path().join("fio-client.out"), report).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", cleanup]).env("LAB_OUT", out.path());
+        let ended = ran({
+            shell.env("LAB_RECORD", out.path().join("fio.jsonl"));
+            shell
+        });
+        ended.status.success().then_some(ended.stdout)
+    };
+    assert_eq!(values(r#"{"jobs": [{"write": {"bw_bytes": 2000}}]}"#).unwrap(), "{\"goodput_bps\":16000}");
+    let nothing = r#"{"jobs": [{"write": {"bw_bytes": 0}}]}"#;
+    for bad in ["", "{}", r#"{"jobs": []}"#, nothing, "fio: no space left on the device"] {
+        assert_eq!(values(bad), None, "{bad}");
+    }
+}
+
 /// Runs the sessions of a command, half a second apart.
 fn sessions(count: &str, command: &str) -> Ended {
     let mut tool = Command::new(root().join("scenarios/tools/sessions"));

@@ -55,6 +55,23 @@ pub(in crate::scenario) fn results() -> Results {
     results
 }
 
+/// Creates results of all executions of a scenario with `size` as its parameter; `values` by run, size and repetition.
+pub(in crate::scenario) fn with_values(
+    text: &str,
+    values: impl Fn(&str, &str, u32) -> Vec<(&'static str, f64)>,
+) -> Results {
+    let scenario = scenario(text, &[]);
+    let mut results = Results::new(&scenario);
+    for execution in scenario.plan(&Selection::default()).unwrap() {
+        let mut result = RunResult::new(&execution, 0.0);
+        let values = values(&execution.run.name, execution.parameters[0].1, execution.repetition);
+        result.add_values(values);
+        result.exit_code = Some(0);
+        results.put(&execution, result);
+    }
+    results
+}
+
 fn written(results: &Results) -> (tempfile::TempDir, ResultsDirectory) {
     let directory = tempfile::tempdir().unwrap();
     let output = ResultsDirectory::open(directory.path()).unwrap();
