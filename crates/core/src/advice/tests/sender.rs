@@ -20,6 +20,11 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     course(Bytes::kib(700)).run(10.0, 100.0, window_limited).assert_limit(ReceiveWindow, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, window_limited).assert_limit(Server, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, buffer_limited).assert_limit(SendBuffer, 0.9);
+    // Seen at the server, the reader is the client's program.
+    let mut served = course(Bytes::mib(3));
+    served.attribution = served.attribution.with_client_peer(true);
+    let read = served.run(10.0, 100.0, window_limited).assert_limit(Application, 0.9);
+    assert_advice(&read, 0, "it did not read what had arrived");
     // What a slow, even reader leaves of its window is full.
     let begun = course(Bytes::kib(1300)).run(1.0, 80.0, window_limited);
     let rest = begun.but(|reading| reading.window = Some(Bytes::kib(512)));
