@@ -249,13 +249,18 @@ impl Classifier {
         }
         // A receiver that reads at once keeps its window open. The window of a receiver that does not is less than it was by what is unread, or
         // opens seldom, so that less than a window passes in a round trip.
-        let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
+        // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
+        let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
         let window = interval.now.window.unwrap_or_default().get() as f64;
         let (smallest, largest) = (self.windows.0 as f64, self.windows.1 as f64);
         let open = largest * interval.streams() as f64;
+        let opens_seldom = |rtt: Option<Rtt>| {
+            (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * PARAMS.closed_window_share
+        };
         let unread = window == 0.0
             || window < open * PARAMS.open_window_share
-            || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
+            || opens_seldom(rtt)
+            || opens_seldom(least) && window < open * PARAMS.steady_window_share;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(match unread {
@@ -264,6 +269,8 @@ impl Classifier {
             false if self.is_under_way && smallest < largest * PARAMS.steady_window_share => {
                 Witness::Unexplained
             }
+            // In a queue that is as long as the path no larger window gains.
+            false if opens_seldom(least) => Witness::Unexplained,
             false => Witness::WindowLimited,
         })
     }

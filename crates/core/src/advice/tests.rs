@@ -19,7 +19,6 @@ struct Course {
     attribution: Attribution,
     now: Duration,
     reading: Reading,
-    /// The end of the last interval.
     covered: Duration,
 }
 

@@ -130,7 +130,6 @@ fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() 
     let limit = policed.advice[1].split(' ').nth(2).unwrap();
     assert!(Rate::with_unit(limit).is_ok_and(|limit| limit == Rate::mbit(48)), "{policed:?}");
     lossy(48.0, [40, 40], |_| 48.0).assert_limit(Path, 0.6);
-    // A bottleneck whose queue stands for moments, and random losses; without a burst and a queue they may be of an even sender.
     lossy(48.0, [2, 15], |_| 48.0).assert_limit(Path, 0.5);
     let unknown = lossy(48.0, [2, 2], |_| 48.0).assert_limit(Unknown, 0.7);
     assert_advice(&unknown, 0, " packets arrived out of order, which a policer, a short queue and ");
