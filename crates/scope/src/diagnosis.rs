@@ -49,10 +49,10 @@ impl Observation {
         }
     }
 
-    /// Notes that an upload is known from its packets alone.
+    /// Notes that the other end is a client.
     #[must_use]
-    pub fn of_upload(mut self, is_upload: bool) -> Self {
-        self.attribution = self.attribution.of_upload(is_upload);
+    pub fn with_client_peer(mut self, is_client: bool) -> Self {
+        self.attribution = self.attribution.with_client_peer(is_client);
         self
     }
 

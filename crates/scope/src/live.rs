@@ -102,7 +102,10 @@ pub fn observe(
         for socket in &connections.known {
             let mut readings = readings(socket);
             readings[0].data_age = ages.get(&socket.peer.ip()).copied().unwrap_or_default();
-            let known = observed.entry(socket.inode).or_insert_with(|| Observed::new(socket, now, &readings));
+            let known = observed.entry(socket.inode).or_insert_with(|| {
+                let is_server = connections.listening.contains(&socket.local.port());
+                Observed::new(socket, is_server, now, &readings)
+            });
             known.observe(now, &readings);
         }
         if observed.len() > MAX_OBSERVED {
@@ -169,6 +172,8 @@ struct ProcessConnections {
     reader: SocketReader,
     /// The connections at the last reading.
     known: Vec<TcpConnection>,
+    /// The ports on which the process accepted connections at the last search: there it is the server.
+    listening: HashSet<u16>,
     /// All sockets of the process at the last search, of any type.
     searched: HashSet<u32>,
     next_search: Duration,
@@ -177,7 +182,14 @@ struct ProcessConnections {
 impl ProcessConnections {
     fn of(process: u32) -> Result<Self, LiveError> {
         let reader = SocketReader::open().map_err(|error| LiveError::Kernel(process, error))?;
-        Ok(Self { process, reader, known: Vec::new(), searched: HashSet::new(), next_search: Duration::ZERO })
+        Ok(Self {
+            process,
+            reader,
+            known: Vec::new(),
+            listening: HashSet::new(),
+            searched: HashSet::new(),
+            next_search: Duration::ZERO,
+        })
     }
 
     /// Reads the connections; searches again if the process has new sockets or the last search is too old.
@@ -190,6 +202,7 @@ impl ProcessConnections {
         let failed = |error| LiveError::Kernel(process, error);
         if now >= self.next_search || !inodes.is_subset(&self.searched) {
             self.known = sock_diag::connections(&inodes).map_err(failed)?;
+            self.listening = sock_diag::listening_ports(&inodes).map_err(failed)?;
             self.searched = inodes;
             self.next_search = now + SEARCH_INTERVAL;
         } else {
@@ -221,12 +234,13 @@ fn readings(socket: &TcpConnection) -> [Reading; 2] {
 }
 
 impl Observed {
-    fn new(socket: &TcpConnection, now: Duration, [received, sent]: &[Reading; 2]) -> Self {
+    fn new(socket: &TcpConnection, is_server: bool, now: Duration, [received, sent]: &[Reading; 2]) -> Self {
+        let of = |end, reading| Observation::from(end, now, reading).with_client_peer(is_server);
         Self {
             local: socket.local,
             peer: socket.peer,
-            received: Observation::from(End::Receiver, now, received),
-            sent: Observation::from(End::Sender, now, sent),
+            received: of(End::Receiver, received),
+            sent: of(End::Sender, sent),
         }
     }
 
@@ -277,6 +291,7 @@ mod tests {
         assert_eq!([known_at(at), known_at(at * 2)], [COUNT; 2]);
         drop(sockets);
         assert_eq!(known_at(at * 3), 0);
+        assert!(connections.listening.contains(&listener.local_addr().unwrap().port()));
     }
 
     #[test]

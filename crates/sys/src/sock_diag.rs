@@ -21,6 +21,8 @@ const MESSAGE: usize = 4 + SOCKET_ID + 20;
 /// The states in which connections move data, as bits: ESTABLISHED, FIN-WAIT-1, FIN-WAIT-2 and CLOSE-WAIT
 /// (linux/tcp_states.h).
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8;
+/// LISTEN (linux/tcp_states.h), as a bit.
+const LISTEN: u32 = 1 << 10;
 
 /// A TCP connection of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +48,11 @@ struct SocketName {
 }
 
 impl SocketName {
-    /// Creates a request for one socket, or for all of a family.
-    fn request(family: u8, id: &[u8; SOCKET_ID]) -> Request {
+    /// Creates a request for one socket, or for all of a family, in these states.
+    fn request(family: u8, id: &[u8; SOCKET_ID], states: u32) -> Request {
         let mut request = Request::new(BY_FAMILY, 0);
         request.push(&[family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
-        request.push(&STATES.to_ne_bytes());
+        request.push(&states.to_ne_bytes());
         request.push(id);
         request
     }
@@ -75,7 +77,7 @@ impl SocketReader {
     /// # Errors
     /// The kernel's error on the request.
     pub fn read(&self, known: &TcpConnection) -> io::Result<Option<TcpConnection>> {
-        let answer = match self.0.ask(SocketName::request(known.name.family, &known.name.id)) {
+        let answer = match self.0.ask(SocketName::request(known.name.family, &known.name.id, STATES)) {
             // ESTALE: another socket has these addresses now.
             Err(error) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&error.raw_os_error()) => {
                 return Ok(None);
@@ -92,9 +94,22 @@ impl SocketReader {
 /// # Errors
 /// ENOENT if the kernel has no inet_diag, else the kernel's error on the request.
 pub fn connections(inodes: &HashSet<u32>) -> io::Result<Vec<TcpConnection>> {
+    sockets(inodes, STATES)
+}
+
+/// Reads the ports on which sockets with one of these inodes accept connections, in the calling thread's network namespace.
+///
+/// # Errors
+/// As of [`connections`].
+pub fn listening_ports(inodes: &HashSet<u32>) -> io::Result<HashSet<u16>> {
+    Ok(sockets(inodes, LISTEN)?.iter().map(|socket| socket.local.port()).collect())
+}
+
+/// Reads the sockets in these states.
+fn sockets(inodes: &HashSet<u32>, states: u32) -> io::Result<Vec<TcpConnection>> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let request = SocketName::request(family as u8, &[0; SOCKET_ID]);
+        let request = SocketName::request(family as u8, &[0; SOCKET_ID], states);
         for part in Netlink::open_sock_diag()?.dump(request)? {
             let sockets = messages(&part).filter(|(kind, _)| *kind == BY_FAMILY);
             let known = sockets.filter_map(|(_, message)| parse(message));

@@ -163,10 +163,10 @@ impl Attribution {
         self
     }
 
-    /// Notes that an upload is known from its packets alone.
+    /// Notes that the other end is a client, whose limits are not those of a server.
     #[must_use]
-    pub fn of_upload(mut self, is_upload: bool) -> Self {
-        self.classifier.is_upload = is_upload;
+    pub fn with_client_peer(mut self, is_client: bool) -> Self {
+        self.classifier.is_client_peer = is_client;
         self
     }
 
@@ -263,6 +263,11 @@ impl Attribution {
     pub(super) fn main_witness(&self, limit: LimitedBy) -> Witness {
         let of_limit = self.evidence.iter().filter(|(witness, _)| witness.limit() == limit);
         of_limit.max_by_key(|(_, evidence)| evidence.time).map(|(witness, _)| *witness).unwrap_or_default()
+    }
+
+    /// Returns the rate that a policer has let through.
+    pub(super) fn policed(&self) -> Option<Rate> {
+        self.classifier.capped.policed
     }
 
     /// Returns the time and the bytes of all intervals.

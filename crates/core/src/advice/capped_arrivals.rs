@@ -8,7 +8,7 @@ use super::interval::Interval;
 use super::params::PARAMS;
 use super::reading::End;
 use super::witness::Witness;
-use crate::units::Rtt;
+use crate::units::{Bytes, Rate, Rtt};
 
 /// The last intervals in which packets were lost behind a queue, or for longer than a single loss takes to repair.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,13 @@ pub(super) struct CappedArrivals {
     lossy: VecDeque<LossyInterval>,
     /// The lossy intervals up to the present one, and their time, without an interval between them in which nothing was lost.
     in_a_row: (u32, Duration),
+    /// The rates of arrival of the last intervals before these, and the highest with which such a row began.
+    before: VecDeque<f64>,
+    exceeded: f64,
+    /// The packets so far, and their bytes.
+    arrived: (u64, Bytes),
+    /// The rate that a policer has let through.
+    pub(super) policed: Option<Rate>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -37,14 +44,19 @@ impl CappedArrivals {
         {
             self.lossy.pop_front();
         }
-        // A receiver counts each packet that follows a lost one, a sender the lost ones.
-        let share = match end {
-            End::Receiver => PARAMS.disordered_share,
-            End::Sender => PARAMS.lost_share,
-        };
-        let arrived = interval.arrived();
-        let is_lossy = arrived > 0 && interval.lost() as f64 >= share * arrived as f64;
+        let is_lossy = interval.is_lossy(end);
         let (count, time) = self.in_a_row;
+        if self.lossy.is_empty() && count == 0 {
+            self.exceeded = 0.0;
+        }
+        if is_lossy && count == 0 {
+            self.exceeded =
+                self.before.iter().copied().fold(self.exceeded.max(interval.arrival_rate()), f64::max);
+        }
+        self.before.push_back(interval.arrival_rate());
+        if self.before.len() > PARAMS.exceeding_intervals {
+            self.before.pop_front();
+        }
         self.in_a_row = match is_lossy {
             true => (count + 1, time + interval.span),
             false if interval.lost() > 0 => (count, time),
@@ -63,6 +75,12 @@ impl CappedArrivals {
                 is_queued,
             });
         }
+        self.arrived.0 += interval.arrived();
+        self.arrived.1 += interval.moved();
+        if self.device() == Some(Witness::CappedArrivals) {
+            let bytes = self.arrived.1.get() as f64 / self.arrived.0.max(1) as f64;
+            self.policed = Some(Rate::bits_per_sec((self.median() * bytes * 8.0) as u64));
+        }
     }
 
     /// Returns what shows the device that drops packets: a bottleneck whose queue overflows, or a policer, which has no queue.
@@ -74,10 +92,13 @@ impl CappedArrivals {
             return None;
         }
         // A retransmission delays data, too, and a queue may be empty at the readings.
+        let all = self.lossy.len();
         let count = |of: fn(&LossyInterval) -> bool| self.lossy.iter().filter(|past| of(past)).count();
-        Some(if count(|past| past.is_empty) * 4 >= self.lossy.len() * 3 {
+        let (empty, queued) = (count(|past| past.is_empty), count(|past| past.is_queued));
+        let exceeds = self.exceeded > self.median() * (1.0 + PARAMS.capped_tolerance);
+        Some(if exceeds && empty * 4 >= all * 3 {
             Witness::CappedArrivals
-        } else if count(|past| past.is_queued) * 2 >= self.lossy.len() {
+        } else if queued * 2 >= all || !exceeds && (all - empty) * PARAMS.queued_intervals >= all {
             Witness::CappedOverflow
         } else {
             Witness::Unexplained
@@ -92,11 +113,16 @@ impl CappedArrivals {
 
     /// Returns the intervals whose rate is the median one.
     fn capped(&self) -> impl Iterator<Item = &LossyInterval> {
-        let mut rates: Vec<_> = self.lossy.iter().map(|interval| interval.rate).collect();
-        rates.sort_by(f64::total_cmp);
-        let median = rates.get(rates.len() / 2).copied().unwrap_or_default();
+        let median = self.median();
         self.lossy
             .iter()
             .filter(move |interval| (interval.rate - median).abs() <= median * PARAMS.capped_tolerance)
+    }
+
+    /// Returns their median rate, in packets a second.
+    fn median(&self) -> f64 {
+        let mut rates: Vec<_> = self.lossy.iter().map(|interval| interval.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied().unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use super::recent_rates::{self, PastRate, RecentRates};
 use super::send_buffer::{SendBufferReadings, is_below_windows};
 use super::slow_start::SlowStart;
 use super::witness::Witness;
-use super::{LONG_RTT, TIMESTAMP_TICK, ThreadTimes};
+use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK, ThreadTimes};
 use crate::units::{Bytes, Rtt};
 
 /// The rules of the classification, and what earlier intervals have shown.
@@ -21,14 +21,14 @@ pub(super) struct Classifier {
     end: End,
     /// Whether the peer paces itself to the path's capacity.
     pub(super) peer_paces: bool,
-    /// Whether an upload is known from its packets alone.
-    pub(super) is_upload: bool,
+    /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
+    pub(super) is_client_peer: bool,
     /// When the first byte had arrived.
     first_byte: Option<Duration>,
     slow_start: SlowStart,
     recent: RecentRates,
     queue: BottleneckQueue,
-    capped: CappedArrivals,
+    pub(super) capped: CappedArrivals,
     losses: LossTracker,
     send_buffers: SendBufferReadings,
     /// Whether the transfer had begun before it was observed.
@@ -43,7 +43,7 @@ impl Classifier {
         Self {
             end,
             peer_paces: false,
-            is_upload: false,
+            is_client_peer: false,
             first_byte: None,
             slow_start: SlowStart::default(),
             recent: RecentRates::default(),
@@ -62,17 +62,22 @@ impl Classifier {
         self.record(interval);
         let witness = self.limit_of_host(interval).unwrap_or_else(|| self.limit_of_connection(interval));
         self.slow_start.record_rate(interval.rate());
+        if witness.limit() == LimitedBy::SlowStart {
+            self.recent.note_growth();
+        }
         self.last = witness;
-        if self.is_upload { witness.of_upload() } else { witness }
+        if self.is_client_peer { witness.of_client(self.end) } else { witness }
     }
 
     fn record(&mut self, interval: &Interval) {
-        let is_overflow = !self.slow_start.has_ended() && overflowed_in_slow_start(interval);
+        let in_slow_start = !self.slow_start.has_ended();
+        let is_overflow = in_slow_start && overflowed_in_slow_start(interval);
         let was_queued = self.queue.is_standing(interval) || is_overflow;
         let after_loss = interval.lost() > 0 || self.losses.is_after_loss(interval);
         self.queue.record(interval, after_loss);
         self.capped.record(interval, self.end);
-        self.losses.record(interval, (was_queued, self.queue.is_standing(interval)), &self.recent);
+        let queues = (was_queued, self.queue.is_standing(interval));
+        self.losses.record(interval, queues, &self.recent, in_slow_start);
         self.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
         if self.end == End::Receiver {
             self.queue.record_probe(interval, &self.recent, after_loss);
@@ -174,7 +179,11 @@ impl Classifier {
             return Witness::Unexplained;
         }
         if let Some(loss) = self.losses.limiting() {
-            let of_loss = if loss.is_overflow { Witness::Overflow } else { Witness::Losses };
+            let of_loss = match loss.has_cut_slow_start() {
+                _ if loss.is_overflow => Witness::Overflow,
+                true => Witness::Unexplained,
+                false => Witness::Losses,
+            };
             return self.capped.device().unwrap_or(of_loss);
         }
         self.capped.device_at_cap(interval).unwrap_or_else(|| self.limit_without_queue_and_loss(interval))
@@ -240,13 +249,18 @@ impl Classifier {
         }
         // A receiver that reads at once keeps its window open. The window of a receiver that does not is less than it was by what is unread, or
         // opens seldom, so that less than a window passes in a round trip.
-        let rtt = interval.now.data_rtt.max(interval.min_rtt()).unwrap_or_default();
+        // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
+        let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
         let window = interval.now.window.unwrap_or_default().get() as f64;
         let (smallest, largest) = (self.windows.0 as f64, self.windows.1 as f64);
         let open = largest * interval.streams() as f64;
+        let opens_seldom = |rtt: Option<Rtt>| {
+            (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * PARAMS.closed_window_share
+        };
         let unread = window == 0.0
             || window < open * PARAMS.open_window_share
-            || (interval.rate().bdp(rtt).get() as f64) < window * PARAMS.closed_window_share;
+            || opens_seldom(rtt)
+            || opens_seldom(least) && window < open * PARAMS.steady_window_share;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(match unread {
@@ -255,6 +269,8 @@ impl Classifier {
             false if self.is_under_way && smallest < largest * PARAMS.steady_window_share => {
                 Witness::Unexplained
             }
+            // In a queue that is as long as the path no larger window gains.
+            false if opens_seldom(least) => Witness::Unexplained,
             false => Witness::WindowLimited,
         })
     }
@@ -281,6 +297,11 @@ impl Classifier {
 
     /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing is lost.
     fn limit_without_queue_and_loss(&self, interval: &Interval) -> Witness {
+        // No congestion control slows down without a loss or a queue, and neither does a peer that paces itself.
+        let is_long = interval.base_rtt() >= LONG_RTT;
+        if self.end == End::Receiver && is_long && self.recent.have_fallen() {
+            return Witness::Slowed;
+        }
         // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
         // suffice, as its kernel counts.
         if self.peer_paces {
@@ -289,7 +310,7 @@ impl Classifier {
         if self.end == End::Sender && interval.busy_share() > PARAMS.busy_share {
             return Witness::CongestionControl;
         }
-        let long = interval.min_rtt().filter(|rtt| self.end == End::Receiver && rtt.get() >= LONG_RTT);
+        let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
         let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return Witness::Unexplained };
         let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
         let per_stream = Bytes::new(in_flight.get() / interval.streams());

@@ -77,7 +77,7 @@ impl Facts<'_> {
                 )));
             }
             LimitedBy::Path => return Some(Cure::without_gain(self.shorter_queue())),
-            LimitedBy::Application if self.sends() => "have the program write sooner".into(),
+            LimitedBy::Application if self.lacks_data() => "have the program write sooner".into(),
             LimitedBy::Application => "have the program read faster".into(),
         };
         let gain = self.gain_without(limit, change.ends_with('?'));
@@ -110,7 +110,7 @@ impl Facts<'_> {
 
     /// Returns what keeps below the rate of a policer: less is lost and sent again.
     fn below_policer(&self) -> String {
-        let rate = self.evidence.rate();
+        let rate = self.attribution.policed().unwrap_or_else(|| self.evidence.rate());
         let option = |name| format!("{name} {}", rate.to_string().replace(' ', ""));
         let change = match (self.is_own(), self.sends()) {
             (true, true) => option("--pace"),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::reading::Reading;
+use super::params::PARAMS;
+use super::reading::{End, Reading};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Two readings, and the time between them.
@@ -48,6 +49,16 @@ impl Interval {
 
     pub(super) fn arrived(&self) -> u64 {
         self.now.arrived.saturating_sub(self.before.arrived)
+    }
+
+    /// Returns whether enough packets were lost, or followed a lost one, for the interval to be lossy. A receiver counts each packet that
+    /// follows a lost one, a sender the lost ones.
+    pub(super) fn is_lossy(&self, end: End) -> bool {
+        let share = match end {
+            End::Receiver => PARAMS.disordered_share,
+            End::Sender => PARAMS.lost_share,
+        };
+        self.arrived() > 0 && self.lost() as f64 >= share * self.arrived() as f64
     }
 
     /// Returns the packets a second that arrived, in order or not.

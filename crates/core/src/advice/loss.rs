@@ -30,6 +30,21 @@ pub(super) struct Loss {
     is_harmless: bool,
     /// Whether the congestion window is still smaller than without the loss.
     lasts: bool,
+    growth: Growth,
+}
+
+/// The growth of slow start while packets are lost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Growth {
+    /// Slow start had ended before.
+    Over,
+    /// Too few packets are lost yet to tell.
+    Unclear,
+    /// Arrivals grew on: few of them were lost.
+    Continued,
+    /// Arrivals grow no more from this rate on: a device drops what exceeds a rate or its queue. An interval may hold half of a burst, and the
+    /// next one show that they grew on.
+    Cut(f64),
 }
 
 /// What was moved after a loss, while its effect on the rate is largest.
@@ -41,6 +56,11 @@ struct MovedSince {
 }
 
 impl Loss {
+    /// Returns whether only the end of slow start was lost, at a policer or a short queue, or at random: packets that are lost later tell.
+    pub(super) fn has_cut_slow_start(&self) -> bool {
+        matches!(self.growth, Growth::Cut(_))
+    }
+
     /// Returns whether enough was moved since to show the effect.
     fn is_measured(&self) -> bool {
         /// Single intervals jitter.
@@ -66,13 +86,15 @@ pub(super) struct LossTracker {
     end: End,
     /// The end of the last interval in which a packet was lost.
     last_packet: Option<Duration>,
+    /// The rate of arrival of the last interval.
+    arrival_rate: f64,
     /// The last loss with an effect, unless a queue has stood since.
     loss: Option<Loss>,
 }
 
 impl LossTracker {
     pub(super) fn new(end: End) -> Self {
-        Self { end, last_packet: None, loss: None }
+        Self { end, last_packet: None, arrival_rate: 0.0, loss: None }
     }
 
     /// Returns the loss that slows the transfer.
@@ -98,6 +120,7 @@ impl LossTracker {
         interval: &Interval,
         (was_queued, is_queued): (bool, bool),
         recent: &RecentRates,
+        in_slow_start: bool,
     ) {
         if interval.lost() > 0 {
             self.last_packet = Some(interval.end);
@@ -105,14 +128,15 @@ impl LossTracker {
         if is_queued {
             self.loss = None;
         } else if interval.lost() > 0 {
-            self.begin(interval, was_queued, recent);
+            self.begin(interval, was_queued, recent, in_slow_start);
         } else {
             self.judge(interval, recent);
         }
+        self.arrival_rate = interval.arrival_rate();
     }
 
     /// Begins a loss, or extends the last one, where its recovery takes a part of the interval at least.
-    fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates) {
+    fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates, in_slow_start: bool) {
         let rtt = interval.base_rtt();
         let highest = recent.highest().max(interval.rate());
         let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
@@ -132,7 +156,23 @@ impl LossTracker {
         // A burst of losses takes some round trips to repair, in which more may be lost: one event.
         let burst =
             self.loss.filter(|loss| interval.end.saturating_sub(loss.first) <= interval.span + rtt * 5);
+        let run = self.loss.filter(|loss| interval.end.saturating_sub(loss.last) <= interval.span + rtt * 5);
+        let growth = match run.map(|loss| loss.growth) {
+            None if in_slow_start => Growth::Unclear,
+            of_run => of_run.unwrap_or(Growth::Over),
+        };
+        let before = match growth {
+            Growth::Unclear => Some(self.arrival_rate),
+            Growth::Cut(before) => Some(before),
+            Growth::Over | Growth::Continued => None,
+        };
+        let growth = match before.filter(|_| interval.is_lossy(self.end)) {
+            Some(before) if interval.arrival_rate() > before * PARAMS.lossy_growth => Growth::Continued,
+            Some(before) => Growth::Cut(before),
+            None => growth,
+        };
         self.loss = Some(Loss {
+            growth,
             first: burst.map_or(interval.end, |loss| loss.first),
             last: interval.end,
             recovery,

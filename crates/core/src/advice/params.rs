@@ -48,6 +48,10 @@ pub(super) struct Params {
     /// 2026, 40 and 100 ms: with a policer three quarters (BBR) and half (CUBIC); with losses at random a quarter at most.
     pub(super) capped_intervals: usize,
     pub(super) capped_tolerance: f64,
+    /// Before a policer drops packets its bucket passes more than its rate; a bottleneck never does. So many intervals before the losses
+    /// show that. Where none does, one in `queued_intervals` with a queue shows a bottleneck whose sender loses packets at random, too.
+    pub(super) exceeding_intervals: usize,
+    pub(super) queued_intervals: usize,
     /// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
     /// at least `probe_spacing` round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
     /// once in each.
@@ -63,6 +67,12 @@ pub(super) struct Params {
     pub(super) closed_window_share: f64,
     /// The window of a receiver that reads at once varies by less. Lab, 28 November 2026: 0 %, and 6 % of a slow, even reader.
     pub(super) steady_window_share: f64,
+    /// The rate of slow start doubles in a round trip, or grows by half where acknowledgements are counted (RFC 3465, section 1); limited slow
+    /// start and congestion avoidance grow by less (RFC 9406, section 4.2: a quarter).
+    pub(super) slow_start_growth: f64,
+    /// What arrives while slow start doubles what is sent, and single packets are lost, grows by more than this factor: by less where a
+    /// device drops what exceeds a rate. Lab, 28 November 2026, 100 ms: 1.8 to 2.1 and 1.0 to 1.4.
+    pub(super) lossy_growth: f64,
     /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
     pub(super) ramp_up_round_trips: u32,
     /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
@@ -95,6 +105,8 @@ pub(super) const PARAMS: Params = Params {
     lossy_at_least: Duration::from_secs(10),
     capped_intervals: 4,
     capped_tolerance: 0.08,
+    exceeding_intervals: 3,
+    queued_intervals: 8,
     absorbed_probes: 2,
     probing_round_trips: 24,
     probe_spacing: 7,
@@ -102,6 +114,8 @@ pub(super) const PARAMS: Params = Params {
     open_window_share: 0.75,
     closed_window_share: 0.5,
     steady_window_share: 0.98,
+    slow_start_growth: 1.4,
+    lossy_growth: 1.6,
     ramp_up_round_trips: 20,
     opening_round_trips: 6,
     harmless_share: 0.9,

@@ -15,10 +15,18 @@ const FLAT: f64 = 0.15;
 const STOP_AND_GO: f64 = 0.3;
 /// Single intervals jitter: so many are averaged.
 const FEW: usize = 4;
+/// The share of an earlier rate below which a rate has fallen: means of a few vary by a quarter, of bursts that an interval holds one or two of.
+const FALLEN: f64 = 0.7;
 
 /// The rates of the last intervals.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RecentRates(VecDeque<PastRate>);
+pub(super) struct RecentRates {
+    rates: VecDeque<PastRate>,
+    /// The end of the last interval of slow start: rates before it say nothing of those that settle.
+    grew_until: Duration,
+    /// The highest mean of a few rates since a packet was lost.
+    carried: f64,
+}
 
 /// The rate of an interval.
 #[derive(Debug, Clone, Copy)]
@@ -32,24 +40,36 @@ pub(super) struct PastRate {
 
 impl RecentRates {
     pub(super) fn push(&mut self, latest: PastRate) {
-        self.0.push_back(latest);
-        while self.0.front().is_some_and(|past| past.end + COVERED < latest.end) {
-            self.0.pop_front();
+        self.rates.push_back(latest);
+        while self.rates.front().is_some_and(|past| past.end + COVERED < latest.end) {
+            self.rates.pop_front();
         }
+        self.carried = if latest.after_loss { 0.0 } else { self.carried.max(self.mean_of_last(FEW)) };
+    }
+
+    /// Notes that the latest interval was one of slow start.
+    pub(super) fn note_growth(&mut self) {
+        self.grew_until = self.rates.back().map_or(Duration::ZERO, |past| past.end);
+    }
+
+    /// Returns whether they have settled well below what has arrived since a packet was lost.
+    pub(super) fn have_fallen(&self) -> bool {
+        self.settled().is_some_and(|rate| (rate.as_bits_per_sec() as f64) < self.carried * FALLEN)
     }
 
     /// Returns the highest of them.
     pub(super) fn highest(&self) -> Rate {
-        self.0.iter().map(|past| past.rate).max().unwrap_or_default()
+        self.rates.iter().map(|past| past.rate).max().unwrap_or_default()
     }
 
     /// Returns their mean, where they do not grow, or that of the last few, where those are alike.
     pub(super) fn settled(&self) -> Option<Rate> {
         let few = self.mean_of_last(FEW);
         let alike = |rate: f64| (rate - few).abs() <= few * FLAT;
+        let settling = self.settling();
         let mean = if self.is_settled() {
-            self.mean_of_last(self.0.len())
-        } else if self.0.len() >= FEW && self.bits().rev().take(FEW).all(alike) {
+            self.mean_of_last(settling)
+        } else if settling >= FEW && self.bits().rev().take(FEW).all(alike) {
             few
         } else {
             return None;
@@ -60,7 +80,7 @@ impl RecentRates {
     /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
     pub(super) fn before_loss(&self) -> Option<Rate> {
         let settled = self.settled()?;
-        if !self.0.iter().any(|past| past.after_loss) {
+        if !self.rates.iter().any(|past| past.after_loss) {
             return Some(settled);
         }
         let rates: Vec<_> = self.bits().collect();
@@ -71,7 +91,7 @@ impl RecentRates {
     /// Returns whether they have grown since a moment.
     pub(super) fn grows_since(&self, moment: Duration) -> bool {
         const FEWEST: usize = 6;
-        let rates = self.0.iter().filter(|past| past.end > moment);
+        let rates = self.rates.iter().filter(|past| past.end > moment);
         let rates: Vec<_> = rates.map(|past| past.rate.as_bits_per_sec() as f64).collect();
         let half = rates.len() / 2;
         let earlier: f64 = rates[..half].iter().sum();
@@ -82,19 +102,20 @@ impl RecentRates {
     /// Returns whether bursts alternate with gaps that no retransmission explains.
     pub(super) fn stop_and_go(&self) -> bool {
         let idle = self.highest().as_bits_per_sec() / 20;
-        let gaps = self.0.iter().filter(|past| !past.after_loss && past.rate.as_bits_per_sec() < idle);
-        gaps.count() as f64 >= STOP_AND_GO * self.0.len() as f64
+        let gaps = self.rates.iter().filter(|past| !past.after_loss && past.rate.as_bits_per_sec() < idle);
+        gaps.count() as f64 >= STOP_AND_GO * self.rates.len() as f64
     }
 
     /// Returns whether the mean of the later half is not above that of the earlier one by more than their jitter explains.
     ///
     /// Single intervals differ where the sender sends a buffer at a time, and an interval is no multiple of its period.
     fn is_settled(&self) -> bool {
-        let half = self.0.len() / 2;
-        if self.0.len() < FEW {
+        let settling = self.settling();
+        let half = settling / 2;
+        if settling < FEW {
             return false;
         }
-        let rates: Vec<_> = self.bits().rev().collect();
+        let rates: Vec<_> = self.bits().rev().take(settling).collect();
         let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
         let squares = |part: &[f64]| part.iter().map(|rate| (rate - mean(part)).powi(2)).sum::<f64>();
         let (later, earlier) = (&rates[..half], &rates[half..half * 2]);
@@ -108,7 +129,12 @@ impl RecentRates {
     pub(super) fn is_even(&self, tolerance: f64) -> bool {
         let mean = self.bits().rev().skip(1).take(FEW).sum::<f64>() / FEW as f64;
         let is_near = |rate: f64| (rate - mean).abs() <= mean * tolerance;
-        self.0.len() > FEW && self.bits().rev().take(FEW + 1).all(is_near)
+        self.rates.len() > FEW && self.bits().rev().take(FEW + 1).all(is_near)
+    }
+
+    /// Returns the number of rates since slow start.
+    fn settling(&self) -> usize {
+        self.rates.iter().rev().take_while(|past| past.end > self.grew_until).count()
     }
 
     fn mean_of_last(&self, count: usize) -> f64 {
@@ -116,6 +142,6 @@ impl RecentRates {
     }
 
     fn bits(&self) -> impl DoubleEndedIterator<Item = f64> {
-        self.0.iter().map(|past| past.rate.as_bits_per_sec() as f64)
+        self.rates.iter().map(|past| past.rate.as_bits_per_sec() as f64)
     }
 }

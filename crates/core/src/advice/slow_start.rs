@@ -1,11 +1,10 @@
-//! Whether TCP is still in slow start, by the growth of its rate.
+//! Whether TCP is still in slow start: each round trip delivers nearly twice the one before.
 
 use std::time::Duration;
 
 use super::LONG_RTT;
 use super::interval::Interval;
 use super::params::PARAMS;
-use super::recent_rates;
 use crate::units::Rate;
 
 /// The growth of the rate until it ends.
@@ -28,7 +27,8 @@ impl SlowStart {
         self.highest = self.highest.max(rate);
     }
 
-    /// Returns whether the rate grows in an interval, and ends slow start where it does not any more, or where packets were lost.
+    /// Returns whether the rate grows in an interval as the window does, and ends slow start where it does not any more, or where packets
+    /// were lost.
     pub(super) fn is_growing(&mut self, interval: &Interval, first_byte: Duration) -> bool {
         if self.has_ended {
             return false;
@@ -39,7 +39,7 @@ impl SlowStart {
             self.has_ended = true;
             return false;
         }
-        let grows = interval.rate() > self.highest.scaled(recent_rates::GROWTH);
+        let grows = interval.rate() > self.highest.scaled(PARAMS.slow_start_growth);
         self.flat_intervals = if grows { 0 } else { self.flat_intervals + 1 };
         // One interval without growth may be the jitter of the readings.
         self.has_ended = self.flat_intervals >= 2;

@@ -19,6 +19,7 @@ struct Course {
     attribution: Attribution,
     now: Duration,
     reading: Reading,
+    covered: Duration,
 }
 
 fn receiving(rtt_ms: u64) -> Course {
@@ -33,7 +34,7 @@ impl Course {
     fn at(end: End, rtt: Duration) -> Self {
         let (rtt, window) = (Some(Rtt::new(rtt)), Some(Bytes::mib(600)));
         let reading = Reading { streams: 1, min_rtt: rtt, data_rtt: rtt, window, ..Reading::default() };
-        Self { attribution: Attribution::new(end), now: Duration::ZERO, reading }
+        Self { attribution: Attribution::new(end), now: Duration::ZERO, reading, covered: Duration::ZERO }
     }
 
     /// Changes what later readings begin with.
@@ -49,7 +50,10 @@ impl Course {
             self.reading.moved += Rate::bits_per_sec((mbit * 1e6) as u64).bytes_in(TICK);
             self.reading.arrived = self.reading.moved.get() / 1448;
             change(&mut self.reading);
-            self.attribution.observe(self.now, &self.reading);
+            if let Some(span) = self.attribution.observe(self.now, &self.reading) {
+                assert!(span.from == self.covered && span.to - span.from >= self.rtt().max(TICK), "{span:?}");
+                self.covered = span.to;
+            }
         }
         self
     }
@@ -59,9 +63,13 @@ impl Course {
         self.run(seconds, mbit, |_| ())
     }
 
+    fn rtt(&self) -> Duration {
+        self.reading.min_rtt.unwrap_or_default().get()
+    }
+
     /// Doubles the rate each round trip until it reaches `mbit` Mbit/s.
     fn slow_start(mut self, mbit: f64) -> Self {
-        let rtt = self.reading.min_rtt.unwrap_or_default().get().as_secs_f64().max(0.1);
+        let rtt = self.rtt().as_secs_f64().max(0.1);
         let mut rate = 2.0;
         while rate < mbit {
             self = self.go(rtt, rate);
@@ -72,6 +80,7 @@ impl Course {
 
     fn finding(mut self) -> Finding {
         self.attribution.end();
+        assert_eq!(self.attribution.end(), None, "nothing is left");
         self.attribution.finding(&KnownLimits::default())
     }
 

@@ -115,6 +115,11 @@ impl Facts<'_> {
         self.sends() || self.attribution.main_witness(LimitedBy::Server) == Witness::ClosedWindow
     }
 
+    /// Returns whether the program that is observed had nothing to send, rather than another one to read.
+    pub(super) fn lacks_data(&self) -> bool {
+        self.sends() && self.attribution.main_witness(LimitedBy::Application) != Witness::Unread
+    }
+
     /// Returns whether this program has moved the data, so that its options apply.
     pub(super) fn is_own(&self) -> bool {
         self.attribution.is_own()
@@ -183,6 +188,7 @@ impl Facts<'_> {
             LimitedBy::Server => {
                 let how = match self.attribution.main_witness(limit) {
                     Witness::Pauses | Witness::StopAndGo => "it pauses between bursts, and sends",
+                    Witness::Slowed => "it sends, below what the path has carried without a loss or a queue,",
                     _ => "it sends",
                 };
                 let over =
@@ -199,8 +205,14 @@ impl Facts<'_> {
             LimitedBy::Policer => format!(
                 "packets arrive at {rate}, however many are lost, and no queue delays them: what exceeds that rate is dropped"
             ),
+            LimitedBy::Unknown if lost > 0 => {
+                let how = if self.sends() { "were sent again" } else { "arrived out of order" };
+                format!(
+                    "{lost} packets {how}, which a policer, a short queue and losses at random explain alike, at {rate}"
+                )
+            }
             LimitedBy::Unknown => format!("no queue, no loss and no full window explains {rate}"),
-            LimitedBy::Application if self.sends() => "it gave the connection no data to send".into(),
+            LimitedBy::Application if self.lacks_data() => "it gave the connection no data to send".into(),
             LimitedBy::Application => "it did not read what had arrived".into(),
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LimitedBy;
 use super::attribution::Evidence;
+use super::reading::End;
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
 /// The rule by which an interval was assigned to its limit: the first one that held.
@@ -66,6 +67,8 @@ pub enum Witness {
     Pauses,
     /// An even rate with little in flight.
     EvenRate,
+    /// The rate fell below what the path had carried, without a loss or a queue.
+    Slowed,
     /// The peer's window closed because it did not read.
     ClosedWindow,
     /// What lay unread filled the window.
@@ -103,6 +106,7 @@ impl Witness {
             | Self::StopAndGo
             | Self::Pauses
             | Self::EvenRate
+            | Self::Slowed
             | Self::ClosedWindow => LimitedBy::Server,
             Self::Unread | Self::NothingToSend => LimitedBy::Application,
             Self::CappedArrivals => LimitedBy::Policer,
@@ -112,16 +116,19 @@ impl Witness {
 }
 
 impl Witness {
-    /// Returns what it shows in the packets of an upload: the sender is the client, and its program, its `--limit` and its send buffer look
-    /// alike; a reader that is late is the server.
-    pub(super) const fn of_upload(self) -> Self {
+    /// Returns what it shows where the other end is a client. Of one that sends, its program, its `--limit` and its send buffer look alike,
+    /// and a reader that is late is the server; one that receives and does not read is a program.
+    pub(super) const fn of_client(self, observed_at: End) -> Self {
         match self {
+            Self::ClosedWindow if matches!(observed_at, End::Sender) => Self::Unread,
+            witness if matches!(observed_at, End::Sender) => witness,
             Self::StockBuffer
             | Self::LateAnswer
             | Self::Silence
             | Self::StopAndGo
             | Self::Pauses
-            | Self::EvenRate => Self::Unexplained,
+            | Self::EvenRate
+            | Self::Slowed => Self::Unexplained,
             Self::Unread => Self::ClosedWindow,
             other => other,
         }

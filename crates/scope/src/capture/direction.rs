@@ -1,16 +1,13 @@
 //! One direction of a captured connection: its data segments and the acknowledgements that cover them.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rtt};
 
+use super::announced_window::AnnouncedWindow;
 use super::arrivals::Arrivals;
 use super::packet::Segment;
-
-/// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
-/// subset of samples suffices.
-const MOST_AWAITED: usize = 4096;
+use super::response_times::ResponseTimes;
 
 /// One direction of a connection: the segments that one endpoint sends.
 #[derive(Debug, Clone, Default)]
@@ -29,63 +26,20 @@ pub(super) struct Direction {
     pub(super) reported: Arrivals,
     /// When data were sent last.
     last_data: Option<Duration>,
-    /// Window scale shift that this endpoint announced; `None` if its SYN was not captured.
-    scale: Option<u8>,
-    /// Whether an endpoint's SYN lacks the option: then no window is scaled (RFC 7323, section 1.3).
-    pub(super) unscaled: bool,
-    /// The last and the largest window that this endpoint announced.
-    pub(super) window: Option<Bytes>,
-    pub(super) largest_window: Bytes,
-    /// End and capture time of each unacknowledged data segment.
-    awaited: VecDeque<(u64, Duration)>,
-    /// Value and first capture time of each unechoed timestamp of this endpoint.
-    stamps: VecDeque<(u32, Duration)>,
-    /// The minimum time from data to acknowledgement.
-    pub(super) to_ack: MinDuration,
-    /// The minimum time from a timestamp of this endpoint to its echo.
-    pub(super) to_echo: MinDuration,
+    /// What this endpoint can receive.
+    pub(super) window: AnnouncedWindow,
+    /// When the peer has answered.
+    pub(super) times: ResponseTimes,
     /// The maximum of bytes in flight in the current interval.
     pub(super) most_in_flight: u64,
-}
-
-/// The minimum of a duration, over the whole capture and over the current interval.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct MinDuration {
-    pub(super) ever: Option<Duration>,
-    /// The minimum of the current interval, or of the last interval with a sample.
-    pub(super) lately: Option<Duration>,
-    fresh: bool,
-}
-
-impl MinDuration {
-    fn add(&mut self, time: Duration) {
-        self.ever = Some(self.ever.map_or(time, |ever| ever.min(time)));
-        let lately = self.lately.filter(|_| self.fresh).map_or(time, |lately| lately.min(time));
-        (self.lately, self.fresh) = (Some(lately), true);
-    }
-
-    fn next_interval(&mut self) {
-        self.fresh = false;
-    }
 }
 
 impl Direction {
     /// Adds a segment that this endpoint sent.
     pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
-        if segment.syn {
-            self.scale = Some(segment.scale.filter(|_| !self.unscaled).unwrap_or(0));
-        }
-        // The window field of a SYN is never scaled (RFC 7323, section 2.2).
-        let shift = if segment.syn { Some(0) } else { self.scale };
-        if let Some(shift) = shift.filter(|_| !segment.reset) {
-            let window = Bytes::new(u64::from(segment.window) << shift);
-            self.window = Some(window);
-            self.largest_window = self.largest_window.max(window);
-        }
-        if let Some((value, _)) = segment.timestamps.filter(|_| self.stamps.len() < MOST_AWAITED)
-            && self.stamps.back().is_none_or(|(last, _)| *last != value)
-        {
-            self.stamps.push_back((value, at));
+        self.window.add(segment);
+        if let Some((value, _)) = segment.timestamps {
+            self.times.add_stamp(at, value);
         }
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
             // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
@@ -112,18 +66,12 @@ impl Direction {
         self.passed.add(start, start + length);
         if start < self.highest {
             self.lost += 1;
-            // An acknowledgement of a retransmitted segment is no RTT sample (Karn's algorithm).
-            self.awaited.retain(|(end, _)| *end <= start);
-        } else if self.awaited.len() < MOST_AWAITED {
-            self.awaited.push_back((start + length, at));
+            self.times.sent_again(start);
+        } else {
+            self.times.add_data(at, start + length);
         }
         self.highest = self.highest.max(start + length);
         self.most_in_flight = self.most_in_flight.max(self.in_flight());
-    }
-
-    /// Notes that an endpoint has not offered window scaling.
-    pub(super) fn refuse_scale(&mut self) {
-        (self.unscaled, self.scale) = (true, Some(0));
     }
 
     /// Returns the time at `at` since data were sent.
@@ -135,15 +83,7 @@ impl Direction {
     pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
         if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
             let acknowledged = unwrap(number, self.highest);
-            // What arrived beyond a gap is acknowledged when that is filled: no RTT sample.
-            let had_gap = self.passed.has_gap() || self.reported.has_gap();
-            while self.awaited.front().is_some_and(|(end, _)| *end <= acknowledged) {
-                if let Some((_, sent)) =
-                    self.awaited.pop_front().filter(|(end, _)| *end == acknowledged && !had_gap)
-                {
-                    self.to_ack.add(at.saturating_sub(sent));
-                }
-            }
+            self.times.acknowledge(at, acknowledged, self.passed.has_gap() || self.reported.has_gap());
             self.acknowledged = self.acknowledged.max(Some(acknowledged));
             // A packet that was not captured has arrived, too.
             self.passed.add_until(acknowledged);
@@ -156,12 +96,7 @@ impl Direction {
             }
         }
         if let Some((_, echo)) = segment.timestamps {
-            // Earlier timestamps are never echoed after this one.
-            if let Some(place) = self.stamps.iter().position(|(value, _)| *value == echo) {
-                let (_, first_seen) = self.stamps[place];
-                self.stamps.drain(..=place);
-                self.to_echo.add(at.saturating_sub(first_seen));
-            }
+            self.times.echo(at, echo);
         }
     }
 
@@ -185,22 +120,10 @@ impl Direction {
         if at_sender { self.lost } else { self.passed.out_of_order }
     }
 
-    /// Forgets the times of what is not answered yet.
-    pub(super) fn forget_times(&mut self) {
-        self.awaited.clear();
-        self.stamps.clear();
-    }
-
     /// Begins the next interval.
     pub(super) fn next_interval(&mut self) {
-        self.to_ack.next_interval();
-        self.to_echo.next_interval();
+        self.times.next_interval();
         self.most_in_flight = self.in_flight();
-    }
-
-    /// Returns whether this endpoint's window scale is known.
-    pub(super) fn has_scale(&self) -> bool {
-        self.scale.is_some()
     }
 }
 

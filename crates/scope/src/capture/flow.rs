@@ -136,7 +136,7 @@ impl CapturedConnection {
         let side = |of_first: bool| DirectionObservation {
             direction: Direction::default(),
             // What the client sends; without a handshake neither end is the client.
-            observation: Observation::new(End::Receiver).of_upload(first.syn && of_first == is_client),
+            observation: Observation::new(End::Receiver).with_client_peer(first.syn && of_first == is_client),
             readings: (keep == Keep::Readings).then(KeptReadings::default),
             seen: 0,
         };
@@ -171,13 +171,13 @@ impl CapturedConnection {
         let from = usize::from(segment.from != self.ends[0]);
         self.handshake(at, from, segment);
         if segment.syn && segment.scale.is_none() {
-            self.sides.iter_mut().for_each(|side| side.direction.refuse_scale());
+            self.sides.iter_mut().for_each(|side| side.direction.window.refuse_scale());
         }
         self.sides[from].seen += 1;
         self.sides[from].direction.sent(at, segment);
         self.sides[1 - from].direction.answered(at, segment);
         if is_late {
-            self.sides.iter_mut().for_each(|side| side.direction.forget_times());
+            self.sides.iter_mut().for_each(|side| side.direction.times.forget());
         }
     }
 
@@ -197,15 +197,16 @@ impl CapturedConnection {
 
     fn min_rtt(&self, side: usize) -> Option<Rtt> {
         let direction = &self.sides[side].direction;
-        let parts = add_halves(direction.to_ack.ever, self.sides[1 - side].direction.to_echo.ever);
+        let parts =
+            add_halves(direction.times.to_ack.ever, self.sides[1 - side].direction.times.to_echo.ever);
         // Without timestamps only the RTT at the sender is known: from data to acknowledgement.
-        self.handshake.1.into_iter().chain(parts).min().or(direction.to_ack.ever.map(Rtt::new))
+        self.handshake.1.into_iter().chain(parts).min().or(direction.times.to_ack.ever.map(Rtt::new))
     }
 
     /// Returns whether the capture was taken at the sender of this data: data and acknowledgement are a round trip apart at the
     /// sender, and close together at the receiver.
     fn at_sender(&self, side: usize) -> Option<bool> {
-        let to_ack = self.sides[side].direction.to_ack.ever?;
+        let to_ack = self.sides[side].direction.times.to_ack.ever?;
         Some(to_ack * 2 > self.min_rtt(side)?.get())
     }
 
@@ -222,19 +223,18 @@ impl CapturedConnection {
         let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
         let at_sender = self.at_sender(side) == Some(true);
         // At the sender the RTT is that of the acknowledgements alone; an echo of a timestamp contains a sender's pauses.
-        let own_rtt = direction.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
-        let data_rtt = own_rtt.or_else(|| add_halves(direction.to_ack.lately, other.to_echo.lately));
-        let window = other.window.filter(|_| other.has_scale());
+        let own_rtt = direction.times.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
+        let data_rtt =
+            own_rtt.or_else(|| add_halves(direction.times.to_ack.lately, other.times.to_echo.lately));
         let has_reports = direction.reported.out_of_order > 0;
         Reading {
             moved: direction.moved(),
             streams: 1,
             min_rtt: self.min_rtt(side),
             data_rtt,
-            window,
+            window: other.window.get(),
             in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
-            // Unread data in the receiver's socket reduces the window that it announces.
-            unread: window.map_or(Bytes::ZERO, |window| other.largest_window.saturating_sub(window)),
+            unread: other.window.unread(),
             data_age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
             // What is captured may be lost on its way to the receiver, which reports gaps by SACK.
             arrived: if has_reports { direction.reported.packets() } else { direction.payload / PACKET },
@@ -243,7 +243,7 @@ impl CapturedConnection {
             } else {
                 direction.losses_seen(at_sender)
             },
-            unscaled: direction.unscaled,
+            unscaled: direction.window.is_unscaled,
             ..Reading::default()
         }
     }
@@ -273,7 +273,7 @@ impl CapturedConnection {
             retransmits: sender.direction.lost,
             min_rtt,
             at_sender,
-            has_handshake: receiver.direction.has_scale(),
+            has_handshake: receiver.direction.window.has_scale(),
             diagnosis,
             readings: sender.readings.map(KeptReadings::into_inner).unwrap_or_default(),
         })

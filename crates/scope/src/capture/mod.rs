@@ -10,6 +10,7 @@
 //! # Ok::<(), longhaul_scope::capture::CaptureError>(())
 //! ```
 
+mod announced_window;
 mod arrivals;
 mod clock;
 mod direction;
@@ -18,6 +19,7 @@ mod file;
 mod flow;
 mod packet;
 mod record;
+mod response_times;
 #[cfg(test)]
 mod tests;
 

@@ -115,27 +115,15 @@ impl PlantedFault {
 #[test]
 fn planted_fault_is_named() {
     let Some(()) = needs_lab() else { return };
-    let long = "--rate 200Mbit --rtt 50ms";
+    let (long, far) = ("--rate 200Mbit --rtt 50ms", "--rate 200Mbit --rtt 200ms");
     let lossy = "--rate 200Mbit --rtt 50ms --loss 0.1% --congestion cubic";
     let narrow = "--rate 20Mbit --rtt 20ms --queue 200KB";
-    let (client, server) = ("", SERVE);
+    let (client, small, server) = ("", "--recv-buffer 128KiB", SERVE);
     for fault in [
-        PlantedFault {
-            path: long,
-            server,
-            client: "--recv-buffer 128KiB",
-            size: 12_000_000,
-            limit: "receive-window",
-        },
+        PlantedFault { path: long, server, client: small, size: 12_000_000, limit: "receive-window" },
         PlantedFault { path: lossy, server, client, size: 16_000_000, limit: "loss" },
         PlantedFault { path: narrow, server, client, size: 10_000_000, limit: "path" },
-        PlantedFault {
-            path: "--rate 200Mbit --rtt 200ms",
-            server,
-            client,
-            size: 1_000_000,
-            limit: "slow-start",
-        },
+        PlantedFault { path: far, server, client, size: 1_000_000, limit: "slow-start" },
         PlantedFault { path: long, server: WRITABLE, client: PUT, size: 8_000_000, limit: "send-buffer" },
     ] {
         fault.check();

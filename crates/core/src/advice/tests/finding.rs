@@ -34,27 +34,6 @@ fn transfer_that_moved_nothing_has_no_share_or_no_gain() {
 }
 
 #[test]
-fn intervals_cover_the_time_without_gap() {
-    let mut attribution = Attribution::new(End::Receiver);
-    let mut covered = Duration::ZERO;
-    let reading = |tick: u64| Reading {
-        moved: Bytes::kib(tick * 100),
-        min_rtt: Some(Rtt::new(Duration::from_millis(250))),
-        streams: 1,
-        ..Reading::default()
-    };
-    for tick in 1..=47 {
-        if let Some(span) = attribution.observe(TICK * tick, &reading(u64::from(tick))) {
-            assert_eq!(span.from, covered);
-            assert!(span.to - span.from >= Duration::from_millis(250), "{span:?}");
-            covered = span.to;
-        }
-    }
-    assert_eq!(attribution.end().map(|span| span.from), Some(covered));
-    assert_eq!(attribution.end(), None, "nothing is left");
-}
-
-#[test]
 fn dominant_cause_of_a_mixture_comes_first_and_the_other_is_named() {
     let lossy = |reading: &mut Reading| reading.lost += 1;
     let disk = |reading: &mut Reading| threads(reading).disk += TICK;

@@ -60,6 +60,14 @@ fn transfer_of_a_few_round_trips_is_slow_start() {
     // A late first byte is the server, and a timely one slow start.
     receiving(20).go(5.0, 0.0).go(1.0, 100.0).assert_limit(Server, 0.7);
     receiving(200).go(0.6, 0.0).slow_start(500.0).assert_limit(SlowStart, 0.9);
+    // It has ended where the rate doubles no more, whether that grows on or falls below what the path has carried.
+    let grown =
+        (0..12).fold(receiving(100).slow_start(16.0), |course, n| course.go(0.1, 16.0 * 1.2_f64.powi(n)));
+    grown.assert_limit(Unknown, 0.7);
+    let mut course = receiving(100);
+    course.attribution = course.attribution.with_pacing_peer(true);
+    let slowed = course.slow_start(600.0).go(4.0, 150.0).assert_limit(Server, 0.6);
+    assert_advice(&slowed, 0, "it sends, below what the path has carried without a loss or a queue, ");
 }
 
 #[test]

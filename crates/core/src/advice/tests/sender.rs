@@ -20,10 +20,20 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     course(Bytes::kib(700)).run(10.0, 100.0, window_limited).assert_limit(ReceiveWindow, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, window_limited).assert_limit(Server, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, buffer_limited).assert_limit(SendBuffer, 0.9);
+    let mut served = course(Bytes::mib(3));
+    served.attribution = served.attribution.with_client_peer(true);
+    let read = served.run(10.0, 100.0, window_limited).assert_limit(Application, 0.9);
+    assert_advice(&read, 0, "it did not read what had arrived");
     // What a slow, even reader leaves of its window is full.
     let begun = course(Bytes::kib(1300)).run(1.0, 80.0, window_limited);
     let rest = begun.but(|reading| reading.window = Some(Bytes::kib(512)));
     rest.run(10.0, 80.0, window_limited).assert_limit(Server, 0.85);
+    // What delays the data may be a queue, or a reader, of which a window that shrinks tells.
+    for (kib, limit) in [(260, Server), (310, Unknown)] {
+        let begun = course(Bytes::kib(310)).but(queue(50)).run(0.5, 15.0, window_limited);
+        let rest = begun.but(|reading| reading.window = Some(Bytes::kib(kib)));
+        rest.run(10.0, 15.0, window_limited).assert_limit(limit, 0.7);
+    }
     // From the middle on, only its variation tells.
     for (varies, limit) in [(0, ReceiveWindow), (24, Unknown)] {
         let mut observed = sending(50);
