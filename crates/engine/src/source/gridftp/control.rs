@@ -253,6 +253,30 @@ impl ControlConnection {
         }
     }
 
+    /// Waits for the reply to a command that transfers no data, until the deadline. 226 ends a transfer: some servers send it
+    /// twice.
+    ///
+    /// # Errors
+    /// See [`Self::reply_by`].
+    fn answer_by(
+        &mut self,
+        verb: &'static str,
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<Reply, FtpError> {
+        loop {
+            let reply = self.reply_by(verb, at, deadline)?;
+            if reply.code != 226 {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Drops the replies that have arrived while no command is outstanding.
+    pub(super) fn drop_unrequested(&mut self, at: &str) {
+        while let Ok(Some(_)) = self.buffered_reply(at) {}
+    }
+
     /// Sends a command and waits for its reply, until the deadline.
     ///
     /// # Errors
@@ -264,7 +288,7 @@ impl ControlConnection {
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
         self.send_by(std::slice::from_ref(command), at, deadline)?;
-        self.reply_by(command.verb(), at, deadline)
+        self.answer_by(command.verb(), at, deadline)
     }
 
     /// Sends commands in one flight and waits for their replies.
@@ -279,7 +303,9 @@ impl ControlConnection {
     ) -> Result<Vec<Reply>, FtpError> {
         self.send(commands, at, cancel)?;
         let limit = self.limit;
-        commands.iter().map(|command| self.reply(command.verb(), limit, at, cancel)).collect()
+        let answer =
+            |command: &Command<'_>| self.answer_by(command.verb(), at, &Deadline::new(cancel, limit));
+        commands.iter().map(answer).collect()
     }
 
     /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not
