@@ -49,35 +49,6 @@ fn transfer_ends_on_the_only_connection_that_serves() {
 }
 
 #[test]
-fn server_that_fails_at_later_ranges_is_asked_for_the_whole_file_once() {
-    let file = File::new(content(24 << 20, 4));
-    at_once(["401 X", "404 X", "410 X", "503 X", "close", "hang"], |kind| {
-        let (served, begun) = (file.clone(), Gate::default());
-        let server = Server::new(move |peer| {
-            while let Some(request) = peer.read_request() {
-                let (head, body) = served.answer(&request);
-                match kind {
-                    _ if request.field("range").is_none() || begun.open() => {
-                        if !(peer.send(head) && peer.send(body)) {
-                            return;
-                        }
-                    }
-                    "close" => return peer.close(),
-                    "hang" => return peer.stay_silent(),
-                    status => _ = peer.send(response(status, "")),
-                }
-            }
-        });
-        let args = ["--streams", "4", "--retries", "3", "--stall-timeout", "2s"];
-        let run = get().args(args).args([&server.url("/f")]);
-        run.run().ok();
-        run.fetched(&file.bytes);
-        let whole = server.requests().into_iter().filter(|request| request.field("range").is_none()).count();
-        assert_eq!(whole, 1, "{kind}");
-    });
-}
-
-#[test]
 fn a_file_that_changes_between_ranges_is_never_mixed() {
     let (old, new) = (File::new(content(17 << 20, 2)), File::new(content(17 << 20, 3)));
     // Sends parts of the new file regardless of If-Range, or the whole new file in response to it.

@@ -253,19 +253,28 @@ impl ControlConnection {
         }
     }
 
-    /// Waits for the reply to a command that transfers no data, until the deadline. 226 ends a transfer: some servers send it
-    /// twice.
+    /// Waits for the reply to a command that transfers no data. 226 ends a transfer: some servers send it twice.
     ///
     /// # Errors
-    /// See [`Self::reply_by`].
+    /// See [`Self::reply`].
+    pub(super) fn answer(
+        &mut self,
+        step: &'static str,
+        limit: Duration,
+        at: &str,
+        cancel: &Cancel,
+    ) -> Result<Reply, FtpError> {
+        self.answer_by(step, at, &Deadline::new(cancel, limit))
+    }
+
     fn answer_by(
         &mut self,
-        verb: &'static str,
+        step: &'static str,
         at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
         loop {
-            let reply = self.reply_by(verb, at, deadline)?;
+            let reply = self.reply_by(step, at, deadline)?;
             if reply.code != 226 {
                 return Ok(reply);
             }
@@ -303,9 +312,7 @@ impl ControlConnection {
     ) -> Result<Vec<Reply>, FtpError> {
         self.send(commands, at, cancel)?;
         let limit = self.limit;
-        let answer =
-            |command: &Command<'_>| self.answer_by(command.verb(), at, &Deadline::new(cancel, limit));
-        commands.iter().map(answer).collect()
+        commands.iter().map(|command| self.answer(command.verb(), limit, at, cancel)).collect()
     }
 
     /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not

@@ -40,7 +40,7 @@ pub(super) fn retrieve(
     session.control.send(&commands, access.at(), cancel)?;
     let refused = |verb, reply: Reply| FtpError::Refused { at: access.at().to_owned(), verb, reply };
     if let [Command::Rest(_), _] = commands[..] {
-        let reply = session.control.reply("REST", session.control.limit, access.at(), cancel)?;
+        let reply = session.control.answer("REST", session.control.limit, access.at(), cancel)?;
         if !reply.is_intermediate() {
             return Err(refused("REST", reply));
         }
