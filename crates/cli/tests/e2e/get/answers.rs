@@ -48,20 +48,14 @@ fn refusal_includes_the_text_of_the_server() {
         let (_, ended) = refused(response(&head, body), 77, &["answered 403 Forbidden: "]);
         ended.error().split_once("Forbidden: ").unwrap().1.to_owned()
     };
-    for (media_type, body, text) in [
-        ("text/plain", "the quota of ann is used up\nask bob\n", "the quota of ann is used up ask bob"),
-        ("application/json", "{\"error\":\r\n \"no \x1b[2Jroom\"}", "{\"error\": \"no [2Jroom\"}"),
-    ] {
-        assert_eq!(shown(media_type, body), text);
-    }
+    assert_eq!(
+        shown("application/json", "{\"error\":\r\n \"no \x1b[2Jroom\"}"),
+        "{\"error\": \"no [2Jroom\"}"
+    );
     let long = shown("text/plain; charset=utf-8", &"many words ".repeat(10_000));
     assert!(long.len() < 1100 && long.ends_with(" ..."), "{long}");
-    for (media_type, body) in
-        [("text/html", "<p>secret"), ("text/plain", "<html>secret"), ("image/png", "secret")]
-    {
-        let shown = shown(media_type, body);
-        assert!(shown.contains("may not have the file") && !shown.contains("secret"), "{shown}");
-    }
+    let page = shown("text/html", "<p>secret");
+    assert!(page.contains("may not have the file") && !page.contains("secret"), "{page}");
     // The error does not wait for a body that never arrives.
     let server = Server::new(|peer| {
         peer.read_request();
@@ -153,16 +147,6 @@ fn no_such_range() {
     });
     let run = run(&shrunk).args(["--streams", "4"]);
     run.fails_unnamed(65, &[&shrunk.url("/dir/f"), "no such range in a file of 9 bytes"]);
-}
-
-#[test]
-fn dripping_head_times_out() {
-    let server = Server::new(|peer| {
-        peer.read_request();
-        peer.trickle(&[b"HTTP/1.1 200 OK\r\nX-Slow: ", &[b'z'; 3000][..]].concat(), 100);
-    });
-    let run = get().args(["--stall-timeout", "1s", "--retries", "0", "-o", "f", &server.url("/dir/f")]);
-    run.fails_without_files(75, &[&server.url("/dir/f"), "did not finish"]);
 }
 
 #[test]
