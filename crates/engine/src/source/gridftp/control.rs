@@ -147,7 +147,7 @@ impl ControlConnection {
     /// Returns the next reply if it has arrived; waits up to one tick.
     ///
     /// # Errors
-    /// [`FtpError`], also for reply 421, after which the server closes the connection.
+    /// [`FtpError`], also for the replies 221 and 421, after which the server closes the connection.
     pub(super) fn poll_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
         if let Some(reply) = self.buffered_reply(at)? {
             return Ok(Some(reply));
@@ -202,6 +202,8 @@ impl ControlConnection {
         }
         match reply {
             Some(reply) if reply.code == 421 => Err(FtpError::Busy { at: at.to_owned(), reply }),
+            // Some servers close the connection after each transfer.
+            Some(reply) if reply.code == 221 => Err(FtpError::Closed { at: at.to_owned() }),
             reply => Ok(reply),
         }
     }

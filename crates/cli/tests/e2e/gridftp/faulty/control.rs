@@ -100,7 +100,8 @@ fn faulty_or_missing_information_is_done_without() {
         ("MLST", &*format!("226 sent\r\n{facts}")),
     ];
     let twice = sending_plainly(usize::MAX, |session| session.reply("226 sent\r\n226 sent\r\n250 quota"));
-    for server in [twice, Scripted::answering(content(SIZE, 81), late)] {
+    let closing = sending_plainly(usize::MAX, |session| session.reply("226 sent\r\n221 bye"));
+    for server in [twice, closing, Scripted::answering(content(SIZE, 81), late)] {
         arrives(get(), &server, &["--streams", "1", "--retries", "0"]);
     }
 }
