@@ -311,12 +311,12 @@ impl<I> LinkedEntries<I> {
 
     /// Keeps an entry to which a link with a query leads until all links are known.
     fn keep_queried(&mut self, found: RemoteEntry) {
-        match self.queried.get_mut(&found.entry.name) {
-            Some((first, several)) => *several |= first.url != found.url,
-            None if self.queried.len() < MAX_QUERIED => {
-                self.queried.insert(found.entry.name.clone(), (found, false));
-            }
-            None => self.leave_out(&found),
+        if let Some((first, several)) = self.queried.get_mut(&found.entry.name) {
+            *several |= first.url != found.url;
+        } else if self.queried.len() < MAX_QUERIED {
+            self.queried.insert(found.entry.name.clone(), (found, false));
+        } else {
+            self.leave_out(&found);
         }
     }
 
