@@ -68,11 +68,11 @@ impl<R: Read> HtmlLinks<R> {
                 }
                 Token::EndTag(tag) if **tag.name == *b"title" => {
                     if let Title::Open(title) = &self.title {
-                        self.title = if self.is_title(title) { Title::OfIndex } else { Title::Other };
+                        self.title = if is_title(title, &self.path) { Title::OfIndex } else { Title::Other };
                     }
                 }
                 Token::EndTag(tag) if is_heading(&tag.name) => {
-                    if self.heading.take().is_some_and(|heading| self.is_title(&heading)) {
+                    if self.heading.take().is_some_and(|heading| is_title(&heading, &self.path)) {
                         self.title = Title::OfIndex;
                     }
                 }
@@ -94,16 +94,16 @@ impl<R: Read> HtmlLinks<R> {
             _ => Err(no_index()),
         }
     }
+}
 
-    /// Returns whether a title is that of an index page of the directory.
-    fn is_title(&self, title: &str) -> bool {
-        let title = title.trim();
-        let lower = title.to_ascii_lowercase();
-        let names_path = || title.contains(&self.path) && WORDS.iter().any(|word| lower.contains(word));
-        title.strip_suffix(&self.path).is_some_and(is_host)
-            || TITLES.iter().any(|begin| lower.starts_with(begin))
-            || (self.path != "/" && names_path())
-    }
+/// Returns whether a title is that of an index page of the directory with this path.
+fn is_title(title: &str, path: &str) -> bool {
+    let title = title.trim();
+    let lower = title.to_ascii_lowercase();
+    let names_path = || title.contains(path) && WORDS.iter().any(|word| lower.contains(word));
+    title.strip_suffix(path).is_some_and(is_host)
+        || TITLES.iter().any(|begin| lower.starts_with(begin))
+        || (path != "/" && names_path())
 }
 
 fn is_heading(name: &[u8]) -> bool {
