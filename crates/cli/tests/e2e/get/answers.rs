@@ -160,7 +160,7 @@ fn interim_answers_and_odd_heads() {
         "HTTP/1.1 203 Copy\r\nContent-Length: 2, 2\r\n\r\n",
         "HTTP/1.1 201 Made\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 226 Used\r\nContent-Length: 2\r\n\r\n",
-        "HTTP/1.1 299Odd\r\r\nTransfer-Encoding: none\r\r\nContent-Length: 2\r\r\n\r\r\n",
+        "HTTP/1.1 299Odd\r\nTransfer-Encoding: none\r\r\nContent-Length: 2\r\r\n\r\r\n",
         // As of broken servers, whose framing is not in doubt.
         "\r\nHTTP/1.1  200 OK\r\nX : y\r\nPHP Warning: x in y on line 0\r\nnone\r\nContent-Length: 2\r\n\r\n",
         &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),

@@ -67,9 +67,7 @@ impl ResponseHead {
         let ends = |at: usize| {
             let before = &bytes[from..=at];
             bytes[at] == b'\n'
-                && (before.ends_with(b"\n\r\n")
-                    || before.ends_with(b"\n\n")
-                    || (before.ends_with(b"\n\r\r\n") && doubles_cr(bytes)))
+                && (before.ends_with(b"\n\r\n") || before.ends_with(b"\n\n") || before.ends_with(b"\n\r\r\n"))
         };
         (from..bytes.len()).find(|at| ends(*at)).map(|at| at + 1)
     }
@@ -104,11 +102,8 @@ impl ResponseHead {
         if Self::end(bytes, 0) != Some(bytes.len()) || bytes.contains(&0) {
             return Err(syntax("it holds a NUL, or does not end with its empty line"));
         }
-        let doubles_cr = doubles_cr(bytes);
-        let mut lines = bytes.split(|b| *b == b'\n').map(|line| match without_cr(line) {
-            line if doubles_cr => without_cr(line),
-            line => line,
-        });
+        // A program on Windows that writes CR LF as text sends CR CR LF.
+        let mut lines = bytes.split(|b| *b == b'\n').map(|line| without_cr(without_cr(line)));
         let (minor_version, status, reason) =
             lines.next().and_then(status_line).ok_or_else(|| syntax("it has no status line"))?;
         let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
@@ -384,11 +379,6 @@ fn is_identity(coding: &str) -> bool {
 /// Removes a CR at the end of a line.
 fn without_cr(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-/// Returns whether the lines of a head end in CR CR LF, as those of a program on Windows that writes CR LF as text.
-fn doubles_cr(head: &[u8]) -> bool {
-    head.split(|b| *b == b'\n').next().is_some_and(|line| line.ends_with(b"\r\r"))
 }
 
 /// Parses a status line with any blanks between its parts, or none before the reason: minor version, status and reason.
