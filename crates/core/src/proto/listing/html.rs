@@ -72,7 +72,8 @@ impl<R: Read> HtmlLinks<R> {
                     }
                 }
                 Token::EndTag(tag) if is_heading(&tag.name) => {
-                    if self.heading.take().is_some_and(|heading| is_title(&heading, &self.path)) {
+                    let heading = self.heading.take();
+                    if heading.is_some_and(|heading| is_title(&heading, &self.path)) {
                         self.title = Title::OfIndex;
                     }
                 }
