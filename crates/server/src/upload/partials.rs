@@ -135,7 +135,7 @@ impl PartialUploads {
         self.check_quotas(&known, part, size, (grant.holder.as_ref(), grant.quota))?;
         let of_token = known.parts.values().filter(|known| known.holder == grant.holder);
         if !known.parts.contains_key(part) && of_token.count() >= MAX_UNFINISHED {
-            return Err(OverQuota::OfNumber);
+            return Err(OverQuota::TooMany);
         }
         known.insert(part, size, (grant.holder.clone(), grant.quota));
         Ok(())

@@ -141,7 +141,7 @@ pub(super) enum OverQuota {
     /// That of the upload's token.
     OfToken,
     /// The number of unfinished uploads of a token.
-    OfNumber,
+    TooMany,
 }
 
 /// 507: the unfinished uploads of the server, or of a token, would take more space than they may, or are too many.
@@ -149,7 +149,7 @@ pub(super) fn over_quota(over: OverQuota) -> Reply {
     let what = match over {
         OverQuota::OfAll => "of all tokens would exceed their quota",
         OverQuota::OfToken => "of this token would exceed their quota",
-        OverQuota::OfNumber => "of this token are as many as the server keeps",
+        OverQuota::TooMany => "of this token are as many as the server keeps",
     };
     let why = format!(
         "the unfinished uploads {what}: GET /DIR/?uploads lists those of this token, and with the right to \
