@@ -145,6 +145,19 @@ impl Cookie {
             && (!self.secure || scope.is_encrypted)
             && self.expires.is_none_or(|expires| expires > now)
     }
+
+    /// Returns whether the cookie is what the prefix of its name promises (RFC 6265bis, section 4.1.3).
+    fn keeps_prefix(&self) -> bool {
+        let begins = |prefix: &str| {
+            self.name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        let is_of_host = !self.has_subdomains && self.path == "/";
+        match (begins("__Host-"), begins("__Secure-")) {
+            (true, _) => self.secure && is_of_host,
+            (_, true) => self.secure,
+            _ => true,
+        }
+    }
 }
 
 /// Returns a host in lower case, without brackets and a trailing dot.
@@ -210,7 +223,7 @@ fn set_cookie(field: &str, scope: CookieScope<'_>, now: SystemTime) -> Option<Co
         cookie.domain.clone_from(&host);
     }
     let may_set = host == cookie.domain || is_below(&host, &cookie.domain);
-    (may_set && (scope.is_encrypted || !cookie.secure)).then_some(cookie)
+    (may_set && (scope.is_encrypted || !cookie.secure) && cookie.keeps_prefix()).then_some(cookie)
 }
 
 /// Parses a line: domain, subdomains included, path, TLS only, expiry in seconds since 1970, name, value.
@@ -234,7 +247,7 @@ fn cookie(line: &str) -> Option<Cookie> {
     let expires = u64::try_from(expires).ok().filter(|seconds| *seconds > 0);
     let expires =
         expires.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
-    Some(Cookie {
+    let cookie = Cookie {
         domain,
         has_subdomains: flag(fields[1])?,
         path: fields[2].to_owned(),
@@ -243,7 +256,8 @@ fn cookie(line: &str) -> Option<Cookie> {
         name: fields[5].to_owned(),
         value: value.to_owned(),
         by_server: false,
-    })
+    };
+    cookie.keeps_prefix().then_some(cookie)
 }
 
 #[cfg(test)]
@@ -274,7 +288,9 @@ mod tests {
             com\tTRUE\t/\tFALSE\t0\ttop\t3\n\
             127.0.0.1\tFALSE\t/\tFALSE\t-1\tip\t4\n\
             ::1\tFalse\t/\tFALSE\t0.5\tsix\t5\n\
-            co.uk\tTRUE\t/\tFALSE\t0\tregistry\t6\n";
+            co.uk\tTRUE\t/\tFALSE\t0\tregistry\t6\n\
+            #HttpOnly_p.org\tFALSE\t/\tTRUE\t0\t__Host-a\t7\n\
+            p.org\tFALSE\t/\tFALSE\t0\t__Secure-b\t8\n";
         for (url, expected) in [
             ("http://example.org/", Some("all=1")),
             ("http://WWW.Example.org./", Some("all=1; one=2")),
@@ -292,6 +308,8 @@ mod tests {
             ("http://[::1]/", Some("six=5")),
             ("http://co.uk/", Some("registry=6")),
             ("http://a.co.uk/", None),
+            ("http://p.org/", None),
+            ("https://p.org/", Some("__Host-a=7")),
         ] {
             assert_eq!(sent(file, url, NOW).as_deref(), expected, "{url}");
         }
@@ -318,6 +336,12 @@ mod tests {
             ("a=1; Expires=Thu, 01-Jan-1970 00:00:00 GMT", https, https, None),
             ("a=\x01", https, https, None),
             ("=1", https, https, None),
+            ("__Secure-a=1; Path=/; Secure", https, https, Some("__Secure-a=1")),
+            ("__secure-a=1", https, https, None),
+            ("__Host-a=1; Secure; Path=/", https, https, Some("__Host-a=1")),
+            ("__Host-a=1; Secure; Path=/d", https, https, None),
+            ("__Host-a=1; Secure; Path=/; Domain=example.org", https, https, None),
+            ("__Host-a=1; Secure; Path=/", "http://h/", "http://h/", None),
         ] {
             let mut jar = CookieJar::default();
             jar.set(field, scope(at), NOW);

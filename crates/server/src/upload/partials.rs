@@ -34,6 +34,9 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The least that an unfinished upload counts: it takes two inodes, too, and its journal.
 const LEAST_SPACE: Bytes = Bytes::mib(1);
 
+/// The most unfinished uploads of a token, whatever the quotas: each takes two inodes.
+const MAX_UNFINISHED: usize = 10_000;
+
 /// Names of a directory from the root down.
 type DirectoryNames = Vec<Vec<u8>>;
 
@@ -131,6 +134,10 @@ impl PartialUploads {
     pub(super) fn admit(&self, part: &Path, size: Bytes, grant: &Grant) -> Result<(), OverQuota> {
         let mut known = self.known.lock();
         self.check_quotas(&known, part, size, (grant.holder.as_ref(), grant.quota))?;
+        let of_token = known.parts.values().filter(|known| known.holder == grant.holder);
+        if !known.parts.contains_key(part) && of_token.count() >= MAX_UNFINISHED {
+            return Err(OverQuota::TooMany);
+        }
         known.insert(part, size, (grant.holder.clone(), grant.quota));
         Ok(())
     }

@@ -140,16 +140,19 @@ pub(super) enum OverQuota {
     OfAll,
     /// That of the upload's token.
     OfToken,
+    /// The number of unfinished uploads of a token.
+    TooMany,
 }
 
-/// 507: the unfinished uploads of the server, or of a token, would take more space than they may.
+/// 507: the unfinished uploads of the server, or of a token, would take more space than they may, or are too many.
 pub(super) fn over_quota(over: OverQuota) -> Reply {
-    let whose = match over {
-        OverQuota::OfAll => "all tokens",
-        OverQuota::OfToken => "this token",
+    let what = match over {
+        OverQuota::OfAll => "of all tokens would exceed their quota",
+        OverQuota::OfToken => "of this token would exceed their quota",
+        OverQuota::TooMany => "of this token are as many as the server keeps",
     };
     let why = format!(
-        "the unfinished uploads of {whose} would exceed their quota: GET /DIR/?uploads lists those of this token, and with the right to \
+        "the unfinished uploads {what}: GET /DIR/?uploads lists those of this token, and with the right to \
          delete those of all; DELETE /DIR/NAME?upload=ID, with the id of that list, frees the space of one"
     );
     Reply::text(507, &why)

@@ -48,20 +48,14 @@ fn refusal_includes_the_text_of_the_server() {
         let (_, ended) = refused(response(&head, body), 77, &["answered 403 Forbidden: "]);
         ended.error().split_once("Forbidden: ").unwrap().1.to_owned()
     };
-    for (media_type, body, text) in [
-        ("text/plain", "the quota of ann is used up\nask bob\n", "the quota of ann is used up ask bob"),
-        ("application/json", "{\"error\":\r\n \"no \x1b[2Jroom\"}", "{\"error\": \"no [2Jroom\"}"),
-    ] {
-        assert_eq!(shown(media_type, body), text);
-    }
+    assert_eq!(
+        shown("application/json", "{\"error\":\r\n \"no \x1b[2Jroom\"}"),
+        "{\"error\": \"no [2Jroom\"}"
+    );
     let long = shown("text/plain; charset=utf-8", &"many words ".repeat(10_000));
     assert!(long.len() < 1100 && long.ends_with(" ..."), "{long}");
-    for (media_type, body) in
-        [("text/html", "<p>secret"), ("text/plain", "<html>secret"), ("image/png", "secret")]
-    {
-        let shown = shown(media_type, body);
-        assert!(shown.contains("may not have the file") && !shown.contains("secret"), "{shown}");
-    }
+    let page = shown("text/html", "<p>secret");
+    assert!(page.contains("may not have the file") && !page.contains("secret"), "{page}");
     // The error does not wait for a body that never arrives.
     let server = Server::new(|peer| {
         peer.read_request();
@@ -156,16 +150,6 @@ fn no_such_range() {
 }
 
 #[test]
-fn dripping_head_times_out() {
-    let server = Server::new(|peer| {
-        peer.read_request();
-        peer.trickle(&[b"HTTP/1.1 200 OK\r\nX-Slow: ", &[b'z'; 3000][..]].concat(), 100);
-    });
-    let run = get().args(["--stall-timeout", "1s", "--retries", "0", "-o", "f", &server.url("/dir/f")]);
-    run.fails_without_files(75, &[&server.url("/dir/f"), "did not finish"]);
-}
-
-#[test]
 fn interim_answers_and_odd_heads() {
     let many = "Set-Cookie: a=b\r\n".repeat(300);
     let long = "x".repeat(200_000);
@@ -176,10 +160,11 @@ fn interim_answers_and_odd_heads() {
         "HTTP/1.1 203 Copy\r\nContent-Length: 2, 2\r\n\r\n",
         "HTTP/1.1 201 Made\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 226 Used\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 299Odd\r\nTransfer-Encoding: none\r\r\nContent-Length: 2\r\r\n\r\r\n",
         // As of broken servers, whose framing is not in doubt.
         "\r\nHTTP/1.1  200 OK\r\nX : y\r\nPHP Warning: x in y on line 0\r\nnone\r\nContent-Length: 2\r\n\r\n",
         &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),
-        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\nA: b\n\n",
         "HTTP/1.1 206 All\r\nContent-Range: 0-1/2\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\n",
     ] {
@@ -209,19 +194,25 @@ fn answer_range(file: &File, request: &HttpRequest, kind: &str) -> Option<String
     })
 }
 
+/// From its first answer to a range on, or after a good first one.
 #[test]
 fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
     let kinds = [
         "400 X", "401 X", "403 X", "404 X", "405 X", "410 X", "416 X", "429 X", "500 X", "501 X", "503 X",
         "close", "hang", "no HTTP", "no range", "parts", "short", "unit", "blanks",
     ];
-    at_once(kinds, |kind| {
-        // ASCII, for `answer_range`.
-        let file = File::new(content(300_000, 9).into_iter().map(|byte| byte & 0x7f).collect());
-        let (served, breaks) = (file.clone(), Gate::default());
+    let later = ["401 X", "404 X", "410 X", "503 X", "close", "hang"];
+    // ASCII, for `answer_range`. The first range is not all of the larger file.
+    let file = |size| File::new(content(size, 9).into_iter().map(|byte| byte & 0x7f).collect());
+    let (small, large) = (file(300_000), file(24 << 20));
+    let cases = kinds.map(|kind| (kind, false)).into_iter().chain(later.map(|kind| (kind, true)));
+    at_once(cases, |(kind, later)| {
+        let file = if later { &large } else { &small };
+        let (served, breaks, begins) = (file.clone(), Gate::default(), Gate::default());
         let server = Server::new(move |peer| {
             while let Some(request) = peer.read_request() {
-                if request.field("range").is_some() {
+                let is_ranged = request.field("range").is_some();
+                if is_ranged && !(later && begins.open()) {
                     if kind == "hang" {
                         return peer.stay_silent();
                     }
@@ -233,8 +224,9 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
                 }
                 // The first whole answer breaks off.
                 let (head, body) = served.answer(&request);
-                let length = if breaks.open() { body.len() / 2 } else { body.len() };
-                if !(peer.send(head) && peer.send(&body[..length])) || length < body.len() {
+                let is_cut = !is_ranged && !later && breaks.open();
+                let length = if is_cut { body.len() / 2 } else { body.len() };
+                if !(peer.send(head) && peer.send(&body[..length])) || is_cut {
                     return peer.close();
                 }
             }
@@ -246,9 +238,11 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
         for name in ["f", "g"] {
             same(run.path("d").join(name), &file.bytes);
         }
-        let later = server.requests().into_iter().filter(|request| request.target == "/g");
-        let is_ranged = later.filter(|request| request.field("range").is_some()).count() > 0;
-        assert_eq!(is_ranged, matches!(kind, "unit" | "blanks"), "{kind}");
+        let (first, second): (Vec<_>, Vec<_>) =
+            server.requests().into_iter().partition(|request| request.target == "/f");
+        let ranged = |asks: &[HttpRequest]| asks.iter().filter(|ask| ask.field("range").is_some()).count();
+        assert_eq!(ranged(&second) > 0, matches!(kind, "unit" | "blanks"), "{kind}");
+        assert!(!later || first.len() - ranged(&first) == 1, "{kind}");
         // One of several URLs, too, once no other describes the file.
         get().args(["-o", "f", "--mirror", NOWHERE, &urls[0]]).args(patience).fetches(&file.bytes);
     });

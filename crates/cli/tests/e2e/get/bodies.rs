@@ -81,7 +81,7 @@ fn a_length_that_is_too_short_or_too_long() {
 }
 
 #[test]
-fn one_byte_per_second_is_a_stall() {
+fn drip_is_a_stall() {
     let file = File::new(content(100_000, 6));
     let server = Server::with(&file, move |peer, served| {
         let rate = if peer.number > 0 { usize::MAX } else { 50 };
@@ -92,6 +92,12 @@ fn one_byte_per_second_is_a_stall() {
     let slow = Server::slow(10, &File { etag: None, ..File::new(content(1000, 6)) });
     to_f(&slow, &["--stall-timeout", "1s", "--retries", "0"])
         .fails_without_files(75, &[&slow.url("/f"), "taken for dead"]);
+    let head = Server::new(|peer| {
+        peer.read_request();
+        peer.trickle(&[b"HTTP/1.1 200 OK\r\nX-Slow: ", &[b'z'; 3000][..]].concat(), 100);
+    });
+    to_f(&head, &["--stall-timeout", "1s", "--retries", "0"])
+        .fails_without_files(75, &[&head.url("/f"), "did not finish"]);
 }
 
 #[test]

@@ -144,16 +144,34 @@ fn directory_whose_links_lead_elsewhere_is_reported() {
         || ListedTarget::Html("<title>Index of</title><a href='/other/x'>x</a><a href='..'>up</a>".into());
     let empty =
         || ListedTarget::Html("<title>Index of</title><a href='?C=N'>x</a><a href='..'>up</a>".into());
-    for (names, code, word) in [("x", 65, "links to no entry"), ("xy", 0, "'/other/x'"), ("0", 0, "")] {
+    // Links with a query lead to files, unless several lead to one name.
+    let queried = |more: &str| {
+        let links = ["index.php?p=1", "index.php?p=2", more].map(|link| format!("<a href='{link}'>x</a>"));
+        ListedTarget::Html(format!("<title>Index of</title>{}", links.concat()))
+    };
+    for (names, code, word) in [
+        ("x", 65, "links to no entry"),
+        ("xy", 0, "'/other/x'"),
+        ("0", 0, ""),
+        ("q", 0, "(1 names, such as"),
+        ("qq", 65, "links to no entry"),
+    ] {
         let server = ListedTarget::serve([
             ("/x/", elsewhere()),
             ("/xy/", listing(&[("x", "directory"), ("good", "file")])),
             ("/xy/x/", elsewhere()),
             ("/xy/good", file("good")),
             ("/0/", empty()),
+            ("/q/", queried("good?download=1'></a><a href='good?download=1")),
+            ("/q/good?download=1", file("good")),
+            ("/qq/", queried("?C=N")),
         ]);
-        let (_, ended) = fetch(&server.url(&format!("/{names}/")));
+        let (run, ended) = fetch(&server.url(&format!("/{names}/")));
         refuses(&ended, code, &[word]);
+        if names == "q" {
+            only_holds(&run, &["good"]);
+            same(run.path("in/t/good"), b"good");
+        }
     }
 }
 

@@ -83,17 +83,6 @@ fn logins_of_the_command_stay_with_its_first_server() {
 }
 
 #[test]
-fn list_from_stdin() {
-    let server = site();
-    let run = get().args(["-i", "-"]);
-    let mut command = run.command();
-    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    write!(child.stdin.take().unwrap(), "{}\n{}", server.url("/a"), server.url("/c")).unwrap();
-    assert!(child.wait_with_output().unwrap().status.success());
-    has(&run, &[("a", "one"), ("c", "three")]);
-}
-
-#[test]
 fn bad_line_is_named_before_anything_is_fetched() {
     let server = site();
     let run = with_list(&format!("{}\n\nnonsense\n", server.url("/a")), &[]);
@@ -103,9 +92,13 @@ fn bad_line_is_named_before_anything_is_fetched() {
 }
 
 #[test]
-fn failed_file_of_a_list_costs_only_itself() {
+fn failed_file_of_a_list_from_stdin_costs_only_itself() {
     let server = site();
-    let run = with_list(&["/a", "/no", "/c"].map(|target| server.url(target)).join("\n"), &[]);
-    run.run().fails(66, &["404"]);
+    let run = get().args(["-i", "-"]);
+    let mut child = run.command().stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let list = ["/a", "/no", "/c"].map(|target| server.url(target)).join("\n");
+    write!(child.stdin.take().unwrap(), "{list}").unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.code() == Some(66) && String::from_utf8_lossy(&ended.stderr).contains("404"));
     has(&run, &[("a", "one"), ("c", "three")]);
 }

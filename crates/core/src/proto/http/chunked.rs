@@ -107,6 +107,7 @@ impl ChunkedDecoder {
             State::Size(1..) => Some(State::SizeLf),
             State::PayloadCr => Some(State::PayloadLf),
             State::TrailerStart => Some(State::LastLf),
+            State::Trailer => Some(State::TrailerLf),
             _ => None,
         };
         if let Some(after_cr) = after_cr.filter(|_| byte == b'\n') {
@@ -146,7 +147,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Skips a byte of an extension or trailer; refuses a bare line feed, which programs understand differently there.
+    /// Skips a byte of an extension or trailer; refuses a bare line feed in an extension, which programs understand
+    /// differently: payload or more of the extension follows.
     fn ignore(&mut self, byte: u8, state: State) -> Result<State, ChunkedError> {
         self.ignored += 1;
         match byte {
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn lines_may_end_in_lf_alone() {
-        let body = b"5\nhello\nA\n0123456789\n0\n\n";
+        let body = b"5\nhello\nA\n0123456789\n0\nA: b\n\n";
         assert_eq!(decode(&[body]), Ok((b"hello0123456789".to_vec(), Some(Vec::new()))));
         let malformed = |body: &[u8]| {
             let mut decoder = ChunkedDecoder::default();
@@ -216,7 +218,6 @@ mod tests {
             (b"1\r\nabc", ChunkedError::LineEnd(b'b')),
             (b"10000000000000000\r\n", ChunkedError::TooLarge),
             (b"00000000000000001\r\n", ChunkedError::TooLarge),
-            (b"0\r\nA: b\nC", ChunkedError::LineEnd(b'\n')),
             (&long, ChunkedError::TooLong),
         ] {
             assert_eq!(decode(&[bytes]), Err(error), "{}", bytes.escape_ascii());

@@ -66,7 +66,8 @@ impl ResponseHead {
         let from = searched.saturating_sub(3);
         let ends = |at: usize| {
             let before = &bytes[from..=at];
-            bytes[at] == b'\n' && (before.ends_with(b"\n\r\n") || before.ends_with(b"\n\n"))
+            bytes[at] == b'\n'
+                && (before.ends_with(b"\n\r\n") || before.ends_with(b"\n\n") || before.ends_with(b"\n\r\r\n"))
         };
         (from..bytes.len()).find(|at| ends(*at)).map(|at| at + 1)
     }
@@ -101,7 +102,8 @@ impl ResponseHead {
         if Self::end(bytes, 0) != Some(bytes.len()) || bytes.contains(&0) {
             return Err(syntax("it holds a NUL, or does not end with its empty line"));
         }
-        let mut lines = bytes.split(|b| *b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        // A program on Windows that writes CR LF as text sends CR CR LF.
+        let mut lines = bytes.split(|b| *b == b'\n').map(|line| without_cr(without_cr(line)));
         let (minor_version, status, reason) =
             lines.next().and_then(status_line).ok_or_else(|| syntax("it has no status line"))?;
         let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
@@ -193,7 +195,7 @@ impl ResponseHead {
             return Ok(length.map_or(Framing::UntilClose, Framing::Length));
         }
         let codings = self.members("transfer-encoding");
-        let first = codings.iter().position(|coding| coding != "identity").unwrap_or(codings.len());
+        let first = codings.iter().position(|coding| !is_identity(coding)).unwrap_or(codings.len());
         match &codings[first..] {
             // The coding overrides a length, which a proxy may have left there. A proxy may also repeat the field; nothing
             // is chunked twice (RFC 9112, section 6.1).
@@ -223,7 +225,7 @@ impl ResponseHead {
     /// A stored file may have a coding as its property: a .tar.gz is often said to be a .tar in gzip.
     pub fn content_coding(&self) -> Option<String> {
         let codings = self.members("content-encoding");
-        codings.iter().any(|coding| coding != "identity").then(|| codings.join(", "))
+        codings.iter().any(|coding| !is_identity(coding)).then(|| codings.join(", "))
     }
 
     /// Returns whether the server chose the content coding for this client, although identity was requested.
@@ -369,7 +371,17 @@ fn syntax(why: &str) -> HeadError {
     HeadError::Syntax(why.to_owned())
 }
 
-/// Parses a status line with any blanks between its parts: minor version, status and reason.
+/// Returns whether a coding changes nothing; `none` is a word of servers and curl only.
+fn is_identity(coding: &str) -> bool {
+    matches!(coding, "identity" | "none")
+}
+
+/// Removes a CR at the end of a line.
+fn without_cr(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Parses a status line with any blanks between its parts, or none before the reason: minor version, status and reason.
 fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     let line = String::from_utf8_lossy(line);
     let (protocol, rest) = line.split_at_checked("HTTP/1.".len())?;
@@ -378,9 +390,9 @@ fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
     }
     let (version, rest) = rest.split_once([' ', '\t'])?;
     let minor = u8::try_from(number(version).filter(|_| version.len() == 1)?).ok()?;
-    let rest = trim_text(rest);
-    let (status, reason) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
-    let status = u16::try_from(number(status).filter(|_| status.len() == 3)?).ok()?;
+    let (status, reason) = trim_text(rest).split_at_checked(3)?;
+    let status =
+        u16::try_from(number(status).filter(|_| !reason.starts_with(|c: char| c.is_ascii_digit()))?).ok()?;
     Some((minor, status, trim_text(reason).to_owned()))
 }
 

@@ -147,7 +147,7 @@ impl ControlConnection {
     /// Returns the next reply if it has arrived; waits up to one tick.
     ///
     /// # Errors
-    /// [`FtpError`], also for reply 421, after which the server closes the connection.
+    /// [`FtpError`], also for the replies 221 and 421, after which the server closes the connection.
     pub(super) fn poll_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
         if let Some(reply) = self.buffered_reply(at)? {
             return Ok(Some(reply));
@@ -202,6 +202,8 @@ impl ControlConnection {
         }
         match reply {
             Some(reply) if reply.code == 421 => Err(FtpError::Busy { at: at.to_owned(), reply }),
+            // Some servers close the connection after each transfer.
+            Some(reply) if reply.code == 221 => Err(FtpError::Closed { at: at.to_owned() }),
             reply => Ok(reply),
         }
     }
@@ -253,6 +255,39 @@ impl ControlConnection {
         }
     }
 
+    /// Waits for the reply to a command that transfers no data. 226 ends a transfer: some servers send it twice.
+    ///
+    /// # Errors
+    /// See [`Self::reply`].
+    pub(super) fn answer(
+        &mut self,
+        step: &'static str,
+        limit: Duration,
+        at: &str,
+        cancel: &Cancel,
+    ) -> Result<Reply, FtpError> {
+        self.answer_by(step, at, &Deadline::new(cancel, limit))
+    }
+
+    fn answer_by(
+        &mut self,
+        step: &'static str,
+        at: &str,
+        deadline: &Deadline<'_>,
+    ) -> Result<Reply, FtpError> {
+        loop {
+            let reply = self.reply_by(step, at, deadline)?;
+            if reply.code != 226 {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// Drops the replies that have arrived while no command is outstanding.
+    pub(super) fn drop_unrequested(&mut self, at: &str) {
+        while let Ok(Some(_)) = self.buffered_reply(at) {}
+    }
+
     /// Sends a command and waits for its reply, until the deadline.
     ///
     /// # Errors
@@ -264,7 +299,7 @@ impl ControlConnection {
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
         self.send_by(std::slice::from_ref(command), at, deadline)?;
-        self.reply_by(command.verb(), at, deadline)
+        self.answer_by(command.verb(), at, deadline)
     }
 
     /// Sends commands in one flight and waits for their replies.
@@ -279,7 +314,7 @@ impl ControlConnection {
     ) -> Result<Vec<Reply>, FtpError> {
         self.send(commands, at, cancel)?;
         let limit = self.limit;
-        commands.iter().map(|command| self.reply(command.verb(), limit, at, cancel)).collect()
+        commands.iter().map(|command| self.answer(command.verb(), limit, at, cancel)).collect()
     }
 
     /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not

@@ -66,7 +66,7 @@ pub(crate) enum FtpError {
     #[error("{at} does not encrypt {what}: {reply}; {remedy}")]
     NotEncrypted { at: String, what: &'static str, reply: Reply, remedy: &'static str },
     /// The login was refused.
-    #[error("{at} refused the login of '{user}': {reply}; give a login in the URL or in ~/.netrc")]
+    #[error("{at} refused the login of '{user}': {reply}{}", hint("PASS", .reply))]
     Login { at: String, user: String, reply: Reply },
     /// The server accepts no further connection for now.
     #[error("{at} serves no further connection for now: {reply}")]
@@ -133,6 +133,10 @@ impl From<ConnectError> for FtpError {
 /// Returns a remedy for a reply.
 fn hint(verb: &str, reply: &Reply) -> &'static str {
     let class = FtpError::class_of(reply);
+    // Some servers accept an anonymous login, and refuse what follows it.
+    if verb == "PASS" || reply.code == 530 {
+        return "; give a login with --user, in the URL or in ~/.netrc";
+    }
     if matches!(verb, "STOR" | "ESTO" | "RNTO") {
         return match class {
             FailureKind::NotFound => {

@@ -268,10 +268,10 @@ impl<'a> ServerAccess<'a> {
             }
         }
         control.send(&commands[replies.len()..], self.at(), cancel)?;
-        replies.push(control.reply("the login", control.limit, self.at(), cancel)?);
+        replies.push(control.answer("the login", control.limit, self.at(), cancel)?);
         while replies.len() < commands.len() {
             let patience = FLIGHT_PATIENCE.min(control.limit);
-            let next = control.reply("a flight of commands", patience, self.at(), cancel);
+            let next = control.answer("a flight of commands", patience, self.at(), cancel);
             // The server may close the connection after a refused login.
             let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
             replies.push(next);

@@ -40,7 +40,7 @@ pub(super) fn retrieve(
     session.control.send(&commands, access.at(), cancel)?;
     let refused = |verb, reply: Reply| FtpError::Refused { at: access.at().to_owned(), verb, reply };
     if let [Command::Rest(_), _] = commands[..] {
-        let reply = session.control.reply("REST", session.control.limit, access.at(), cancel)?;
+        let reply = session.control.answer("REST", session.control.limit, access.at(), cancel)?;
         if !reply.is_intermediate() {
             return Err(refused("REST", reply));
         }
@@ -183,8 +183,7 @@ fn ask_address(
     let at = access.at();
     let control = &mut session.control;
     let server = control.peer.ip();
-    control.send(std::slice::from_ref(command), at, cancel)?;
-    let reply = control.reply(command.verb(), control.limit, at, cancel)?;
+    let reply = control.ask_by(command, at, &Deadline::new(cancel, control.limit))?;
     let address = match command {
         Command::Epsv => parse_epsv(&reply, server),
         _ => parse_pasv(&reply, server),
@@ -257,6 +256,7 @@ pub(super) fn end(
     let at = access.at();
     if !broken_off {
         let reply = session.control.reply("the transfer", limit, at, cancel)?;
+        session.control.drop_unrequested(at);
         return if reply.is_positive() {
             Ok(())
         } else {

@@ -275,10 +275,14 @@ impl HttpError {
     pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
-            // Some programs answer 201 to all. Other 2xx contain no file: 202 is a notice, 204 has no content.
-            (200 | 201 | 203 | 206, _) => Ok(()),
-            // With IM it is a difference between two versions (RFC 3229), which no request asks for.
-            (226, _) if head.text("im").is_none() => Ok(()),
+            // 202 is a notice, 204 and 205 have no content, 207 is about other files. With IM, 226 is a difference between two
+            // versions (RFC 3229), which no request asks for.
+            (200..=299, _)
+                if !matches!(head.status(), 202 | 204 | 205 | 207)
+                    && (head.status() != 226 || head.text("im").is_none()) =>
+            {
+                Ok(())
+            }
             (304, _) => Err(Self::NotModified { at }),
             (416, Some(ContentRange::Unsatisfied { total })) => {
                 Err(Self::RangeNotSatisfiable { at, total: Some(total) })

@@ -1,6 +1,6 @@
 //! Directories over HTTP: listings in JSON or XML, and index pages.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -37,6 +37,8 @@ const LONGEST: Bytes = Bytes::gib(1);
 /// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive names are those of
 /// sockets and pipes.
 const MOST_EMPTY_PAGES: usize = 100;
+/// The most names of a page that are kept because only links with a query lead to them.
+const MAX_QUERIED: usize = 100_000;
 
 /// Lists the directories of an HTTP server.
 #[derive(Clone)]
@@ -231,6 +233,8 @@ impl ListingPage {
                     links,
                     directory: base,
                     seen: HashSet::new(),
+                    queried: BTreeMap::new(),
+                    left_out: None,
                     elsewhere: None,
                     unmatched,
                 })
@@ -289,29 +293,75 @@ struct LinkedEntries<I> {
     directory: Url,
     /// Hashes of entries, 16 bytes each: Apache's IconsAreLinks links to each entry twice.
     seen: HashSet<[u8; 16]>,
+    /// The entries to which links with a query lead, by name, and whether several do: they are no files of this name then,
+    /// but the pages of a program.
+    queried: BTreeMap<Vec<u8>, (RemoteEntry, bool)>,
+    /// The number of such names that are left out, and the first of them.
+    left_out: Option<(usize, SafeUrl)>,
     /// The first link to another place of the server.
     elsewhere: Option<String>,
     unmatched: Arc<OnceLock<SafeUrl>>,
+}
+
+impl<I> LinkedEntries<I> {
+    /// Returns whether the entry is the first of its name and kind.
+    fn is_first(&mut self, kind: ListedKind, name: &[u8]) -> bool {
+        self.seen.insert(hash_of(kind, name))
+    }
+
+    /// Keeps an entry to which a link with a query leads until all links are known.
+    fn keep_queried(&mut self, found: RemoteEntry) {
+        if let Some((first, several)) = self.queried.get_mut(&found.entry.name) {
+            *several |= first.url != found.url;
+        } else if self.queried.len() < MAX_QUERIED {
+            self.queried.insert(found.entry.name.clone(), (found, false));
+        } else {
+            self.leave_out(&found);
+        }
+    }
+
+    /// Returns the next entry to which one link with a query leads, and none without.
+    fn next_queried(&mut self) -> Option<RemoteEntry> {
+        while let Some((name, (found, several))) = self.queried.pop_first() {
+            let kinds = [ListedKind::File, ListedKind::Directory];
+            if kinds.into_iter().any(|kind| self.seen.contains(&hash_of(kind, &name))) {
+                continue;
+            }
+            if !several {
+                self.is_first(found.entry.kind, &name);
+                return Some(found);
+            }
+            self.leave_out(&found);
+        }
+        None
+    }
+
+    fn leave_out(&mut self, found: &RemoteEntry) {
+        self.left_out.get_or_insert_with(|| (0, SafeUrl::of(&found.url))).0 += 1;
+    }
+}
+
+fn hash_of(kind: ListedKind, name: &[u8]) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&[u8::from(kind == ListedKind::File)]).update(name);
+    let mut hash = [0; 16];
+    hasher.finalize_xof().fill(&mut hash);
+    hash
 }
 
 impl<I: Iterator<Item = Result<String, SourceError>>> Iterator for LinkedEntries<I> {
     type Item = Result<RemoteEntry, SourceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        for link in self.links.by_ref() {
+        while let Some(link) = self.links.next() {
             let link = match link {
                 Ok(link) => link,
                 Err(error) => return Some(Err(error)),
             };
             match Link::of(&self.directory, &link) {
+                Link::Entry(found) if found.url.query().is_some() => self.keep_queried(*found),
                 Link::Entry(found) => {
-                    let mut hasher = blake3::Hasher::new();
-                    hasher
-                        .update(&[u8::from(found.entry.kind == ListedKind::File)])
-                        .update(&found.entry.name);
-                    let mut hash = [0; 16];
-                    hasher.finalize_xof().fill(&mut hash);
-                    if self.seen.insert(hash) {
+                    if self.is_first(found.entry.kind, &found.entry.name) {
                         return Some(Ok(*found));
                     }
                 }
@@ -321,10 +371,24 @@ impl<I: Iterator<Item = Result<String, SourceError>>> Iterator for LinkedEntries
                 Link::Navigation => {}
             }
         }
+        if let Some(found) = self.next_queried() {
+            return Some(Ok(found));
+        }
+        let shown = || SafeUrl::of(&self.directory);
+        if let Some((names, first)) = self.left_out.take() {
+            tracing::warn!(
+                "{} links to some names by several URLs with different queries, which are left out ({names} names, such as \
+                 {first}); fetch the URLs of files by -i FILE",
+                shown()
+            );
+            if self.seen.is_empty() {
+                let _ = self.unmatched.set(shown());
+            }
+        }
         if self.seen.is_empty()
             && let Some(link) = self.elsewhere.take()
         {
-            let shown = SafeUrl::of(&self.directory);
+            let shown = shown();
             tracing::warn!("{shown} links to '{}', but to no entry of this directory", link.escape_debug());
             let _ = self.unmatched.set(shown);
         }
@@ -334,6 +398,7 @@ impl<I: Iterator<Item = Result<String, SourceError>>> Iterator for LinkedEntries
 
 /// The target of a link of an index page.
 enum Link {
+    /// An entry, by a URL that may have a query.
     Entry(Box<RemoteEntry>),
     /// The directory itself in another order, a directory above it, or another server.
     Navigation,
@@ -351,7 +416,7 @@ impl Link {
             None => (found, ListedKind::File),
         };
         let is_same_server = url.origin() == directory.origin();
-        let is_name = !segment.is_empty() && !segment.contains('/') && url.query().is_none();
+        let is_name = !segment.is_empty() && !segment.contains('/');
         if !is_same_server || !is_name {
             // Of other servers, only that behind a proxy has such paths.
             let is_navigation =
