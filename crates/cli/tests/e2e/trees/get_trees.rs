@@ -115,7 +115,7 @@ fn many_files_arrive_although_the_run_is_killed_and_interrupted() {
     let server = Writable::start();
     many_files(&server.path("t"), 400);
     fs::write(server.path("t/large"), content(48 << 20, 5)).unwrap();
-    let run = get().args(["-r", "--limit", "100Mbit", &server.url("/t/"), "-o", "here/there"]);
+    let run = get().args(["-r", "--limit", "10Mbit", &server.url("/t/"), "-o", "here/there"]);
     for (stops, signal) in [Signal::KILL, Signal::KILL, Signal::INT].into_iter().enumerate() {
         let has_more = || {
             let count = |name| fs::read_dir(run.path("here/there").join(name)).map_or(0, Iterator::count);

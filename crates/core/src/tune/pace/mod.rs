@@ -196,10 +196,8 @@ impl Pacer {
             {
                 rtt / 4
             }
-            // A window lasts for longer than at the highest rate that is paced.
             PacerPhase::Start(_) => {
-                let shortest = Params::UNPACED_FROM.time_for(seen.window).min(rtt / 40);
-                shortest.mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 10)
+                (rtt / 40).mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
             }
             PacerPhase::Free => (rtt / 4).clamp(Params::MIN_RTT * 3 / 10, Params::MIN_RTT * 10),
             PacerPhase::Test(ref probe) => probe.interval(),
