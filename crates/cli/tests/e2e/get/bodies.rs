@@ -29,7 +29,8 @@ fn single_early_close_is_resumed() {
     for (etag, streams) in [(Some("\"v1\""), "1"), (Some("\"v1\""), "4"), (None, "1")] {
         let server = Server::closing(&File { etag, ..file.clone() }, 1_000_001, 1);
         let ended = to_f(&server, &["--streams", streams, "--json"]).fetches(&file.bytes);
-        assert!(!ended.events("retrying").is_empty(), "{ended:?}");
+        // Of several streams another one may have taken the rest before.
+        assert!(streams != "1" || !ended.events("retrying").is_empty(), "{ended:?}");
         let asks = server.requests();
         assert!(asks[1..].iter().all(|request| request.field("if-range") == etag), "{asks:?}");
     }
