@@ -29,6 +29,7 @@ mod http_source;
 mod idle;
 mod key_pin;
 mod known_pace;
+mod linked_entries;
 mod lister;
 mod location;
 mod netrc_file;
