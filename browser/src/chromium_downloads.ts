@@ -14,7 +14,7 @@ const MAX_AGE = 60_000;
  * once the rest fits in a pipe (at most 2 MiB). Chromium identifies a request by its memory address (UrlDownloadHandlerID), which it reuses:
  * cancelling a download with a completed request can cancel a newer download. Seen in Chromium 156, 27 November 2026.
  */
-const LEAST_REST = 4 * 1024 * 1024;
+const MIN_REST = 4 * 1024 * 1024;
 
 /** Starts to listen; must be called while the service worker starts. */
 export function watchChromiumDownloads(takeover: Takeover, log: RequestLog): void {
@@ -61,7 +61,7 @@ async function created(item: chrome.downloads.DownloadItem, takeover: Takeover, 
 
 /** Returns whether Chromium may complete the request while the download is paused; a download of unknown size counts as long. */
 function isNearlyWhole(item: chrome.downloads.DownloadItem): boolean {
-  return item.totalBytes > 0 && item.totalBytes - item.bytesReceived < LEAST_REST;
+  return item.totalBytes > 0 && item.totalBytes - item.bytesReceived < MIN_REST;
 }
 
 /** Attempts to resume, and the time between two, milliseconds: a pause may take effect after the call for it has returned. */

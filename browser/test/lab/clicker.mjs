@@ -14,7 +14,7 @@ const BROWSERS = { firefox: Firefox, chromium: Chromium };
 /** The built extension. */
 const EXTENSION = path.resolve(import.meta.dirname, "../../dist");
 /** How often the file and the connections are looked at, milliseconds. */
-const LOOK = 10;
+const CHECK_INTERVAL = 10;
 /** A connection that has received more has more than the head of an answer. */
 const HEAD_BYTES = 2_048;
 
@@ -65,7 +65,7 @@ export class Clicker {
       const now = Date.now();
       const received = await this.#received();
       if ([...received].some(([port, bytes]) => bytes - (this.before.get(port) ?? 0) > HEAD_BYTES)) return now;
-      await sleep(LOOK);
+      await sleep(CHECK_INTERVAL);
     }
   }
 
@@ -75,7 +75,7 @@ export class Clicker {
     for (;;) {
       const { size } = await stat(file).catch(() => ({ size: 0 }));
       if (size === bytes) return { at: Date.now(), file };
-      await sleep(LOOK);
+      await sleep(CHECK_INTERVAL);
     }
   }
 

@@ -31,7 +31,7 @@ const IDEAL: Duration = Duration::from_secs(30);
 /// Maximum time of a transfer.
 const END: Duration = Duration::from_secs(300);
 /// Maximum packets of a transfer; beyond it each packet is a burst of several segments.
-const MOST_PACKETS: u64 = 2_500_000;
+const MAX_PACKETS: u64 = 2_500_000;
 const SEGMENT: Bytes = Bytes::new(1500);
 /// The fixed pace as a share of the path's rate.
 const FIXED_SHARE: f64 = 0.95;
@@ -210,7 +210,7 @@ fn cells(is_quick: bool) -> Vec<Cell> {
 impl Cell {
     fn run(self, sender: GridSender) -> Transfer {
         let bytes = self.path.bytes_in(IDEAL, SEGMENT);
-        let segments = (bytes.get() / SEGMENT.get()).div_ceil(MOST_PACKETS);
+        let segments = (bytes.get() / SEGMENT.get()).div_ceil(MAX_PACKETS);
         let packet = SEGMENT * segments;
         let pacer = sender.is_auto().then(Pacer::default);
         let mut flow = PacedSender::new(&self.spec(sender), packet, pacer);

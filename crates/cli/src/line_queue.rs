@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 /// Maximum bytes of queued frequent lines; further ones are dropped. About 2,000 lines.
-const MOST_FREQUENT_BYTES: usize = 1 << 20;
+const MAX_FREQUENT_BYTES: usize = 1 << 20;
 /// Maximum bytes of one write (PIPE_BUF), so that progress of a slow reader is visible.
-const MOST_WRITE_BYTES: usize = 4096;
+const MAX_WRITE_BYTES: usize = 4096;
 /// Maximum wait at the end without progress of the reader.
 const STALL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -96,7 +96,7 @@ impl LineQueue {
             return;
         }
         if line.is_frequent {
-            if state.frequent + line.text.len() > MOST_FREQUENT_BYTES {
+            if state.frequent + line.text.len() > MAX_FREQUENT_BYTES {
                 state.dropped += 1;
                 return;
             }
@@ -173,7 +173,7 @@ impl QueueShared {
     fn take(&self) -> String {
         let mut state = self.state.lock();
         let mut taken = String::new();
-        while taken.len() < MOST_WRITE_BYTES
+        while taken.len() < MAX_WRITE_BYTES
             && let Some(line) = state.lines.pop_front()
         {
             if line.is_frequent {
@@ -207,7 +207,7 @@ impl QueueShared {
 /// Holds no lock of [`std::io`]: the process's end would wait for it.
 pub(crate) fn write_all(to: impl AsFd, mut text: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
     while !text.is_empty() {
-        let piece = &text[..text.len().min(MOST_WRITE_BYTES)];
+        let piece = &text[..text.len().min(MAX_WRITE_BYTES)];
         match rustix::io::write(&to, piece) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn only_frequent_lines_are_dropped_and_counted() {
         let (queue, permit, lines) = slow();
-        let line = "x".repeat(MOST_FREQUENT_BYTES / 64 - 1) + "\n";
+        let line = "x".repeat(MAX_FREQUENT_BYTES / 64 - 1) + "\n";
         // The thread may already have dequeued the first line.
         (0..80).for_each(|_| queue.push_frequent(line.clone()));
         (0..3).for_each(|_| queue.push("kept\n".into()));

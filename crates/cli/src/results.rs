@@ -7,9 +7,9 @@ use longhaul_core::event::Done;
 use longhaul_core::units::{Bytes, Rate};
 
 /// Maximum rows of the table; further files are counted.
-const MOST_ROWS: usize = 100;
+const MAX_ROWS: usize = 100;
 /// Maximum columns of a name.
-const MOST_NAME: usize = 40;
+const MAX_NAME_WIDTH: usize = 40;
 
 /// The results of files, for the end of a command.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Results {
         self.complete += 1;
         self.bytes += done.bytes;
         self.moved += done.bytes - done.resumed;
-        if self.rows.len() == MOST_ROWS {
+        if self.rows.len() == MAX_ROWS {
             self.hidden += 1;
             return;
         }
@@ -62,7 +62,7 @@ impl Results {
     /// Adds a failed file; its error was printed earlier.
     pub(crate) fn failed(&mut self, name: &str) {
         self.failed += 1;
-        if self.rows.len() < MOST_ROWS {
+        if self.rows.len() < MAX_ROWS {
             self.rows.push([shown(name), "failed".into(), String::new(), String::new(), String::new()]);
         }
     }
@@ -139,7 +139,7 @@ impl Results {
 /// Returns a name for display: truncated, without control characters.
 fn shown(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    truncate_str(&name, MOST_NAME, "..").into_owned()
+    truncate_str(&name, MAX_NAME_WIDTH, "..").into_owned()
 }
 
 #[cfg(test)]
@@ -190,8 +190,8 @@ mod tests {
         let mut results = Results::begin();
         (0..250).for_each(|number| results.complete(&number.to_string(), &done(1)));
         let lines = results.lines_after(Duration::from_secs(1));
-        assert_eq!(lines.len(), 1 + MOST_ROWS + 2);
-        assert_eq!(lines[MOST_ROWS + 1], "... and 150 more");
-        assert!(lines[MOST_ROWS + 2].starts_with("250 files  "));
+        assert_eq!(lines.len(), 1 + MAX_ROWS + 2);
+        assert_eq!(lines[MAX_ROWS + 1], "... and 150 more");
+        assert!(lines[MAX_ROWS + 2].starts_with("250 files  "));
     }
 }

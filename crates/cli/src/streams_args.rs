@@ -57,7 +57,7 @@ enum TunerArg {
 }
 
 /// Maximum factor: a larger one finds no useful bracket.
-const MOST_ALPHA: f64 = 16.0;
+const MAX_ALPHA: f64 = 16.0;
 
 /// Parses `--streams`.
 pub(crate) fn streams(text: &str) -> Result<AutoOr<usize>, String> {
@@ -70,15 +70,15 @@ pub(crate) fn streams(text: &str) -> Result<AutoOr<usize>, String> {
 
 fn alpha(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(alpha) if alpha > 1.0 && alpha <= MOST_ALPHA => Ok(alpha),
-        _ => Err(format!("write a number above 1, and {MOST_ALPHA} at most")),
+        Ok(alpha) if alpha > 1.0 && alpha <= MAX_ALPHA => Ok(alpha),
+        _ => Err(format!("write a number above 1, and {MAX_ALPHA} at most")),
     }
 }
 
 fn n0(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(n @ 1..=tune::MOST_STREAMS) => Ok(n),
-        _ => Err(format!("write a number from 1 to {}", tune::MOST_STREAMS)),
+        Ok(n @ 1..=tune::MAX_STREAMS) => Ok(n),
+        _ => Err(format!("write a number from 1 to {}", tune::MAX_STREAMS)),
     }
 }
 

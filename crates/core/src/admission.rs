@@ -8,7 +8,7 @@ use crate::units::Bytes;
 /// The largest size of a small file, which fits into a window or two of a warm connection.
 const SMALL: Bytes = Bytes::mib(4);
 /// The largest number of concurrent jobs of small files: at an RTT of 100 ms some 300 files a second.
-const MOST_SMALL: usize = 32;
+const MAX_SMALL_FILES: usize = 32;
 /// A job that runs longer than this counts as one of a large file.
 const LONG: Duration = Duration::from_secs(2);
 
@@ -27,7 +27,7 @@ pub struct JobAdmission {
 impl JobAdmission {
     /// Admits `parallel` concurrent jobs until their files prove to be small.
     pub fn new(parallel: usize) -> Self {
-        Self { parallel: parallel.max(1), small: MOST_SMALL, running: Vec::new(), small_in_a_row: 0 }
+        Self { parallel: parallel.max(1), small: MAX_SMALL_FILES, running: Vec::new(), small_in_a_row: 0 }
     }
 
     /// Sets the largest number of concurrent jobs of small files.
@@ -80,8 +80,9 @@ mod tests {
         let mut admission = JobAdmission::new(3);
         assert_eq!(admitted(&mut admission, MS(0)), 3);
         (0..3).for_each(|n| admission.end(Duration::from_nanos(n), Some(Bytes::kib(100))));
-        assert_eq!(admitted(&mut admission, MS(300)), MOST_SMALL);
-        (0..MOST_SMALL as u64).for_each(|n| admission.end(MS(300) + Duration::from_nanos(n), Some(SMALL)));
+        assert_eq!(admitted(&mut admission, MS(300)), MAX_SMALL_FILES);
+        (0..MAX_SMALL_FILES as u64)
+            .for_each(|n| admission.end(MS(300) + Duration::from_nanos(n), Some(SMALL)));
         assert!(admission.start(MS(600)));
         admission.end(MS(600), Some(Bytes::gib(1)));
         assert_eq!(admitted(&mut admission, MS(700)), 3);

@@ -9,7 +9,7 @@ use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
 
 /// A connection that delivers less than this within the stall timeout counts as stalled.
-pub const LEAST_DELIVERY: Bytes = Bytes::kib(1);
+pub const MIN_DELIVERY: Bytes = Bytes::kib(1);
 /// The shortest time over which a rate is measured; a shorter one would measure a single burst.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(20);
 
@@ -146,12 +146,12 @@ impl DeliveryMeter {
         self.arrived += time;
     }
 
-    /// Returns whether less than [`LEAST_DELIVERY`] arrived during the last `patience`.
+    /// Returns whether less than [`MIN_DELIVERY`] arrived during the last `patience`.
     pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
         if self.stall.age(now) < patience {
             return false;
         }
-        let dead = self.stall.bytes < LEAST_DELIVERY;
+        let dead = self.stall.bytes < MIN_DELIVERY;
         self.stall = ByteCount::now(now);
         dead
     }

@@ -129,7 +129,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The interval between attempts to lock.
 const RETRY: Duration = Duration::from_millis(5);
 /// The largest accepted number of streams.
-const MOST_STREAMS: usize = 1024;
+const MAX_REMEMBERED_STREAMS: usize = 1024;
 
 impl KnownPath {
     /// Creates a path from the measurements of a transfer that ends now.
@@ -181,7 +181,7 @@ impl KnownPath {
 
     fn is_sound(&self) -> bool {
         // A time in the future would keep the path for ever.
-        (1..=MOST_STREAMS).contains(&self.streams) && self.rtt_us > 0 && self.at <= now()
+        (1..=MAX_REMEMBERED_STREAMS).contains(&self.streams) && self.rtt_us > 0 && self.at <= now()
     }
 }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// The smallest block whose chaining value is kept, except at the end of the file. It bounds the
 /// memory for ranges of any length.
-pub(crate) const LEAST_BLOCK: u64 = 64 << 10;
+pub(crate) const MIN_BLOCK: u64 = 64 << 10;
 
 /// The chaining values of the ranges hashed so far.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl TreeDigest {
     /// Creates the digest of a file of `size` bytes; `None` for a file of at most 64 KiB, which is
     /// fast to read again.
     pub fn new(size: Bytes) -> Option<Self> {
-        (size.get() > LEAST_BLOCK).then(|| Self { size: size.get(), subtrees: Mutex::default() })
+        (size.get() > MIN_BLOCK).then(|| Self { size: size.get(), subtrees: Mutex::default() })
     }
 
     /// Returns the size of the file.
@@ -105,12 +105,9 @@ impl TreeDigest {
                 written.iter().map(move |range| ByteRange::new(range.start().max(gap.start()), ends(range)));
             parts
                 .filter_map(|part| {
-                    let start = part.start().next_multiple_of(LEAST_BLOCK);
-                    let end = if part.end() == self.size {
-                        self.size
-                    } else {
-                        part.end() / LEAST_BLOCK * LEAST_BLOCK
-                    };
+                    let start = part.start().next_multiple_of(MIN_BLOCK);
+                    let end =
+                        if part.end() == self.size { self.size } else { part.end() / MIN_BLOCK * MIN_BLOCK };
                     let end = end.min((start + 1).next_multiple_of(most.get()));
                     (start < end).then(|| ByteRange::new(start, end))
                 })
@@ -136,7 +133,7 @@ impl TreeDigest {
 /// file's tree, except the whole tree.
 fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
     let mut blocks = Vec::new();
-    let mut at = part.start().next_multiple_of(LEAST_BLOCK);
+    let mut at = part.start().next_multiple_of(MIN_BLOCK);
     while at < part.end() {
         let left = part.end() - at;
         let aligned = lowest_bit(at);
@@ -146,7 +143,7 @@ fn blocks(part: ByteRange, size: u64) -> Vec<ByteRange> {
             // Smaller than the file, even if the file's size is a power of two.
             aligned.min(1 << left.min(size - 1).ilog2())
         };
-        if length < LEAST_BLOCK && at + length < size {
+        if length < MIN_BLOCK && at + length < size {
             break;
         }
         blocks.push(ByteRange::new(at, at + length));

@@ -10,7 +10,7 @@ use crate::metrics;
 use crate::reply::Reply;
 use crate::shares::Requester;
 use crate::targets::{is_measurement, lists_uploads, names_upload};
-use crate::upload::{MOST_RANGES, UploadCommand};
+use crate::upload::{MAX_UPLOAD_RANGES, UploadCommand};
 
 /// The methods of a read-only server.
 const READ_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -81,7 +81,7 @@ pub(crate) fn route(
         },
         "OPTIONS" if writable => {
             let head = ReplyHead::new(204).with("Allow", WRITE_METHODS).with("Accept-Patch", PARTIAL_UPLOAD);
-            let head = head.with(UPLOAD_LIMIT, &upload_limit(MOST_RANGES));
+            let head = head.with(UPLOAD_LIMIT, &upload_limit(MAX_UPLOAD_RANGES));
             Action::Reply(Reply::empty(head.with(UPLOAD_MTIME, "accepted")))
         }
         "OPTIONS" => Action::Reply(Reply::empty(ReplyHead::new(204).with("Allow", READ_METHODS))),

@@ -27,7 +27,7 @@ const SS_FEATURES: u32 = 4;
 /// Bytes of a name (ETH_GSTRING_LEN).
 const NAME: usize = 32;
 /// An upper bound of the number of features (64 in Linux 6.12), which bounds memory.
-const MOST_FEATURES: u32 = 1024;
+const MAX_FEATURES: u32 = 1024;
 
 /// A socket for the ioctl.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl EthtoolIoctl {
         set[2..4].copy_from_slice(&words_of(1 << SS_FEATURES));
         self.ask(device, &mut set)?;
         let count = set[4];
-        if count > MOST_FEATURES {
+        if count > MAX_FEATURES {
             return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
         }
         let names = self.names(device, count)?;

@@ -11,7 +11,7 @@ static STDOUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
 // later.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static CHECK: extern "C" fn() = look;
 
 extern "C" fn look() {
     // SAFETY: no pointers.

@@ -6,12 +6,12 @@ import { t } from "./i18n.js";
 
 const NAMES = ["socket", "application", "cache"];
 // The page cache has no fixed size: its bar is full at the most that was dirty, and at this much at least.
-const LEAST_CACHE = 64 * 2 ** 20;
+const MIN_CACHE = 64 * 2 ** 20;
 
 export class Buffers {
   element;
   #bars = new Map();
-  #mostDirty = LEAST_CACHE;
+  #mostDirty = MIN_CACHE;
   #isUpload;
 
   constructor(isUpload) {

@@ -9,7 +9,7 @@ const WINDOW_S = 30;
 const HEIGHT_PX = 170;
 const AXIS_PX = 74;
 // How far above the rate of whole seconds the plot of the throughput reaches.
-const MOST_BURST = 2.5;
+const MAX_BURST = 2.5;
 const plain = (value) => (value === null || value === undefined ? "–" : count(value));
 
 /** The charts: each series is a column of the history, in the colour of the CSS variable `--NAME`. */
@@ -150,7 +150,7 @@ export class Charts {
 /** The greatest value to show of the throughput: a single burst of 10 ms must not flatten the curve of whole seconds. */
 function calm(plot, max) {
   const second = plot.data[2].reduce((most, value) => Math.max(most, value ?? 0), 0);
-  return second > 0 ? Math.min(max, second * MOST_BURST) : max;
+  return second > 0 ? Math.min(max, second * MAX_BURST) : max;
 }
 
 /** The least round number above the data: 1, 2, 4, 6 or 8 times a power of ten, or of two where bytes are counted. */

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 use longhaul_lab::Aqm;
 use longhaul_lab::model::RedParameters;
@@ -77,7 +77,7 @@ pub(crate) fn draw_all(dir: &Path, effort: &Effort) -> Result<String> {
         Ok(())
     };
     let mut text =
-        format!("N is bounded by {MOST_STREAMS}, which the paper does not do; * marks what met that.\n");
+        format!("N is bounded by {MAX_STREAMS}, which the paper does not do; * marks what met that.\n");
     let mut section = |title: &str, table: &str| {
         let _ = write!(text, "\n## {title}\n\n{table}");
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{self, Apt};
 use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -124,7 +124,7 @@ impl SessionResult {
         let seen = record.seconds.iter().map(|second| second.streams);
         Self {
             rate: record.rate(file).map_or(0.0, |rate| rate.as_bits_per_sec() as f64),
-            is_bounded: tried.chain(seen).any(|streams| streams >= MOST_STREAMS),
+            is_bounded: tried.chain(seen).any(|streams| streams >= MAX_STREAMS),
         }
     }
 }
@@ -165,12 +165,12 @@ impl Trial {
             Method::Apt(Controls { alpha, delta, n0 })
             | Method::AptReconnecting(Controls { alpha, delta, n0 }) => {
                 let window = TCP.buffer;
-                Box::new(Apt::new(apt::Parameters { n0, alpha, delta, window, rtt, most: MOST_STREAMS }))
+                Box::new(Apt::new(apt::Parameters { n0, alpha, delta, window, rtt, most: MAX_STREAMS }))
             }
             Method::Longhaul => Box::new(StreamTuner::new(&StreamTunerStart {
                 rtt,
                 left: self.file,
-                most: MOST_STREAMS,
+                most: MAX_STREAMS,
                 remembered: None,
                 bound: None,
             })),

@@ -44,9 +44,9 @@ pub(crate) struct ExplainArgs {
 }
 
 /// Maximum of printed connections of a capture or a process; --json has all.
-const MOST_SHOWN: usize = 5;
+const MAX_SHOWN: usize = 5;
 /// Maximum of printed changes of the limit; --json has all.
-const MOST_SPANS: usize = 12;
+const MAX_SPANS: usize = 12;
 
 /// One transfer or connection.
 struct Explanation {
@@ -76,12 +76,9 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
     if args.json {
         explained.iter().for_each(|one| say::output(one.json()));
     } else {
-        explained.iter().take(MOST_SHOWN).for_each(|one| say::output(one.text()));
-        if explained.len() > MOST_SHOWN {
-            say::output(format_args!(
-                "... and {} smaller ones; --json has all",
-                explained.len() - MOST_SHOWN
-            ));
+        explained.iter().take(MAX_SHOWN).for_each(|one| say::output(one.text()));
+        if explained.len() > MAX_SHOWN {
+            say::output(format_args!("... and {} smaller ones; --json has all", explained.len() - MAX_SHOWN));
         }
     }
     let any = explained.iter().any(|one| one.diagnosis.is_ok());
@@ -235,9 +232,9 @@ impl Explanation {
                 let Diagnosis { finding, timeline, moved, time } = diagnosis;
                 lines.push(format!("  {moved} in {:.1} s, {}", time.as_secs_f64(), diagnosis.rate()));
                 lines.extend(finding.advice.iter().map(|advice| format!("  {advice}")));
-                lines.extend(timeline.iter().take(MOST_SPANS).map(span_text));
-                if timeline.len() > MOST_SPANS {
-                    lines.push(format!("    ... {} more changes", timeline.len() - MOST_SPANS));
+                lines.extend(timeline.iter().take(MAX_SPANS).map(span_text));
+                if timeline.len() > MAX_SPANS {
+                    lines.push(format!("    ... {} more changes", timeline.len() - MAX_SPANS));
                 }
             }
             Err(why) => lines.push(format!("  {why}")),

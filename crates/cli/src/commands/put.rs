@@ -111,7 +111,7 @@ impl PutArgs {
 }
 
 /// Maximum of concurrent small files: `longhaul serve` accepts 16 uploads.
-const MOST_SMALL: usize = 16;
+const MAX_SMALL_FILES: usize = 16;
 
 /// Sends every file; returns the exit code of the first failure, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> ExitCode {
@@ -194,7 +194,7 @@ impl<'a> Upload<'a> {
     fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {
         let (what, transfer) = (SafeUrl::of(what).to_string(), &self.args.transfer);
         let session = transfer.begin(Side::Put, &what, files, transfer.shows_line(), self.cancel)?;
-        let admission = JobAdmission::new(self.args.parallel).with_small(MOST_SMALL);
+        let admission = JobAdmission::new(self.args.parallel).with_small(MAX_SMALL_FILES);
         Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
     }
 

@@ -113,9 +113,9 @@ fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
     /// The most connections of a capture, the largest: more lines in a chart cannot be told apart.
     const MOST: usize = 8;
     /// The least bytes of a connection, as a share of those of the largest one.
-    const LEAST_SHARE: u64 = 100;
+    const MIN_SHARE: u64 = 100;
     let flows = load_capture(path, Keep::Readings)?.flows;
-    let least = flows.first().map_or(0, |largest| largest.bytes.get() / LEAST_SHARE);
+    let least = flows.first().map_or(0, |largest| largest.bytes.get() / MIN_SHARE);
     let drawn: Vec<_> = flows.iter().filter(|flow| flow.bytes.get() >= least).take(MOST).collect();
     if drawn.len() < flows.len() {
         say::line(format_args!(

@@ -19,7 +19,7 @@ const WIDE: u16 = 120;
 pub(super) const SHORT_NAME: usize = 6;
 pub(super) const SHORT_BAR: usize = 6;
 /// Maximum of files with their own line; fewer on a low terminal.
-const MOST_ROWS: usize = 12;
+const MAX_ROWS: usize = 12;
 
 /// The content drawn below the lines of the log.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Output for Drawing {
 
     fn draw(&mut self) -> bool {
         let (height, width) = Term::stderr().size();
-        let most = usize::from(height.saturating_sub(2)).clamp(1, MOST_ROWS);
+        let most = usize::from(height.saturating_sub(2)).clamp(1, MAX_ROWS);
         // Formatted after the lock is released: writing to a terminal may block.
         let (mut rows, side, total) = {
             let board = PROGRESS_BOARD.lock();

@@ -10,9 +10,9 @@ use crate::tune::MAX_PARALLEL_FILES;
 use crate::units::{Bytes, Rtt};
 
 /// The fewest files at once worth a trial.
-const FEWEST_PARALLEL: u64 = 8;
+const MIN_PARALLEL: u64 = 8;
 /// Servers beyond are not compared.
-const MOST_SERVERS: usize = 1000;
+const MAX_SERVERS: usize = 1000;
 /// A server is slow if its files take more than so many times as long as files of their size elsewhere.
 const SLOW: f64 = 2.0;
 
@@ -116,7 +116,7 @@ impl RunDiagnosis {
     }
 
     fn server(&mut self, name: &str) -> Option<&mut ServerOfRun> {
-        if self.servers.len() < MOST_SERVERS || self.servers.contains_key(name) {
+        if self.servers.len() < MAX_SERVERS || self.servers.contains_key(name) {
             return Some(self.servers.entry(name.to_owned()).or_default());
         }
         None
@@ -191,7 +191,7 @@ impl RunDiagnosis {
 
     fn change(&self, limit: LimitedBy) -> Option<String> {
         let at_once = self.at_once();
-        let more = (at_once * 4).clamp(FEWEST_PARALLEL, MAX_PARALLEL_FILES as u64);
+        let more = (at_once * 4).clamp(MIN_PARALLEL, MAX_PARALLEL_FILES as u64);
         match limit {
             LimitedBy::SlowStart if more > at_once => {
                 Some(format!("does --parallel {more} gain, or one archive of the files?"))

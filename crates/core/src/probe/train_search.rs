@@ -30,7 +30,7 @@ const FIRST_COUNT: u32 = 16;
 /// The growth from one train of the queue search to the next.
 const GROWTH: u32 = 4;
 /// The largest growth of the rate search: the rate of few packets is too high if the hosts deliver them together.
-const MOST_GROWTH: u32 = 16;
+const MAX_GROWTH: u32 = 16;
 /// The duration of a long enough train: hosts take timestamps with an error of 0.1 to 0.2 ms, 1 % of it.
 const LONG_ENOUGH: Duration = Duration::from_millis(20);
 /// The packets of the largest train of the rate search: 20 ms of 10 Gbit/s.
@@ -106,7 +106,7 @@ impl TrainSearch {
         } else {
             let wanted = found.rate.bytes_in(LONG_ENOUGH * PACED_TIMES).get() / train.packet.get().max(1);
             let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-            self.count = wanted.clamp(self.count * 2, self.count * MOST_GROWTH).min(LARGEST_COUNT);
+            self.count = wanted.clamp(self.count * 2, self.count * MAX_GROWTH).min(LARGEST_COUNT);
         }
     }
 
@@ -117,7 +117,7 @@ impl TrainSearch {
             self.silent += 1;
         } else {
             self.silent = 0;
-            self.count = (self.count * MOST_GROWTH).min(LARGEST_COUNT);
+            self.count = (self.count * MAX_GROWTH).min(LARGEST_COUNT);
         }
     }
 

@@ -106,7 +106,7 @@ fn optional_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S
 }
 
 /// The largest number of streams advised: more overload servers (wdt#68: 20 to 30 are enough).
-const MOST_STREAMS: u64 = 16;
+const MAX_ADVISED_STREAMS: u64 = 16;
 /// The segment size of Mathis' formula, in bytes.
 const MSS: u64 = 1448;
 /// The window relative to the BDP, as in the plan of the receive buffer; leaves room for bursts.
@@ -145,7 +145,7 @@ pub fn conclude(evidence: &Evidence<'_>) -> Verdict {
     match (single, reachable) {
         (Some(single), Some(path)) if single < path && evidence.ranges => {
             let wanted = path.as_bits_per_sec().div_ceil(single.as_bits_per_sec().max(1));
-            let streams = wanted.clamp(1, MOST_STREAMS);
+            let streams = wanted.clamp(1, MAX_ADVISED_STREAMS);
             verdict.streams = u32::try_from(streams).unwrap_or(1);
             let reached = path.min(single.scaled(streams as f64));
             verdict.arithmetic.push(format!("{path} / {single} a stream: {streams} streams, {reached}"));

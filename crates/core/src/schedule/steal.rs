@@ -28,7 +28,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// worker that has had leases for a shorter time is that of a burst, of slow start or of the idle time before.
 const SILENT_RTTS: u32 = 8;
 /// Each further worker on a stalled range gets twice the time, up to about a minute; `--stall-timeout` bounds the rest.
-const MOST_DOUBLINGS: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 /// The thief must halve the time left: the steal costs a connection.
 const WORTH: f64 = 0.5;
 /// A smaller part is not shared, but stolen whole.
@@ -37,8 +37,8 @@ const LEAST: Bytes = Bytes::kib(256);
 /// Where this host holds the workers up, silence is no sign of a stall before this many times the usual patience.
 const HELD_UP_PATIENCE: u32 = 4;
 /// This many connections that worked are taken over within a period; each costs a new connection, and its slow start.
-const MOST_TAKEOVERS: usize = 4;
-/// The period of [`MOST_TAKEOVERS`].
+const MAX_TAKEOVERS: usize = 4;
+/// The period of [`MAX_TAKEOVERS`].
 const TAKEOVER_PERIOD: Duration = Duration::from_secs(5);
 
 /// Bounds how often leases are taken from connections that worked, so that a pause of the path or of this host does not make all of
@@ -53,11 +53,11 @@ impl TakeoverLimit {
     /// Returns whether another may follow now.
     pub(super) fn allows(&self, now: Duration) -> bool {
         let begin = now.saturating_sub(TAKEOVER_PERIOD);
-        self.latest.len() < MOST_TAKEOVERS || self.latest.front().is_none_or(|first| *first < begin)
+        self.latest.len() < MAX_TAKEOVERS || self.latest.front().is_none_or(|first| *first < begin)
     }
 
     pub(super) fn count(&mut self, now: Duration) {
-        if self.latest.len() == MOST_TAKEOVERS {
+        if self.latest.len() == MAX_TAKEOVERS {
             self.latest.pop_front();
         }
         self.latest.push_back(now);
@@ -68,7 +68,7 @@ impl Load {
     /// Returns whether no data has arrived for longer than losses explain; twice as long after each earlier stall, so that a
     /// server that is merely slow to begin is waited for in the end.
     pub(super) fn is_stalled(&self) -> bool {
-        self.silent >= self.patience().saturating_mul(1 << self.stalls.min(MOST_DOUBLINGS))
+        self.silent >= self.patience().saturating_mul(1 << self.stalls.min(MAX_DOUBLINGS))
     }
 
     /// Returns whether the rate is known, and is not that of a short time.
@@ -181,7 +181,7 @@ mod tests {
         let in_period = |from: &Duration| {
             taken.iter().filter(|at| (*from..=*from + TAKEOVER_PERIOD).contains(at)).count()
         };
-        assert!(taken.iter().all(|from| in_period(from) <= MOST_TAKEOVERS), "{taken:?}");
+        assert!(taken.iter().all(|from| in_period(from) <= MAX_TAKEOVERS), "{taken:?}");
         assert!(taken.len() > 40, "{taken:?}");
     }
 

@@ -14,7 +14,7 @@ pub const INITIAL_SIZE: Bytes = Bytes::mib(64);
 pub const MAX_SIZE: Bytes = Bytes::gib(4);
 /// The shortest time without a completed write that counts as a stall: the initial size covers shorter ones at 10
 /// Gbit/s. A disk that is constantly a little too slow needs no larger buffer.
-const LEAST_STALL: Duration = Duration::from_millis(50);
+const MIN_STALL: Duration = Duration::from_millis(50);
 /// The total growth of all buffers is limited to one part in this many of the available memory.
 const MEMORY_SHARE: u64 = 8;
 
@@ -39,7 +39,7 @@ impl AppBufferTuner {
     /// size = rate x (2 x stall + RTT): a stall in progress is expected to double its length.
     pub fn observe(&mut self, stall: Duration, rate: Rate, rtt: Rtt) -> Bytes {
         self.best = self.best.max(rate);
-        if stall < LEAST_STALL {
+        if stall < MIN_STALL {
             return self.size;
         }
         let covered = stall.saturating_mul(2).saturating_add(rtt.get());

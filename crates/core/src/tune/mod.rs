@@ -14,7 +14,7 @@ pub mod streams;
 pub const INITIAL_SEGMENTS: u64 = 10;
 
 /// The limit of streams for tuners; more streams load the server without a gain.
-pub const MOST_STREAMS: usize = 128;
+pub const MAX_STREAMS: usize = 128;
 /// Maximum of connections that a user may ask for: more would overload the server.
 pub const MAX_FIXED_STREAMS: usize = 256;
 /// Maximum of concurrent files; each has its own threads and connections.

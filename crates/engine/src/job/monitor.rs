@@ -16,7 +16,7 @@ use crate::telemetry;
 use crate::transfer::FileTransfer;
 
 /// The monitor's interval: out of step with servers that send by a timer of a tenth of a second.
-const LOOK: Duration = Duration::from_millis(103);
+const CHECK_INTERVAL: Duration = Duration::from_millis(103);
 
 /// The measurements of a transfer's path.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +51,7 @@ pub(super) fn watch(
     let mut rate = SustainedRate::default();
     let mut by_source: Vec<_> = transfer.sources.iter().map(|_| SustainedRate::default()).collect();
     loop {
-        let ended = alive.recv_timeout(LOOK) == Err(RecvTimeoutError::Disconnected);
+        let ended = alive.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Disconnected);
         if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
             *transfer.pages.lock() = Some(counted);
         }

@@ -43,7 +43,7 @@ pub(super) struct OpenedJob<'e> {
 }
 
 /// The maximum number of mirrors that a server's answer may add (RFC 6249).
-const MOST_DUPLICATES: usize = 16;
+const MAX_DUPLICATES: usize = 16;
 
 /// Describes the file and opens its partial file; on failure, removes the partial file if it holds
 /// no data.
@@ -91,7 +91,7 @@ pub(super) fn open<'e>(
     })?;
     let is_usable =
         |url: &Url| !(job.urls.contains(url) || (job.options.client.encrypt && url.scheme() == "http"));
-    for url in opened.description.duplicates.iter().take(MOST_DUPLICATES) {
+    for url in opened.description.duplicates.iter().take(MAX_DUPLICATES) {
         if is_usable(url) {
             opened.sources.push(source_of(url));
         }

@@ -81,9 +81,9 @@ enum PacingCommand {
 }
 
 /// The most observations a second of all sockets in slow start together: what 20 of them on a long path ask for.
-const MOST_STARTING: f64 = 100_000.0;
+const MAX_STARTING: f64 = 100_000.0;
 /// The most of all other sockets: what 32 of them ask for.
-const MOST_PACED: f64 = 10_700.0;
+const MAX_PACED: f64 = 10_700.0;
 
 /// How late the kernel may wake the thread, in nanoseconds: its usual 50 µs are longer than the interval in slow start on a short path.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
@@ -211,7 +211,7 @@ fn run(commands: &CommandReceiver) {
                         sockets.values().filter(alike).map(|socket| 1.0 / socket.interval().as_secs_f64());
                     (per_second.sum::<f64>() / most).max(1.0)
                 };
-                let (starting, others) = (slowdown(true, MOST_STARTING), slowdown(false, MOST_PACED));
+                let (starting, others) = (slowdown(true, MAX_STARTING), slowdown(false, MAX_PACED));
                 let now = start.elapsed();
                 for socket in sockets.values_mut().filter(|socket| !socket.is_paused() && socket.due() <= now)
                 {

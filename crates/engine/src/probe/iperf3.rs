@@ -46,7 +46,7 @@ const ROUND_TRIPS: u32 = 8;
 /// not to flood it.
 const UDP_SHARE: f64 = 1.05;
 /// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
-const LEAST_RATE: Rate = Rate::bits_per_sec(10_000);
+const MIN_RATE: Rate = Rate::bits_per_sec(10_000);
 /// The number of connections that a single one is compared with.
 const SEVERAL: u32 = 4;
 /// The time limit of a test bounded by bytes. Only a path with less than 100 kbit/s for the first
@@ -106,7 +106,7 @@ pub(super) fn measure(
         })
     });
     let best = several.map_or(one.received, |several| several.received.max(one.received));
-    if best < LEAST_RATE {
+    if best < MIN_RATE {
         findings.miss("UDP: TCP moved next to nothing, so there is no rate to pace it by; iperf3 takes a rate of 0 for none");
         return Ok(());
     }

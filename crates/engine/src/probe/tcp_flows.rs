@@ -128,7 +128,7 @@ const READ: usize = 256 << 10;
 /// The shortest time between two entries of the progress.
 const STEP: Duration = Duration::from_micros(200);
 /// The interval at which a flow is checked for a steady rate.
-const LOOK: Duration = Duration::from_millis(50);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// The minimum age of a steady flow, in time and in round trips.
 const SETTLED: Duration = Duration::from_millis(400);
 pub(super) const SETTLED_RTTS: u32 = 8;
@@ -257,7 +257,7 @@ impl<'a> FlowWatch<'a> {
     }
 
     /// Records `more` bytes; returns whether the progress was checked, which happens once per
-    /// [`LOOK`].
+    /// [`SAMPLE_INTERVAL`].
     pub(super) fn record(&mut self, more: u64) -> bool {
         let Self { plan, shared, .. } = *self;
         let total = shared.moved.fetch_add(more, Ordering::Relaxed) + more;
@@ -267,7 +267,7 @@ impl<'a> FlowWatch<'a> {
         if more > 0 && (at.saturating_sub(noted) >= STEP || self.progress.len() == 1) {
             self.progress.push(self.latest);
         }
-        let looks = at.saturating_sub(self.looked) >= LOOK;
+        let looks = at.saturating_sub(self.looked) >= SAMPLE_INTERVAL;
         if looks {
             self.looked = at;
             let from = self.progress.get(1).map_or(at, |first| first.at);
@@ -284,7 +284,7 @@ impl<'a> FlowWatch<'a> {
         // Until the first checks, a connection of unknown rate moves about a hundredth of what it
         // carries in ten seconds.
         let first = self.progress.get(1).map_or(at, |first| first.at);
-        let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < LOOK * 2;
+        let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < SAMPLE_INTERVAL * 2;
         // Based on this connection, because a starved one does not represent the others.
         let moved = if plan.filling.is_some() {
             self.latest.bytes * u64::from(plan.streams)

@@ -24,7 +24,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SendFlags;
 
 use super::{SendError, SourceFile, Turn};
-use crate::tree_digest::{LEAST_BLOCK, TreeDigest};
+use crate::tree_digest::{MIN_BLOCK, TreeDigest};
 
 /// The size of a block, large enough to read a device at its full rate.
 const BLOCK: Bytes = Bytes::mib(4);
@@ -87,7 +87,7 @@ impl ReadAhead {
         let usage = RingUsage::default();
         let in_use = usage.clone();
         // With a tree, a block of the ring starts on a boundary of the tree's blocks.
-        let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(LEAST_BLOCK));
+        let first = range.start() - range.start() % tree.map_or(alignment, |_| alignment.max(MIN_BLOCK));
         let filled = match tree.cloned() {
             None => filled,
             // On a separate thread: alternating reads and hashing would leave the device idle.
@@ -340,7 +340,7 @@ mod tests {
             if cuts[0] == 0 {
                 assert!(missing.is_empty() && tree.root() == Some(blake3::hash(&bytes)));
             } else {
-                assert_eq!(missing, [ByteRange::new(0, cuts[0] / LEAST_BLOCK * LEAST_BLOCK)]);
+                assert_eq!(missing, [ByteRange::new(0, cuts[0] / MIN_BLOCK * MIN_BLOCK)]);
             }
         }
     }

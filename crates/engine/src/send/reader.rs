@@ -69,7 +69,7 @@ impl Reader {
 /// The number of samples of a file's page cache, and the length of each: counting all pages of 8
 /// GiB takes 40 ms (25 November 2026).
 const LOOKS: u64 = 64;
-const LOOK: Bytes = Bytes::mib(1);
+const CHECKED_BYTES: Bytes = Bytes::mib(1);
 
 /// Returns whether the page cache holds most of the file, or the file is too small to matter.
 ///
@@ -78,7 +78,7 @@ const LOOK: Bytes = Bytes::mib(1);
 fn is_warm(source: &SourceFile) -> bool {
     let size = Bytes::new(source.metadata().len());
     let step = Bytes::new(size.get() / LOOKS);
-    let is_cached = |look: &u64| cachestat::is_cached(source.file(), step * *look, step.min(LOOK));
+    let is_cached = |look: &u64| cachestat::is_cached(source.file(), step * *look, step.min(CHECKED_BYTES));
     size <= SMALL || (0..LOOKS).filter(is_cached).count() as u64 * 2 >= LOOKS
 }
 

@@ -101,7 +101,7 @@ pub enum DecodeError {
 
 const VERSION: u32 = 2;
 /// The maximum number of sources in a journal; the oldest are dropped. Hourly expiring links are refreshed often.
-const MOST_SOURCES: usize = 64;
+const MAX_SOURCES: usize = 64;
 
 impl Journal {
     /// Creates the journal of a file without bytes on disk; `digest` is that of the whole file, if known at the start.
@@ -147,7 +147,7 @@ impl Journal {
     pub fn add_source(&mut self, source: JournalSource) {
         self.sources.retain(|other| other.url_digest != source.url_digest);
         self.sources.push(source);
-        let surplus = self.sources.len().saturating_sub(MOST_SOURCES);
+        let surplus = self.sources.len().saturating_sub(MAX_SOURCES);
         self.sources.drain(..surplus);
     }
 

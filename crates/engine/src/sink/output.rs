@@ -74,7 +74,7 @@ enum OutputLocation {
 }
 
 /// The most links that the kernel follows (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 /// The file name if neither the server nor the URL gives one.
 const NAMELESS: &str = "download";
 
@@ -268,7 +268,7 @@ fn prepare_beneath(root: &Directory, path: &Path) -> Result<PreparedOutput, Outp
 fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
     let Some((above, name)) = split(path) else { return prepare_directory(path) };
     let (mut directory, mut name) = (open_above(Directory::open(above), above, name)?, name.to_owned());
-    for _ in 0..=MOST_LINKS {
+    for _ in 0..=MAX_LINKS {
         // A link in /proc, as /dev/stdout leads to, refers to an open file of a process, not to a name.
         if directory.is_of_processes() {
             return Err(OutputError::NotAFile(path.to_owned()));

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::doubling::{Doubling, DoublingParams};
 use longhaul_core::tune::stream_limit::StreamLimit;
@@ -113,7 +113,7 @@ impl CountStart {
             left,
             // The first range is already requested in full.
             rest: left - first.len(),
-            most: MOST_STREAMS,
+            most: MAX_STREAMS,
             remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
             // The send buffer is on the server.
             bound: None,
@@ -245,7 +245,7 @@ fn control_apt<'scope, 'a: 'scope>(
     starter: &Starter<'scope, '_, 'a>,
 ) {
     let transfer = set.transfer;
-    let mut limit = StreamLimit::new(MOST_STREAMS);
+    let mut limit = StreamLimit::new(MAX_STREAMS);
     loop {
         let (began, before) = (Instant::now(), transfer.received());
         while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.stop) {

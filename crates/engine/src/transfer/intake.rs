@@ -12,7 +12,7 @@ use super::error::SourceError;
 use super::recv_buffer;
 use super::state::{SourceProgress, TransferState};
 use super::stream::StreamOptions;
-use crate::delivery_meter::{DeliveryMeter, LEAST_DELIVERY};
+use crate::delivery_meter::{DeliveryMeter, MIN_DELIVERY};
 use crate::sink::pipeline::Inlet;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::add;
@@ -190,7 +190,7 @@ impl<'a> Intake<'a> {
         }
         self.flush_if_slow();
         if self.delivery.stalled(self.options.stall, Instant::now()) {
-            return Err(SourceError::stalled(shown, LEAST_DELIVERY, self.options.stall));
+            return Err(SourceError::stalled(shown, MIN_DELIVERY, self.options.stall));
         }
         Ok(())
     }

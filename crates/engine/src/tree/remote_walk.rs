@@ -24,7 +24,7 @@ use crate::transfer::error::SourceError;
 
 /// The maximum depth. It ends loops by links to a parent that the server does not reveal. With
 /// 4,096 bytes, the longest path of Linux, it leaves 40 bytes for each name.
-const MOST_LEVELS: usize = 100;
+const MAX_LEVELS: usize = 100;
 
 /// The walk of a tree. Checks names, and creates each local directory before returning its entries.
 pub struct RemoteWalk {
@@ -109,8 +109,8 @@ impl RemoteWalk {
 
     /// Creates a directory of the current level locally, and starts listing it.
     fn find(&mut self, found: UnlistedDirectory) -> Result<(), WalkError> {
-        if self.levels.len() > MOST_LEVELS {
-            return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MOST_LEVELS });
+        if self.levels.len() > MAX_LEVELS {
+            return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MAX_LEVELS });
         }
         let is_same = |level: &&OpenDirectory| found.unique.is_some() && level.unique == found.unique;
         if let Some(above) = self.levels.iter().find(is_same) {

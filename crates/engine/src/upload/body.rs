@@ -15,7 +15,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::error::UploadError;
 use super::progress::UploadProgress;
-use crate::delivery_meter::LEAST_DELIVERY;
+use crate::delivery_meter::MIN_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
 use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
 use crate::threads::add;
@@ -243,13 +243,13 @@ impl Stall {
         self.since = Instant::now();
     }
 
-    /// Fails if less than [`LEAST_DELIVERY`] was acknowledged within the limit; returns the number
+    /// Fails if less than [`MIN_DELIVERY`] was acknowledged within the limit; returns the number
     /// of unacknowledged bytes, if the kernel reports it.
     pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, BodyError> {
         let Ok(info) = tcp_info::read(socket) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
-        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + LEAST_DELIVERY);
+        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + MIN_DELIVERY);
         // With nothing in flight, the server waits for this host's disk or for `--limit`.
         if moves || outstanding == Some(0) {
             (self.since, self.acked) = (Instant::now(), acked);

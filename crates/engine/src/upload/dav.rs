@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::{Ask, ETag, FileRange, ResponseHead};
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
@@ -48,7 +48,7 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
         .iter()
         .any(|header| header.name().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-")));
     let plain_name = request.url.query().is_none();
-    (is_apache && head.has_member("dav", MOD_DAV_FS) && plain_name && !conditional).then_some(MOST_STREAMS)
+    (is_apache && head.has_member("dav", MOD_DAV_FS) && plain_name && !conditional).then_some(MAX_STREAMS)
 }
 
 /// Sends the file as ranges of a temporary file, if several streams pay. Returns whether the file

@@ -110,7 +110,7 @@ pub enum UploadError {
         /// The error.
         why: String,
     },
-    /// The server acknowledged less than [`LEAST_DELIVERY`](crate::delivery_meter::LEAST_DELIVERY)
+    /// The server acknowledged less than [`MIN_DELIVERY`](crate::delivery_meter::MIN_DELIVERY)
     /// within the timeout.
     #[error("{at} took nothing within {waited:?}: taken for dead; run again")]
     Stalled {

@@ -179,7 +179,7 @@ fn has_unstated_content(source: &SourceFile) -> bool {
 }
 
 /// The maximum number of rounds in which wrong ranges are sent again.
-const MOST_REPAIRS: u32 = 4;
+const MAX_REPAIRS: u32 = 4;
 
 /// An upload, over all attempts.
 struct Upload<'scope, 'env> {
@@ -430,7 +430,7 @@ fn send_again(
     session.close();
     let (ranges, digest) = mismatch::differing(session, pieces)?;
     let is_repairable = support.concurrent.is_some() || ranges.total() == Bytes::ZERO;
-    if *repairs == MOST_REPAIRS || !is_repairable {
+    if *repairs == MAX_REPAIRS || !is_repairable {
         return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
     }
     *repairs += 1;

@@ -7,7 +7,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::StreamBound;
-use longhaul_core::tune::{INITIAL_SEGMENTS, MOST_STREAMS};
+use longhaul_core::tune::{INITIAL_SEGMENTS, MAX_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
@@ -64,7 +64,7 @@ pub(super) fn control_of(
     left: Bytes,
     most: usize,
 ) -> CountControl {
-    let most = most.min(MOST_STREAMS);
+    let most = most.min(MAX_STREAMS);
     let bound = send_bound(request.pace, request.limit.as_ref().and_then(RateLimit::rate));
     let start = CountStart {
         divisible: true,

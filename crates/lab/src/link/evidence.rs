@@ -9,9 +9,9 @@ use crate::model::{Backlog, Cause, Time};
 use crate::wire::FlowKey;
 
 /// Maximum of distinct flows; further ones are counted together.
-const MOST_FLOWS: usize = 10_000;
+const MAX_FLOWS: usize = 10_000;
 /// Maximum of samples; beyond it, pairs of samples are merged.
-const MOST_SAMPLES: usize = 4_000;
+const MAX_SAMPLES: usize = 4_000;
 /// Interval of the first samples.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -121,7 +121,7 @@ impl DirectionEvidence {
     }
 
     fn flow(&mut self, flow: Option<FlowKey>) -> &mut FlowStats {
-        let is_known = self.flows.len() < MOST_FLOWS || self.flows.contains_key(&flow);
+        let is_known = self.flows.len() < MAX_FLOWS || self.flows.contains_key(&flow);
         self.flows.entry(flow.filter(|_| is_known)).or_default()
     }
 
@@ -129,7 +129,7 @@ impl DirectionEvidence {
         if self.interval.is_zero() {
             self.interval = FIRST_INTERVAL;
         }
-        if self.queue.len() >= MOST_SAMPLES {
+        if self.queue.len() >= MAX_SAMPLES {
             self.halve();
         }
         let at = now.since(Time::START);
@@ -188,7 +188,7 @@ mod tests {
         }
         let samples = || evidence.queue.iter();
         let count = samples().count();
-        assert!((MOST_SAMPLES / 2..=MOST_SAMPLES).contains(&count), "{count}");
+        assert!((MAX_SAMPLES / 2..=MAX_SAMPLES).contains(&count), "{count}");
         assert_eq!(samples().map(|sample| sample.arrived.get()).sum::<u64>(), 150_000_000);
         assert_eq!(samples().map(|sample| sample.bytes.get()).max(), Some(999));
         assert_eq!(samples().map(|sample| sample.sojourn.as_micros()).max(), Some(776));

@@ -9,10 +9,10 @@ use crate::error::LabError;
 use super::{Aqm, PathSpec};
 
 /// Minimum rate; below it a packet would take seconds.
-const LEAST_RATE: Rate = Rate::bits_per_sec(8_000);
+const MIN_RATE: Rate = Rate::bits_per_sec(8_000);
 
 /// Maximum of cross flows: one thread serves all of them.
-const MOST_CROSS_FLOWS: u16 = 64;
+const MAX_CROSS_FLOWS: u16 = 64;
 
 impl PathSpec {
     /// Checks the specification.
@@ -42,14 +42,14 @@ impl PathSpec {
         if !(1280..=65_535).contains(&self.mtu.get()) {
             return bad("mtu", format!("{} is not between 1280 (IPv6's least) and 65535", self.mtu.get()));
         }
-        if let Some(rate) = self.rate.filter(|rate| *rate < LEAST_RATE) {
-            return bad("rate", format!("{rate} is below {LEAST_RATE}: write a unit, as in 100Mbit"));
+        if let Some(rate) = self.rate.filter(|rate| *rate < MIN_RATE) {
+            return bad("rate", format!("{rate} is below {MIN_RATE}: write a unit, as in 100Mbit"));
         }
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));
         }
-        if self.cross_flows.count > MOST_CROSS_FLOWS {
-            return bad("cross_flows", format!("{} are above {MOST_CROSS_FLOWS}", self.cross_flows.count));
+        if self.cross_flows.count > MAX_CROSS_FLOWS {
+            return bad("cross_flows", format!("{} are above {MAX_CROSS_FLOWS}", self.cross_flows.count));
         }
         if self.ack_compression.get() > Duration::from_secs(1) {
             return bad("ack_compression", format!("{} is above one second", self.ack_compression));

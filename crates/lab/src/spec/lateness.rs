@@ -14,13 +14,13 @@ impl PathSpec {
     /// ms.
     pub fn allowed_lateness(&self) -> (Duration, &'static str) {
         const WITHOUT_DELAY: Duration = Duration::from_millis(1);
-        const LEAST_FOR_QUEUE: Duration = Duration::from_micros(200);
+        const MIN_FOR_QUEUE: Duration = Duration::from_micros(200);
         let of_delay = match self.one_way() {
             Duration::ZERO => (WITHOUT_DELAY, "what a path without delay allows"),
             delay => (delay / 20, "5 % of the delay"),
         };
         let of_queue =
-            self.queue_time().map(|time| ((time / 10).max(LEAST_FOR_QUEUE), "10 % of the queue's time"));
+            self.queue_time().map(|time| ((time / 10).max(MIN_FOR_QUEUE), "10 % of the queue's time"));
         of_queue.into_iter().fold(of_delay, |least, other| if other.0 < least.0 { other } else { least })
     }
 

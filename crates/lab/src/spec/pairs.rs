@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::model::held::Crossing;
 
 /// Maximum of pairs: the number of reserved networks.
-const MOST_PAIRS: usize = 64;
+const MAX_PAIRS: usize = 64;
 
 /// Pairs of a client and a server, written "10ms,50ms@first,30ms@second": RTTs, and which of two bottlenecks they
 /// cross; by default one pair with the path's RTT.
@@ -62,8 +62,8 @@ impl FromStr for Pairs {
             }
             pairs.push(Pair { rtt, crossing });
         }
-        if pairs.len() > MOST_PAIRS {
-            return Err(failed(format!("{} are above {MOST_PAIRS}", pairs.len())));
+        if pairs.len() > MAX_PAIRS {
+            return Err(failed(format!("{} are above {MAX_PAIRS}", pairs.len())));
         }
         Ok(Self(pairs))
     }

@@ -53,7 +53,7 @@ pub enum Unexplained {
 }
 
 /// The minimum of data packets for a diagnosis.
-const FEWEST_PACKETS: u64 = 4;
+const MIN_PACKETS: u64 = 4;
 /// Interval between readings, in capture time: just above common RTTs, which it would miss by a millisecond otherwise.
 pub(super) const INTERVAL: Duration = Duration::from_millis(103);
 /// Maximum of kept readings of a direction: more points than a chart shows.
@@ -259,7 +259,7 @@ impl CapturedConnection {
         let (sender, receiver) = if from == 0 { (first, second) } else { (second, first) };
         let diagnosis = if receiver.seen == 0 || !sender.direction.is_acknowledged() {
             Err(Unexplained::OneDirection)
-        } else if self.packets < FEWEST_PACKETS {
+        } else if self.packets < MIN_PACKETS {
             Err(Unexplained::Short(self.packets))
         } else {
             Ok(sender.observation.end(&KnownLimits::default()))

@@ -60,7 +60,7 @@ pub enum Keep {
 }
 
 /// Maximum of tracked connections: each takes some tens of kilobytes.
-const MOST_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 
 /// The connections of a capture while it is read.
 struct CapturedConnections {
@@ -83,7 +83,7 @@ impl CapturedConnections {
         let at = self.clock.time(at);
         let began = *self.began.get_or_insert(at);
         let ends = (segment.from.min(segment.to), segment.from.max(segment.to));
-        if !self.by_ends.contains_key(&ends) && self.by_ends.len() == MOST_CONNECTIONS {
+        if !self.by_ends.contains_key(&ends) && self.by_ends.len() == MAX_CONNECTIONS {
             self.left_out = true;
             return;
         }
@@ -125,7 +125,7 @@ impl Capture {
         let damage = file::read(from, path, |at, link, data, length| all.add(at, link, data, length))?;
         let left_out = all
             .left_out
-            .then(|| format!("more than {MOST_CONNECTIONS} connections; the others were left out"));
+            .then(|| format!("more than {MAX_CONNECTIONS} connections; the others were left out"));
         let leaps = all.clock.leaps.then(|| "its clock leaps: the time of a leap counts as zero".to_owned());
         let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(CapturedConnection::end).collect();
         flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));

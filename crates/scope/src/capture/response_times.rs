@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Bound for unacknowledged segments and for unechoed timestamps. A fast path has more in flight within one round trip; a
 /// subset of samples suffices.
-const MOST_AWAITED: usize = 4096;
+const MAX_AWAITED: usize = 4096;
 
 /// The answers to one endpoint's segments.
 #[derive(Debug, Clone, Default)]
@@ -44,14 +44,14 @@ impl MinDuration {
 impl ResponseTimes {
     /// Adds the timestamp of a segment that this endpoint sent.
     pub(super) fn add_stamp(&mut self, at: Duration, value: u32) {
-        if self.stamps.len() < MOST_AWAITED && self.stamps.back().is_none_or(|(last, _)| *last != value) {
+        if self.stamps.len() < MAX_AWAITED && self.stamps.back().is_none_or(|(last, _)| *last != value) {
             self.stamps.push_back((value, at));
         }
     }
 
     /// Adds new data that end at a sequence number.
     pub(super) fn add_data(&mut self, at: Duration, end: u64) {
-        if self.awaited.len() < MOST_AWAITED {
+        if self.awaited.len() < MAX_AWAITED {
             self.awaited.push_back((end, at));
         }
     }

@@ -14,7 +14,7 @@ use super::flow::Counter;
 use super::moving_average::{NARROW, WIDE, moving_average, resolves};
 
 /// With more records, only the averages over 1 s are compared.
-const MOST_IN_DETAIL: usize = 4;
+const MAX_IN_DETAIL: usize = 4;
 /// Height of the rows of dots above the highest line, as a share of that line.
 const ROW: f64 = 0.06;
 
@@ -23,7 +23,7 @@ pub(super) fn of_records(records: &[AlignedRecord<'_>]) -> Vec<Chart> {
     match records {
         [record] => of_one("", record).into_iter().collect(),
         _ => {
-            let detailed = if records.len() <= MOST_IN_DETAIL { records } else { &[] };
+            let detailed = if records.len() <= MAX_IN_DETAIL { records } else { &[] };
             let each = detailed.iter().filter_map(|record| of_one(&format!(": {}", record.name), record));
             compared(records).into_iter().chain(each).collect()
         }

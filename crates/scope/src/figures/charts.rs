@@ -7,7 +7,7 @@ use crate::record::Record;
 use super::{averages, limits, lines};
 
 /// Maximum of streams in one chart: more lines are unreadable.
-const MOST_STREAMS: usize = 8;
+const MAX_DRAWN_STREAMS: usize = 8;
 
 /// References within this ratio are drawn as one.
 const NEARLY: f64 = 1.02;
@@ -281,7 +281,7 @@ impl Figure {
 
 /// Returns the throughput by stream, unless there is one stream or too many.
 fn streams(name: &str, record: &AlignedRecord<'_>) -> Option<Chart> {
-    let streams = lines::streams(record.record, MOST_STREAMS);
+    let streams = lines::streams(record.record, MAX_DRAWN_STREAMS);
     if streams.is_empty() {
         return None;
     }

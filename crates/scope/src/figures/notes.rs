@@ -21,9 +21,9 @@ const LONGEST: usize = 200;
 /// Maximum characters of a sentence of advice; usual ones have 200.
 const LONGEST_ADVICE: usize = 600;
 /// Maximum sentences of advice: evidence, remedy and further limits.
-const MOST_ADVICE: usize = 4;
+const MAX_ADVICE: usize = 4;
 /// Maximum warnings per record.
-const MOST_WARNINGS: usize = 3;
+const MAX_WARNINGS: usize = 3;
 
 /// Returns the recorded URL or directory.
 pub(super) fn title(record: &Record) -> String {
@@ -40,9 +40,9 @@ pub(super) fn of_record(record: &Record) -> Vec<String> {
     notes.extend(advice(record));
     notes.push(recording(record));
     let warnings: Vec<String> = record.events.iter().filter_map(warning).collect();
-    notes.extend(warnings.iter().take(MOST_WARNINGS).cloned());
-    if warnings.len() > MOST_WARNINGS {
-        notes.push(format!("... and {} more warnings", warnings.len() - MOST_WARNINGS));
+    notes.extend(warnings.iter().take(MAX_WARNINGS).cloned());
+    if warnings.len() > MAX_WARNINGS {
+        notes.push(format!("... and {} more warnings", warnings.len() - MAX_WARNINGS));
     }
     notes.retain(|note| !note.is_empty());
     notes
@@ -125,7 +125,7 @@ fn advice(record: &Record) -> Vec<String> {
         _ if diagnosis::recorded_timeline(record).is_empty() => Vec::new(),
         _ => diagnosis::of_record(record).map(|found| found.finding.advice).unwrap_or_default(),
     };
-    advice.iter().take(MOST_ADVICE).map(|sentence| cut(sentence, LONGEST_ADVICE)).collect()
+    advice.iter().take(MAX_ADVICE).map(|sentence| cut(sentence, LONGEST_ADVICE)).collect()
 }
 
 /// Returns how the record was sampled, and what is missing.

@@ -10,7 +10,7 @@ use super::error::RecordError;
 use super::schema::{Header, MAGIC};
 
 /// Maximum bytes held back while an earlier record remains; thousands of lines, where a few are usual.
-const MOST_HELD_BYTES: usize = 8 << 20;
+const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// The file of a record, until writing to it fails.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl RecordFile {
         self.line.push(b'\n');
         match &mut self.held {
             None => return self.out.write_all(&self.line),
-            Some(held) if held.len() + self.line.len() <= MOST_HELD_BYTES => {
+            Some(held) if held.len() + self.line.len() <= MAX_HELD_BYTES => {
                 held.extend_from_slice(&self.line)
             }
             Some(_) => self.dropped += 1,
@@ -150,7 +150,7 @@ mod tests {
         std::fs::write(&path, earlier).unwrap();
         let header = synthetic_record::record(0.0, |_| Sample::default()).header;
         let mut file = RecordFile::create(&path, &header, Earlier::Kept).unwrap();
-        let line = "x".repeat(MOST_HELD_BYTES / 8);
+        let line = "x".repeat(MAX_HELD_BYTES / 8);
         (0..12).for_each(|_| file.write(&line));
         file.flush();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);

@@ -10,7 +10,7 @@ use super::reader::Record;
 use super::schema::{End, Header, Sample};
 
 /// Maximum of jobs read from one record: figures cannot show more.
-pub(super) const MOST_JOBS: usize = 64;
+pub(super) const MAX_JOBS: usize = 64;
 
 /// The jobs of a record that is being read.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Jobs {
     fn job(&mut self, id: JobId) -> Option<&mut JobLines> {
         let place = match self.jobs.iter().position(|(known, _)| *known == id) {
             Some(place) => place,
-            None if self.jobs.len() == MOST_JOBS => {
+            None if self.jobs.len() == MAX_JOBS => {
                 self.left_out = true;
                 return None;
             }
@@ -84,7 +84,7 @@ impl Jobs {
 
     /// Returns a record for each job; one empty record if there is no job.
     pub(super) fn records(mut self, header: &Header, damage: Option<String>) -> Vec<Record> {
-        let more = self.left_out.then(|| format!("more than {MOST_JOBS} jobs; the others were left out"));
+        let more = self.left_out.then(|| format!("more than {MAX_JOBS} jobs; the others were left out"));
         let damage = damage.or(more);
         let several = self.jobs.len() > 1;
         if self.jobs.is_empty() {

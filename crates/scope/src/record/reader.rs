@@ -93,7 +93,7 @@ mod tests {
     use std::io::Read;
 
     use super::super::RecordErrorKind;
-    use super::super::jobs::MOST_JOBS;
+    use super::super::jobs::MAX_JOBS;
     use super::super::schema::StreamSample;
     use super::*;
 
@@ -191,7 +191,7 @@ mod tests {
         assert!(jobs.iter().all(|job| is_whole(job) && job.run.as_ref().is_some_and(|run| run.files == 2)));
         let many: String = (0..100).map(|job| begun(0, job) + "\n").collect();
         let jobs = Record::read(format!("{HEADER}\n{many}{END}\n").as_bytes(), Path::new("r")).unwrap();
-        assert_eq!(jobs.len(), MOST_JOBS);
+        assert_eq!(jobs.len(), MAX_JOBS);
         assert!(jobs[0].damage.as_ref().unwrap().contains("more than 64 jobs"));
     }
 

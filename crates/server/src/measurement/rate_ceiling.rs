@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 /// How long the least allowance of a probe is known after its last flow: a probe asks for it within its ten seconds.
 const KEPT: Duration = Duration::from_secs(60);
 /// The most probes whose least allowance is known; further ones learn the present one.
-const MOST_KEPT: usize = 1024;
+const MAX_KEPT: usize = 1024;
 /// The most of them of one client, which may make numbers up.
-const MOST_KEPT_OF_CLIENT: usize = 16;
+const MAX_KEPT_PER_CLIENT: usize = 16;
 
 /// A probe of a client; several run at once behind one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,7 +129,7 @@ impl Flows {
         self.least.retain(|probe, least| demands.contains_key(probe) || least.updated.elapsed() < KEPT);
         for probe in demands.keys().filter(|probe| probe.number != ProbeId::UNNUMBERED) {
             let of_client = self.least.keys().filter(|known| known.client == probe.client).count();
-            let is_full = self.least.len() >= MOST_KEPT || of_client >= MOST_KEPT_OF_CLIENT;
+            let is_full = self.least.len() >= MAX_KEPT || of_client >= MAX_KEPT_PER_CLIENT;
             if is_full && !self.least.contains_key(probe) {
                 continue;
             }
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn clients_that_make_numbers_up_or_share_bits_still_have_a_rate() {
         let ceiling = ceiling();
-        (1..=2 * MOST_KEPT as u64).for_each(|number| drop(ceiling.join_paced(probe(1, number), None)));
+        (1..=2 * MAX_KEPT as u64).for_each(|number| drop(ceiling.join_paced(probe(1, number), None)));
         let honest = probe(2, 7);
         let both = [probe(1, 1), honest].map(|probe| ceiling.join_paced(probe, None));
         drop(both);

@@ -41,7 +41,7 @@ use crate::static_files::StaticFiles;
 pub(crate) use active::{ActiveUploads, UploadUsage};
 pub(crate) use command::UploadCommand;
 pub(crate) use handler::handle;
-pub(crate) use ranged::MOST_RANGES;
+pub(crate) use ranged::MAX_UPLOAD_RANGES;
 
 use completed::CompletedUploads;
 use digests::UploadDigests;

@@ -32,7 +32,7 @@ use crate::disks::{Disk, DiskError, Disks};
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The least that an unfinished upload counts: it takes two inodes, too, and its journal.
-const LEAST_SPACE: Bytes = Bytes::mib(1);
+const MIN_SPACE: Bytes = Bytes::mib(1);
 
 /// The most unfinished uploads of a token, whatever the quotas: each takes two inodes.
 const MAX_UNFINISHED: usize = 10_000;
@@ -93,7 +93,7 @@ impl KnownParts {
 
 /// Returns what a file of this space counts.
 fn counted(space: Bytes) -> Bytes {
-    space.max(LEAST_SPACE)
+    space.max(MIN_SPACE)
 }
 
 impl PartialUploads {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
 use longhaul_engine::sink::writer::Writer;
 use parking_lot::{Condvar, Mutex};
@@ -28,14 +28,14 @@ use crate::connection_limit::ConnectionWatch;
 use crate::reply::Reply;
 
 /// The most ranges of one upload that are received at once: as many as a client has streams.
-pub(crate) const MOST_RANGES: usize = MOST_STREAMS;
+pub(crate) const MAX_UPLOAD_RANGES: usize = MAX_STREAMS;
 
 /// An upload ends this long after its last connection has closed: two RTTs of 300 ms, in which its client can connect anew with TLS 1.3,
 /// and the interval below.
 const CLOSED_AFTER: Duration = Duration::from_millis(700);
 
 /// How often an upload checks whether it is still used.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An upload whose ranges arrive over several connections.
 pub(super) struct RangedUpload {
@@ -178,7 +178,7 @@ impl RangedUpload {
             }
             return Err(NotStarted::Busy);
         }
-        if state.claims.len() >= MOST_RANGES {
+        if state.claims.len() >= MAX_UPLOAD_RANGES {
             return Err(refusal::too_many_ranges().into());
         }
         let held = |set: &RangeSet| set.iter().any(|part| part.overlaps(range));
@@ -268,7 +268,7 @@ impl RangedUpload {
                 state.queue = None;
                 return;
             }
-            self.changed.wait_for(&mut state, LOOK);
+            self.changed.wait_for(&mut state, CHECK_INTERVAL);
         }
     }
 }

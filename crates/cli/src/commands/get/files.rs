@@ -22,7 +22,7 @@ use url::Url;
 use super::{ChecksumArg, GetArgs, Operand, if_newer, stdout, url_list};
 
 /// Maximum of sources per file: more would exceed the number of streams.
-const MOST_SOURCES: usize = 16;
+const MAX_SOURCES: usize = 16;
 /// Maximum size of a list of checksums: half a million files.
 const LONGEST_CHECKSUMS: Bytes = Bytes::mib(64);
 
@@ -119,7 +119,7 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
             tracing::warn!("{empty}");
         }
         files.extend(listed.into_iter().map(|file| RemoteFile {
-            urls: file.urls.into_iter().take(MOST_SOURCES).collect(),
+            urls: file.urls.into_iter().take(MAX_SOURCES).collect(),
             expected: Expected {
                 checksums: file.checksum.into_iter().collect(),
                 by_server,
@@ -241,7 +241,7 @@ fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<V
     let of_file = |file: MetalinkFile| {
         let usable = |url: Url| is_known_scheme(url.scheme()).then_some(url);
         let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
-        let urls: Vec<_> = named.take(MOST_SOURCES).chain(args.mirror.iter().cloned()).collect();
+        let urls: Vec<_> = named.take(MAX_SOURCES).chain(args.mirror.iter().cloned()).collect();
         if urls.is_empty() {
             bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
         }

@@ -19,7 +19,7 @@ pub(super) const EVIDENCE: &str = "--evidence";
 pub(super) const PATH_FILE: &str = "path.json";
 pub(super) const QUEUE_FILE: &str = "queue.svg";
 /// Maximum of records on one page.
-const MOST_RECORDS: usize = 12;
+const MAX_RECORDS: usize = 12;
 
 /// Draws a sheet to `path` in the format of its extension; errors name `option`.
 ///
@@ -47,13 +47,13 @@ pub(super) fn check_place(directory: &Path) -> Result<()> {
 /// Fails if the page is not writable. Invalid records were reported when they were created.
 pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result<()> {
     let read = |(name, path): &(String, PathBuf)| Some((name.clone(), Record::load(path).ok()?));
-    let loaded: Vec<_> = records.iter().take(MOST_RECORDS).filter_map(read).collect();
+    let loaded: Vec<_> = records.iter().take(MAX_RECORDS).filter_map(read).collect();
     if loaded.is_empty() {
         return Ok(());
     }
-    if records.len() > MOST_RECORDS {
+    if records.len() > MAX_RECORDS {
         say::line(format_args!(
-            "lab: {} shows the first {MOST_RECORDS} of {} configurations; `longhaul report` compares others",
+            "lab: {} shows the first {MAX_RECORDS} of {} configurations; `longhaul report` compares others",
             path.display(),
             records.len()
         ));

@@ -76,11 +76,11 @@ pub(crate) struct ProbeArgs {
 }
 
 /// The least ceiling: the three trains of 16 packets that find the rate then take 0.6 s.
-const LEAST_CEILING: Rate = Rate::bits_per_sec(1_000_000);
+const MIN_CEILING: Rate = Rate::bits_per_sec(1_000_000);
 
 fn ceiling(text: &str) -> Result<Rate, String> {
     match Rate::with_unit(text)? {
-        rate if rate < LEAST_CEILING => Err("a probe needs 1Mbit or more".to_owned()),
+        rate if rate < MIN_CEILING => Err("a probe needs 1Mbit or more".to_owned()),
         rate => Ok(rate),
     }
 }

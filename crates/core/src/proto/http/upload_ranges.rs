@@ -14,7 +14,7 @@ pub const UPLOAD_RANGES: &str = "Upload-Ranges";
 /// The member of [`UPLOAD_LIMIT`] with the largest number of concurrent connections for the ranges of one upload.
 const CONCURRENT_RANGES: &str = "concurrent-ranges";
 /// The largest number of listed ranges, to bound the size of the head. A client sends unlisted ranges again.
-const MOST_NAMED: usize = 512;
+const MAX_NAMED: usize = 512;
 
 /// Formats the value of [`UPLOAD_LIMIT`].
 pub fn upload_limit(concurrent_ranges: usize) -> String {
@@ -35,7 +35,7 @@ pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
 /// Formats the value of [`UPLOAD_RANGES`], limited to the first 512 ranges.
 pub fn held_ranges(held: &RangeSet) -> String {
     let mut text = "bytes=".to_owned();
-    for (at, range) in held.iter().take(MOST_NAMED).enumerate() {
+    for (at, range) in held.iter().take(MAX_NAMED).enumerate() {
         let comma = if at > 0 { "," } else { "" };
         // Writing to a String cannot fail.
         let _ = write!(text, "{comma}{}-{}", range.start(), range.end() - 1);

@@ -96,8 +96,8 @@ impl Pieces {
     /// 16,384 pieces.
     pub fn length_for(size: Bytes) -> Bytes {
         const LEAST: Bytes = Bytes::mib(1);
-        const MOST_PIECES: u64 = 16_384;
-        let length = size.get().div_ceil(MOST_PIECES).checked_next_power_of_two();
+        const MAX_PIECES: u64 = 16_384;
+        let length = size.get().div_ceil(MAX_PIECES).checked_next_power_of_two();
         length.map_or(Bytes::new(1 << 63), Bytes::new).max(LEAST)
     }
 

@@ -47,7 +47,7 @@ mod tests;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::MOST_STREAMS;
+use super::MAX_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 use bracket::Bracketing;
@@ -73,7 +73,7 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// Returns the parameters of the paper's simulation (table 1, 10 ms each way), bounded by [`MOST_STREAMS`].
+    /// Returns the parameters of the paper's simulation (table 1, 10 ms each way), bounded by [`MAX_STREAMS`].
     fn default() -> Self {
         Self {
             n0: 4,
@@ -81,7 +81,7 @@ impl Default for Parameters {
             delta: Duration::from_secs(3),
             window: Bytes::kib(64),
             rtt: Rtt::new(Duration::from_millis(20)),
-            most: MOST_STREAMS,
+            most: MAX_STREAMS,
         }
     }
 }

@@ -17,7 +17,7 @@ const MIN_SEVERAL_RTT: Duration = Duration::from_millis(20);
 /// with default settings (docs/servers.md).
 const RTT_PER_STREAM: Duration = Duration::from_millis(3);
 /// The largest initial number: twice as many would save one further RTT.
-pub const MOST_INITIAL_STREAMS: usize = 64;
+pub const MAX_INITIAL_STREAMS: usize = 64;
 /// The least bytes to fetch per stream.
 const MIN_BYTES_PER_STREAM: Bytes = Bytes::mib(8);
 
@@ -33,7 +33,7 @@ pub(crate) fn streams(start: &StreamTunerStart) -> usize {
         ramp = ramp.min(windows_in(path.rate, start.rtt) / 4);
     }
     let shares = usize::try_from(start.left.get() / MIN_BYTES_PER_STREAM.get()).unwrap_or(usize::MAX);
-    ramp.min(MOST_INITIAL_STREAMS)
+    ramp.min(MAX_INITIAL_STREAMS)
         .max(start.remembered.map_or(1, |path| path.streams))
         .min(shares)
         .clamp(1, start.most.max(1))
@@ -47,11 +47,11 @@ fn windows_in(rate: Rate, rtt: Rtt) -> usize {
 mod tests {
     use super::super::Remembered;
     use super::*;
-    use crate::tune::MOST_STREAMS;
+    use crate::tune::MAX_STREAMS;
 
     fn start(rtt_ms: u64, left: Bytes) -> StreamTunerStart {
         let rtt = Rtt::new(Duration::from_millis(rtt_ms));
-        StreamTunerStart { rtt, left, most: MOST_STREAMS, remembered: None, bound: None }
+        StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered: None, bound: None }
     }
 
     fn remembering(rtt_ms: u64, mbit: u64, streams: usize) -> StreamTunerStart {

@@ -39,7 +39,7 @@ use std::time::Duration;
 use crate::tune::stream_limit::StreamLimit;
 use crate::units::{Bytes, Rate, Rtt};
 
-pub use initial_count::MOST_INITIAL_STREAMS;
+pub use initial_count::MAX_INITIAL_STREAMS;
 pub(crate) use initial_count::streams as initial_streams;
 use statistics::IntervalStatistics;
 use step_backoff::StepBackoff;

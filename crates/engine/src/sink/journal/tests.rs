@@ -29,8 +29,8 @@ fn journal_reads_as_written_with_a_source_per_url_up_to_a_limit() {
     let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
     journal.add_source(source(URL, "\"b\""));
     assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
-    (0..MOST_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
-    assert_eq!((journal.sources().len(), journal.source(URL)), (MOST_SOURCES, None));
+    (0..MAX_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
+    assert_eq!((journal.sources().len(), journal.source(URL)), (MAX_SOURCES, None));
 }
 
 #[test]

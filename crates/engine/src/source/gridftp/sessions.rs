@@ -22,7 +22,7 @@ use crate::source::http::TlsConfig;
 /// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// The maximum number of kept sessions.
-const MOST_KEPT: usize = 64;
+const MAX_KEPT: usize = 64;
 
 /// The properties shared by interchangeable sessions, which include the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl<T> ExpiringList<T> {
 
     fn keep(&mut self, one: T, now: Instant) {
         self.drop_expired(now);
-        if self.0.len() >= MOST_KEPT {
+        if self.0.len() >= MAX_KEPT {
             self.0.remove(0);
         }
         self.0.push((one, now));
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn expired_sessions_are_dropped_when_another_is_kept() {
         let (mut kept, begin) = (ExpiringList::default(), Instant::now());
-        (0..MOST_KEPT).for_each(|one| kept.keep(one, begin));
-        assert_eq!(kept.0.len(), MOST_KEPT);
-        kept.keep(MOST_KEPT, begin + KEPT_FOR / 2);
-        assert_eq!((kept.0.len(), kept.0[0].0), (MOST_KEPT, 1), "the oldest goes");
+        (0..MAX_KEPT).for_each(|one| kept.keep(one, begin));
+        assert_eq!(kept.0.len(), MAX_KEPT);
+        kept.keep(MAX_KEPT, begin + KEPT_FOR / 2);
+        assert_eq!((kept.0.len(), kept.0[0].0), (MAX_KEPT, 1), "the oldest goes");
         kept.keep(1000, begin + KEPT_FOR);
         let left: Vec<_> = kept.0.iter().map(|(one, _)| *one).collect();
-        assert_eq!(left, [MOST_KEPT, 1000], "the expired ones go");
+        assert_eq!(left, [MAX_KEPT, 1000], "the expired ones go");
         assert_eq!(kept.take(|_| true, begin + KEPT_FOR), Some(1000));
         assert_eq!(kept.take(|_| true, begin + 2 * KEPT_FOR), None);
     }

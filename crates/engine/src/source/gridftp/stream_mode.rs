@@ -20,7 +20,7 @@ use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
 
 /// The minimum range; a shorter one does not pay for its round trips and slow start.
-const LEAST_RANGE: Bytes = Bytes::mib(4);
+const MIN_RANGE: Bytes = Bytes::mib(4);
 
 /// Fetches ranges until nothing is left to lease; returns whether the session can be kept.
 pub(super) fn fetch(
@@ -34,7 +34,7 @@ pub(super) fn fetch(
     }
     while stream.wait_for_work() {
         let share =
-            Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(LEAST_RANGE);
+            Bytes::new(stream.unleased().get() / stream.wanted_streams().max(1) as u64).max(MIN_RANGE);
         let Some(range) = stream.lease_chunk(share) else { continue };
         fetch_range(context, session, stream, range)?;
     }

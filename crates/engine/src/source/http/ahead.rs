@@ -1,7 +1,7 @@
 //! Opens connections for a file's further streams while the answer to its first request is awaited, which saves a round
 //! trip.
 
-use longhaul_core::tune::streams::{MOST_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 
@@ -65,14 +65,14 @@ impl HttpSource<'_> {
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
         match self.options.streams {
-            Streams::Fixed(streams) => streams.min(MOST_INITIAL_STREAMS),
+            Streams::Fixed(streams) => streams.min(MAX_INITIAL_STREAMS),
             // An unknown file on an unknown server may be small, or be redirected.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
                 StreamTuner::new(&StreamTunerStart {
                     rtt,
                     left,
-                    most: MOST_INITIAL_STREAMS,
+                    most: MAX_INITIAL_STREAMS,
                     remembered,
                     bound: None,
                 })

@@ -11,7 +11,7 @@ use super::error::HttpError;
 
 /// The number of clients kept for further jobs; a job with a configuration of its own, such as a known path's pace,
 /// uses a client that is not kept.
-const MOST_CLIENTS: usize = 8;
+const MAX_CLIENTS: usize = 8;
 
 /// Provides clients, which hold kept connections and TLS sessions.
 #[derive(Default)]
@@ -48,7 +48,7 @@ impl Clients {
             None => Client::new(config.clone())?,
         };
         let client = Arc::new(client);
-        if clients.len() < MOST_CLIENTS {
+        if clients.len() < MAX_CLIENTS {
             clients.push((config.clone(), Arc::clone(&client)));
         }
         Ok(client)

@@ -12,7 +12,7 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
 
 /// The maximum number to one origin, for two links clicked in a row.
-const MOST_PER_ORIGIN: usize = 2;
+const MAX_PER_ORIGIN: usize = 2;
 /// The maximum number in all; each has a thread.
 const MOST: usize = 8;
 
@@ -51,7 +51,7 @@ impl EarlyConnections {
         {
             let mut all = self.all.lock();
             let same = all.iter().filter(|early| early.key == *key).count();
-            if same >= MOST_PER_ORIGIN || all.len() >= MOST {
+            if same >= MAX_PER_ORIGIN || all.len() >= MOST {
                 return;
             }
             all.push(EarlyConnection { key: key.clone(), begun, connection: None, is_connecting: true });

@@ -11,7 +11,7 @@ use super::connection_key::ConnectionKey;
 
 /// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
 /// 16).
-const MOST_PER_ORIGIN: usize = 32;
+const MAX_PER_ORIGIN: usize = 32;
 /// The maximum number of idle connections in all; each holds a file descriptor.
 const MOST: usize = 128;
 /// The lifetime of an idle connection if the server announces no timeout; few servers close earlier (Apache 5 s, which
@@ -42,7 +42,7 @@ impl IdleConnections {
         let mut idle = self.0.lock();
         idle.retain(|one| one.expires > now);
         let same: Vec<_> = (0..idle.len()).filter(|at| *idle[*at].connection.key() == key).collect();
-        if same.len() >= MOST_PER_ORIGIN {
+        if same.len() >= MAX_PER_ORIGIN {
             idle.remove(same[0]);
         } else if idle.len() >= MOST {
             idle.remove(0);

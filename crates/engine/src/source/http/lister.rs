@@ -37,7 +37,7 @@ const LISTINGS_AT_ONCE: usize = 16;
 const LONGEST: Bytes = Bytes::gib(1);
 /// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive names are those of
 /// sockets and pipes.
-const MOST_EMPTY_PAGES: usize = 100;
+const MAX_EMPTY_PAGES: usize = 100;
 /// Lists the directories of an HTTP server.
 #[derive(Clone)]
 pub(crate) struct HttpLister {
@@ -300,7 +300,7 @@ impl Pages {
             return Err(endless("which was a page of it before"));
         }
         self.empty += 1;
-        if self.empty > MOST_EMPTY_PAGES {
+        if self.empty > MAX_EMPTY_PAGES {
             return Err(endless("and its last pages had no entries"));
         }
         ListingPage::request(&self.lister, next, &self.cancel)

@@ -15,11 +15,11 @@ use crate::cancel::Cancel;
 
 /// The number of consecutive answers with another file, over all connections, before the file counts as changed: if
 /// half of the backends are stale, ten in a row occur once in a thousand.
-const MOST_DISAGREEMENTS: u32 = 10;
+const MAX_DISAGREEMENTS: u32 = 10;
 /// The number of consecutive such answers from one address before other addresses of the host are preferred.
 const ADDRESS_DISAGREEMENTS: u32 = 3;
 /// The maximum number of consecutive new redirects without an answer with bytes.
-const MOST_REFRESHES: u32 = 5;
+const MAX_REFRESHES: u32 = 5;
 
 /// The target of the URL's redirects; each worker has a copy.
 #[derive(Clone, Default)]
@@ -67,7 +67,7 @@ impl Location {
     /// Returns whether the original URL may redirect elsewhere, or make another challenge, and has not failed too often.
     pub(super) fn may_be_renewed(&self) -> bool {
         let changes = |target: &ResolvedUrl| target.is_redirected() || target.has_challenge();
-        self.target.as_ref().is_some_and(changes) && self.fruitless < MOST_REFRESHES
+        self.target.as_ref().is_some_and(changes) && self.fruitless < MAX_REFRESHES
     }
 
     /// Connects to the target: by `ahead` if given; if `fresh`, not over a kept connection.
@@ -117,7 +117,7 @@ impl Disagreements {
         let from_address = by_address.entry(peer).or_default();
         *from_address += 1;
         Disagreement {
-            is_final: in_a_row > MOST_DISAGREEMENTS,
+            is_final: in_a_row > MAX_DISAGREEMENTS,
             avoid_address: *from_address >= ADDRESS_DISAGREEMENTS,
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     fn file_counts_as_changed_only_after_many_disagreements_in_a_row() {
         let disagreements = Disagreements::default();
         let peer = ([127, 0, 0, 1], 80).into();
-        for n in 1..=MOST_DISAGREEMENTS {
+        for n in 1..=MAX_DISAGREEMENTS {
             let Disagreement { is_final, avoid_address } = disagreements.count(peer);
             assert_eq!((is_final, avoid_address), (false, n >= ADDRESS_DISAGREEMENTS));
         }

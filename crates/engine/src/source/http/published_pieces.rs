@@ -15,7 +15,7 @@ use crate::retry::{Retries, Retry};
 use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of metalinks to try.
-const MOST_METALINKS: usize = 4;
+const MAX_METALINKS: usize = 4;
 /// The timeout for the digests of a file: 4 TB at 1 GB/s. The server requests retries meanwhile.
 const PATIENCE: Duration = Duration::from_secs(4000);
 /// The longest accepted Retry-After; a longer one means that the server is busy with other work.
@@ -53,7 +53,7 @@ impl HttpSource<'_> {
     pub(super) fn pieces_of_metalinks(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
         let described = self.described()?;
         let mut limit = DigestWait::new(Instant::now());
-        for url in described.metalinks.iter().take(MOST_METALINKS) {
+        for url in described.metalinks.iter().take(MAX_METALINKS) {
             let metalink =
                 Metalink::parse(&self.fetch_metalink(url, &mut limit, cancel)?).map_err(|error| {
                     let message = format!("cannot use the metalink {}: {error}", SafeUrl::of(url));

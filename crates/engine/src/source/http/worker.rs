@@ -24,7 +24,7 @@ use crate::transfer::Stream;
 use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
-const MOST_REQUESTS_AHEAD: usize = 64;
+const MAX_REQUESTS_AHEAD: usize = 64;
 
 /// With more bytes to read past, the whole file is requested only as a last resort: the server may recover.
 const MAX_SKIPPED: Bytes = Bytes::mib(64);
@@ -257,7 +257,7 @@ impl Exchange<'_, '_, '_> {
                 return Ok(());
             }
             let enough = self.stream.outstanding_target(file.paced);
-            if ahead >= enough || requests >= MOST_REQUESTS_AHEAD || !self.request_next(connection)? {
+            if ahead >= enough || requests >= MAX_REQUESTS_AHEAD || !self.request_next(connection)? {
                 return self.request_trailing(connection, ahead);
             }
         }

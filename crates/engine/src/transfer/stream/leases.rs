@@ -14,7 +14,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// If several sources share a file, a chunk is at most the remaining bytes divided by this,
 const PARTS_BESIDE_OTHERS: u64 = 8;
 /// but at least this size.
-const LEAST_CHUNK: Bytes = Bytes::mib(2);
+const MIN_CHUNK: Bytes = Bytes::mib(2);
 
 impl Stream<'_> {
     /// Waits until a range can be leased; returns `false` if the stream ends instead.
@@ -114,7 +114,7 @@ impl Stream<'_> {
         let shares = self.has_other_source();
         self.transfer.schedule.with(|schedule, now| {
             // Among several sources, chunks shrink towards the end, so that all finish together.
-            let part = Bytes::new(schedule.left().get() / PARTS_BESIDE_OTHERS).max(LEAST_CHUNK);
+            let part = Bytes::new(schedule.left().get() / PARTS_BESIDE_OTHERS).max(MIN_CHUNK);
             schedule.lease_chunk(self.id(), if shares { most.min(part) } else { most }, now)
         })
     }

@@ -28,7 +28,7 @@ use crate::upload::range_worker::in_flight;
 use crate::upload::ranges::ALIGNMENT;
 
 /// The interval at which the control connection is read while streams send.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Sends the ranges that the server lacks, and returns once the server has stored all of them. Adds
 /// ranges that the server reports as stored to `stored`.
@@ -71,7 +71,7 @@ pub(super) fn send(
         let tuner = control.start(&set, starter.clone());
         drop(starter);
         // The channel carries no messages: it disconnects once every stream has ended.
-        while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
             {

@@ -26,10 +26,10 @@ use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
-use longhaul_core::tune::MOST_STREAMS;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
-use super::MOST_REPAIRS;
+use super::MAX_REPAIRS;
 use super::error::{UploadError, of_bytes};
 use super::hashing::Hashing;
 use super::known_path::UploadPath;
@@ -250,7 +250,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             (self.request, self.path),
             session.rtt(),
             self.progress.size - held.total(),
-            MOST_STREAMS,
+            MAX_STREAMS,
         );
         let mut stored = std::mem::take(&mut self.stored);
         if start == crate::source::gridftp::StoreStart::Anew {
@@ -301,7 +301,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             let mut wrong = RangeSet::new();
             held.gaps(whole).into_iter().for_each(|gap| wrong.insert(gap));
             let at = self.at(session);
-            if self.repairs == MOST_REPAIRS || !session.takes_blocks() {
+            if self.repairs == MAX_REPAIRS || !session.takes_blocks() {
                 return Err(UploadError::Corrupted { at, ranges: wrong, rounds: self.repairs });
             }
             self.repairs += 1;

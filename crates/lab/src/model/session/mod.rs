@@ -18,7 +18,7 @@ pub use record::{ChunkRecord, SecondRecord, SessionRecord};
 pub use tuner::{Fixed, Tuner};
 
 /// Minimum interval between a tuner's observations; longer if the RTT is longer.
-const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A file to download.
@@ -95,7 +95,7 @@ impl RunningSession {
             left: session.file.get().div_ceil(payload.get().max(1)),
             chunk: (begins, 0),
             stage: SessionStage::Waiting(begins),
-            interval: network.rtt().max(LEAST_INTERVAL),
+            interval: network.rtt().max(MIN_INTERVAL),
             interval_from: (begins, PacketCounts::default()),
             second_from: (begins, PacketCounts::default()),
             record: SessionRecord::new(session.begins),

@@ -17,7 +17,7 @@ const MARGIN: f64 = 20.0;
 /// Height of a plot among others, and of a single plot.
 const PLOT: (f64, f64) = (190.0, 380.0);
 /// Longer notes are truncated to this number of lines.
-const MOST_LINES: usize = 6;
+const MAX_LINES: usize = 6;
 
 const TITLE: f64 = 19.0;
 const HEADING: f64 = 14.5;
@@ -35,7 +35,7 @@ pub(super) fn draw(sheet: &Sheet) -> Picture {
     let charts = prepare(sheet, limits);
     let mut picture = Picture { title: sheet.title.clone(), width: WIDTH, ..Picture::default() };
     let mut y = MARGIN;
-    for line in text::wrap(&sheet.title, TITLE, WIDTH - 2.0 * MARGIN).iter().take(MOST_LINES) {
+    for line in text::wrap(&sheet.title, TITLE, WIDTH - 2.0 * MARGIN).iter().take(MAX_LINES) {
         y += TITLE * 1.25;
         picture.text((MARGIN, y - 5.0), TITLE, INK, Align::Start, line);
     }
@@ -57,7 +57,7 @@ pub(super) fn draw(sheet: &Sheet) -> Picture {
 
 /// Draws wrapped text below `y`; returns its lower edge.
 fn paragraph(picture: &mut Picture, text: &str, mut y: f64, left: f64) -> f64 {
-    for line in text::wrap(text, SMALL, WIDTH - MARGIN - left).iter().take(MOST_LINES) {
+    for line in text::wrap(text, SMALL, WIDTH - MARGIN - left).iter().take(MAX_LINES) {
         y += SMALL * 1.4;
         picture.text((left, y - 3.0), SMALL, FAINT_INK, Align::Start, line);
     }

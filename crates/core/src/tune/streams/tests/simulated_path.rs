@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::super::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use super::red::Red;
-use crate::tune::MOST_STREAMS;
+use crate::tune::MAX_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
 const MSS: f64 = 1448.0;
@@ -138,7 +138,7 @@ impl SimulatedPath {
 
     fn start(&self, left: f64) -> StreamTunerStart {
         let (rtt, left) = (seconds_rtt(self.rtt), Bytes::new(left as u64));
-        StreamTunerStart { rtt, left, most: MOST_STREAMS, remembered: None, bound: None }
+        StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered: None, bound: None }
     }
 
     fn starting(&self, begins: f64, start: StreamTunerStart) -> SimulatedSession {

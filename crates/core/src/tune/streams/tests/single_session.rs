@@ -1,6 +1,6 @@
 //! One session without competing sessions.
 
-use super::super::MOST_INITIAL_STREAMS;
+use super::super::MAX_INITIAL_STREAMS;
 use super::*;
 
 #[test]
@@ -98,13 +98,13 @@ fn slow_disk_or_cpu_limits_the_number_of_streams() {
     // 19 streams of 16 MB/s fill the disk.
     let (got, session) = alone(long_fat(STOCK).but(|path| path.disk = 3e8), 20.0, 60.0);
     assert!(got > 0.95 * 0.24 && (18..=22).contains(&session.streams()), "{got}: {:?}", session.trace);
-    assert!(session.trace.iter().all(|(_, streams)| *streams <= MOST_INITIAL_STREAMS), "{:?}", session.trace);
+    assert!(session.trace.iter().all(|(_, streams)| *streams <= MAX_INITIAL_STREAMS), "{:?}", session.trace);
     // Each stream is capped, so that more streams would gain with a faster CPU; it carries a third of the path, and less
     // with each further stream.
     let starved = || long_fat(STOCK).but(|path| path.cpu = (4e8, 0.004));
     let (_, seen) = alone(starved(), 0.0, 60.0);
     let (_, unseen) = alone(starved().but(|path| path.counts_pressure = false), 0.0, 60.0);
-    assert!(seen.trace.iter().all(|(_, streams)| *streams <= MOST_INITIAL_STREAMS), "{:?}", seen.trace);
+    assert!(seen.trace.iter().all(|(_, streams)| *streams <= MAX_INITIAL_STREAMS), "{:?}", seen.trace);
     assert!(seen.streams() <= 24, "{:?}", seen.trace);
     let (own, other) = (seen.received, unseen.received);
     assert!(own > 1.02 * other, "{own} {other}: {:?}", unseen.trace);

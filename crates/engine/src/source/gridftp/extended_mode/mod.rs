@@ -31,7 +31,7 @@ use super::data_path::DataPath;
 use super::error::FtpError;
 use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
-use crate::delivery_meter::LEAST_DELIVERY;
+use crate::delivery_meter::MIN_DELIVERY;
 use crate::failure::FailureKind;
 use crate::retry::Retry;
 use crate::source::StreamPeer;
@@ -250,7 +250,7 @@ impl Exchange<'_, '_, '_, '_> {
         let (since, bytes) = self.progress;
         let stall = self.stream.stall_timeout();
         if since.elapsed() >= stall {
-            if bytes < LEAST_DELIVERY.get() {
+            if bytes < MIN_DELIVERY.get() {
                 return Err(self.stalled(stall));
             }
             self.progress = (Instant::now(), 0);
@@ -263,7 +263,7 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {
             let shown = self.context.worker.source.shown();
-            return SourceError::stalled(shown, LEAST_DELIVERY, stall).into();
+            return SourceError::stalled(shown, MIN_DELIVERY, stall).into();
         };
         match first.ledger.channels() {
             Some(announced) if !first.ledger.all_ended() => {

@@ -14,7 +14,7 @@ use crate::source::gridftp::sessions::Mode;
 use crate::transfer::{Intake, recv_buffer};
 
 /// The maximum number of incomplete chunks: several if a chunk is smaller than the path's BDP.
-const MOST_AHEAD: usize = 8;
+const MAX_AHEAD: usize = 8;
 
 impl Exchange<'_, '_, '_, '_> {
     /// Requests chunks until enough bytes are outstanding. The number of connections changes only between two chunks,
@@ -45,7 +45,7 @@ impl Exchange<'_, '_, '_, '_> {
     /// could not be assigned to either the current chunk or the next.
     fn may_request_ahead(&self) -> bool {
         let is_complete = self.session.data.as_ref().is_some_and(DataPath::has_all_connections);
-        if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MOST_AHEAD {
+        if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MAX_AHEAD {
             return false;
         }
         let rtts = self.intakes.iter().map(Intake::data_rtt);

@@ -54,12 +54,12 @@ impl<'a> StoreTarget<'a> {
 }
 
 /// The maximum length of a name on file systems in bytes (NAME_MAX of Linux).
-const MOST_OF_NAME: usize = 255;
+const MAX_NAME_LENGTH: usize = 255;
 
 /// Returns the temporary path: the target's name, truncated if necessary, and `suffix`.
 fn temporary_path(target: &[u8], suffix: &str) -> Vec<u8> {
     let name = target.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-    let mut end = target.len().min(name + MOST_OF_NAME.saturating_sub(suffix.len()));
+    let mut end = target.len().min(name + MAX_NAME_LENGTH.saturating_sub(suffix.len()));
     // Not within a character of UTF-8.
     while end < target.len() && end > name && target[end] & 0xc0 == 0x80 {
         end -= 1;
@@ -78,7 +78,7 @@ mod tests {
         let long = [b"/dir/".as_slice(), "\u{e9}".repeat(127).as_bytes()].concat();
         let path = temporary_path(&long, ".0123456789");
         assert_eq!(&path[..5], b"/dir/");
-        assert!(path.len() - 5 <= MOST_OF_NAME && path.ends_with(b".0123456789"));
+        assert!(path.len() - 5 <= MAX_NAME_LENGTH && path.ends_with(b".0123456789"));
         assert!(String::from_utf8(path).is_ok());
     }
 }
