@@ -3,7 +3,7 @@
 //! | phase | condition | cap | next phase |
 //! |---|---|---|---|
 //! | Start | two packet trains agree | their rate, less the uncertainty; a known rate within that | Hold |
-//! | Start | 20 RTTs without trains; an RTT below 10 ms; 3 Gbit/s delivered | none | Free |
+//! | Start | 20 RTTs without trains; an RTT below 10 ms; an eighth of the BDP of a path beyond 3 Gbit/s | none | Free |
 //! | Hold | the cap is used, and a test is due | | Test |
 //! | Test | the RTT of a short faster burst shows how much the path forwards | 0.99 of that, if it is more | Hold |
 //! | Test | noise hides that | raised by the burst's gain | Hold |
@@ -138,10 +138,9 @@ impl Pacer {
     /// Faster paths are not paced, unless packets were lost at a short queue.
     pub const PACED_BELOW: Rate = Params::UNPACED_FROM;
 
-    /// Starts on a path that held the rate `known` when it was last used: a fast path is not paced.
+    /// Starts on a path that held the rate `known` when it was last used: a fast path gets no cap, and its trains are not measured.
     pub fn with_known_rate(known: Rate) -> Self {
-        let phase = if known > Params::UNPACED_FROM { PacerPhase::Free } else { PacerPhase::default() };
-        Self { phase, known: Some(known), ..Self::default() }
+        Self { known: Some(known), ..Self::default() }
     }
 
     /// Starts with the cap `first`, at which a large initial window is sent.
@@ -191,10 +190,12 @@ impl Pacer {
         let rtt = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get());
         match self.phase {
             // Trains of 0.025 RTTs must be measured: a queue of 0.1 BDP overflows two RTTs later.
-            PacerPhase::Start(_) => {
+            PacerPhase::Start(_) if self.known <= Some(Params::UNPACED_FROM) => {
                 (rtt / 40).mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
             }
-            PacerPhase::Free => (rtt / 4).clamp(Params::MIN_RTT * 3 / 10, Params::MIN_RTT * 10),
+            PacerPhase::Start(_) | PacerPhase::Free => {
+                (rtt / 4).clamp(Params::MIN_RTT * 3 / 10, Params::MIN_RTT * 10)
+            }
             PacerPhase::Test(ref probe) => probe.interval(),
             PacerPhase::Hold { .. } => Params::MIN_RTT * 3 / 10,
         }
@@ -238,7 +239,12 @@ impl Pacer {
         }
         match &mut self.phase {
             PacerPhase::Start(trains) => {
-                if let Some(rate) = trains.observe(seen.goodput, rtt, now) {
+                let agreed = trains.observe(seen.goodput, rtt, now);
+                let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
+                // HyStart, which ends slow start at the BDP, needs two or three RTTs before.
+                if fast.is_some_and(|rate| seen.window * 8 >= rate.bdp(seen.min_rtt)) {
+                    self.release();
+                } else if let Some(rate) = agreed.filter(|_| fast.is_none()) {
                     // Within the trains' error a known rate is closer, if it is more.
                     let most = rate.scaled(1.0 / (1.0 - Params::UNCERTAINTY));
                     let rate = self.known.map_or(rate, |known| rate.max(known.min(most)));

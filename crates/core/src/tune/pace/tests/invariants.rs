@@ -101,11 +101,19 @@ proptest! {
     }
 
     #[test]
-    fn known_rate_sets_no_cap(known in 1_u64.., steps in steps(Just(0.0))) {
+    fn known_rate_sets_no_cap_and_raises_the_first_within_its_error(known in 1_u64.., steps in steps(Just(0.0))) {
         let (mut unknown, mut caps) = (Vec::new(), Vec::new());
         run(Pacer::default(), &steps, |pacer, _, _| unknown.push(pacer.cap));
         run(Pacer::with_known_rate(Rate::bits_per_sec(known)), &steps, |pacer, _, _| caps.push(pacer.cap));
-        assert!(caps == unknown || caps.iter().all(Option::is_none));
+        let first = |caps: &[Option<Rate>]| caps.iter().enumerate().find_map(|(at, cap)| Some((at, (*cap)?)));
+        match (first(&caps), first(&unknown)) {
+            (Some((at, cap)), Some((when, least))) => {
+                let most = least.scaled(1.001 / (1.0 - Params::UNCERTAINTY));
+                assert!(at == when && (least..=most).contains(&cap), "{cap:?} of {known}, {least:?}");
+            }
+            (None, Some(_)) => assert!(Rate::bits_per_sec(known) > Pacer::PACED_BELOW),
+            (known, unknown) => assert_eq!(known, unknown),
+        }
     }
 }
 
