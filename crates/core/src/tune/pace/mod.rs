@@ -2,8 +2,8 @@
 //!
 //! | phase | condition | cap | next phase |
 //! |---|---|---|---|
-//! | Start | two packet trains agree | their rate, less the uncertainty; a known rate within that | Hold |
-//! | Start | 20 RTTs without trains; an RTT below 10 ms; an eighth of the BDP of a path beyond 3 Gbit/s | none | Free |
+//! | Start | two packet trains agree, on less than 3 Gbit/s | their rate, less the uncertainty; a known rate within that | Hold |
+//! | Start | 20 RTTs without trains; an RTT below 10 ms; 3 Gbit/s delivered | none | Free |
 //! | Hold | the cap is used, and a test is due | | Test |
 //! | Test | the RTT of a short faster burst shows how much the path forwards | 0.99 of that, if it is more | Hold |
 //! | Test | noise hides that | raised by the burst's gain | Hold |
@@ -160,9 +160,12 @@ impl Pacer {
         (rate.scaled(Params::HEADROOM) > Params::UNPACED_FROM).then_some(rate)
     }
 
-    /// Returns whether the path's rate is still being measured, in slow start.
+    /// Returns whether the path's rate is still being measured, in slow start. That of a fast path ends at an eighth of its BDP: HyStart, which
+    /// finds the BDP, needs two or three RTTs before.
     pub fn is_starting(&self) -> bool {
-        matches!(self.phase, PacerPhase::Start(_))
+        let PacerPhase::Start(trains) = &self.phase else { return false };
+        let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
+        !fast.zip(self.history.last()).is_some_and(|(rate, seen)| seen.window * 8 >= rate.bdp(seen.min_rtt))
     }
 
     /// Returns whether slow start should be restarted: the congestion window is less than a measured cap needs, which protects the queue, and
@@ -240,11 +243,7 @@ impl Pacer {
         match &mut self.phase {
             PacerPhase::Start(trains) => {
                 let agreed = trains.observe(seen.goodput, rtt, now);
-                let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
-                // HyStart, which ends slow start at the BDP, needs two or three RTTs before.
-                if fast.is_some_and(|rate| seen.window * 8 >= rate.bdp(seen.min_rtt)) {
-                    self.release();
-                } else if let Some(rate) = agreed.filter(|_| fast.is_none()) {
+                if let Some(rate) = agreed.filter(|rate| *rate <= Params::UNPACED_FROM) {
                     // Within the trains' error a known rate is closer, if it is more.
                     let most = rate.scaled(1.0 / (1.0 - Params::UNCERTAINTY));
                     let rate = self.known.map_or(rate, |known| rate.max(known.min(most)));
