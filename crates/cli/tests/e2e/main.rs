@@ -23,4 +23,5 @@ mod probe;
 mod put;
 mod report;
 mod serve;
+mod snapshots;
 mod trees;
