@@ -87,7 +87,6 @@ fn errors_of_command_lines() {
         "get nothing",
         "get http://",
         "get http://127.0.0.1:1/f",
-        "get http://nowhere.invalid/f",
         "get --streams 0 http://127.0.0.1:1/f",
         "get --limit 5 http://127.0.0.1:1/f",
         "get -o missing/f http://127.0.0.1:1/f",
@@ -100,7 +99,6 @@ fn errors_of_command_lines() {
         "serve . --writable --listen 127.0.0.1:0",
         "explain missing",
         "report missing",
-        "probe nothing",
         "lab run missing.toml",
         "doctor --nothing",
     ] {
