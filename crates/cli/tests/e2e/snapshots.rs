@@ -122,37 +122,19 @@ fn report_and_explanation_of_a_record() {
     insta::assert_snapshot!("explain_record_json", serde_json::to_string_pretty(&json).unwrap());
 }
 
-/// Returns a value's shape: its fields, with their types in place of values, but kinds of events.
-fn shape(name: &str, value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields: BTreeMap<_, _> =
-                fields.iter().map(|(name, value)| (name, shape(name, value))).collect();
-            format!(
-                "{{{}}}",
-                fields.iter().map(|(name, shape)| format!("{name}: {shape}")).collect::<Vec<_>>().join(", ")
-            )
-        }
-        Value::Array(items) => format!("[{}]", items.first().map_or(String::new(), |item| shape(name, item))),
-        Value::String(text) if name == "event" => format!("{text:?}"),
-        Value::String(_) => "text".to_owned(),
-        Value::Number(_) => "number".to_owned(),
-        Value::Bool(_) => "bool".to_owned(),
-        Value::Null => "null".to_owned(),
-    }
-}
-
+/// Of each event that every transfer has, the fields. Those of others depend on when the machine gets round to them.
 #[test]
 fn json_events() {
-    let file = File::new(content(100_000, 1));
-    let server = Server::of(file);
+    let server = Server::of(File::new(content(100_000, 1)));
     let missing = Server::answering(response("404 Not Found", ""));
-    let mut shapes = BTreeMap::new();
+    let mut events = BTreeMap::new();
     for url in [server.url("/f"), missing.url("/f")] {
         let ended = get().args(["--json", "--streams", "1", "-o", "f", &url]).run();
         for event in ended.json() {
-            shapes.entry(event["event"].to_string()).or_insert_with(|| shape("", &event));
+            let fields: Vec<_> = event.as_object().unwrap().keys().map(String::as_str).collect();
+            events.insert(event["event"].as_str().unwrap().to_owned(), fields.join(", "));
         }
     }
-    insta::assert_snapshot!(shapes.into_values().collect::<Vec<_>>().join("\n"));
+    let shown = ["opened", "connected", "done", "error"].map(|event| format!("{event}: {}", events[event]));
+    insta::assert_snapshot!(shown.join("\n"));
 }
