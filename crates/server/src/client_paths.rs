@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use longhaul_core::tune::pace::HeldRate;
+use longhaul_core::tune::pace::{HeldRate, Pacer};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 /// The paths to clients, at times that the caller passes in.
@@ -54,12 +54,21 @@ impl ClientPaths {
         self.clients.get(&client).map_or(0, |entry| entry.sending)
     }
 
-    /// Records the rate of all connections to a client together; returns it where it is remembered.
+    /// Records the rate of all connections to a client together; returns the one that is remembered.
+    ///
+    /// A path that was too fast for pacing stays so until it expires: a slower receiver tells nothing of it.
     pub(crate) fn record(&mut self, client: IpAddr, found: HeldRate, now: Duration) -> Option<HeldRate> {
         if found.rtt < MIN_CLIENT_RTT {
             return None;
         }
-        if self.clients.get(&client).is_none_or(|entry| entry.known.is_none()) {
+        let before = self.clients.get(&client).and_then(|entry| entry.known);
+        let faster = before
+            .and_then(|known| unexpired(known, now))
+            .filter(|known| known.rate > found.rate.max(Pacer::PACED_BELOW) && known.may_hold_at(found.rtt));
+        if faster.is_some() {
+            return faster;
+        }
+        if before.is_none() {
             self.make_room(now);
         }
         self.clients.entry(client).or_default().known = Some((found, now));
@@ -178,6 +187,12 @@ mod tests {
         assert_eq!(clients.record(HOST, HeldRate { rtt: MS(2), ..known(400) }, AT(3)), None, "too short");
         clients.record(HOST, known(1), AT(3));
         assert_eq!(starting_mbit(&clients, 100, 3), None, "slower than slow start begins");
+        let expired = 4 + CLIENT_PATH_LIFETIME.as_secs() + 1;
+        for (mbit, at, remembered) in
+            [(9000, 4, 9000), (2000, 5, 9000), (2000, expired, 2000), (1000, expired, 1000)]
+        {
+            assert_eq!(clients.record(HOST, known(mbit), AT(at)), Some(known(remembered)), "{mbit} at {at}");
+        }
         let mut clients = ClientPaths::default();
         (0..4).for_each(|_| clients.sending_started(HOST));
         for left in [4, 3, 2, 1] {
