@@ -20,6 +20,7 @@ use std::time::Instant;
 use longhaul_core::advice::{End, KnownLimits};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
@@ -445,5 +446,5 @@ impl<'a> Fetch<'a> {
 }
 
 fn is_interruption(error: &TransferError) -> bool {
-    error.kind() == crate::failure::FailureKind::Interrupted
+    error.kind() == FailureKind::Interrupted
 }

@@ -3,8 +3,10 @@
 mod resume;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::RangeSet;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -12,9 +14,7 @@ use super::already_there;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::EngineState;
-use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
-use crate::retry::Retry;
 use crate::sink::journal::{Journal, JournalSource};
 use crate::sink::output::{IfExists, PreparedOutput};
 use crate::sink::output_error::OutputError;

@@ -2,15 +2,15 @@
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::transfer::error::{Cause, RefutedFate, SourceError, TransferError};
 
 /// Tracks which sources may be used, and which may have sent wrong bytes.

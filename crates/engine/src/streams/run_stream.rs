@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 use longhaul_core::units::Bytes;
 
 use super::stream_set::StreamSet;
-use crate::retry::{Rest, Retries, Retry};
+use crate::retry::{Rest, Retries};
 use crate::source::StreamWorker;
 use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{Stream, TransferState};

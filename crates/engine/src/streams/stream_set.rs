@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
+use longhaul_core::retry::Retry;
 use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
 use super::run_stream::run_stream;
-use crate::retry::Retry;
 use crate::sink::pipeline::Inlet;
 use crate::source::StreamPeer;
 use crate::threads::spawn_guarded;

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_core::checksum::Checksum;
+use longhaul_core::failure::FailureKind;
 use longhaul_core::ranges::RangeSet;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::sink::output_error::OutputError;
 use crate::sink::pipeline::PipelineError;
 
-/// The error of a source: the class for the exit code, and whether a retry can help.
+/// The error of a source: its kind, and whether a retry can help.
 #[derive(Debug, Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// The class of the error.
-    pub class: FailureKind,
+    /// The kind of the failure.
+    pub kind: FailureKind,
     /// Whether a retry can help.
     pub retry: Retry,
     /// The cause, which the control of the number of streams uses.
@@ -50,8 +50,8 @@ pub enum Cause {
 
 impl SourceError {
     /// Creates an error; `message` names the operation and the address.
-    pub fn new(class: FailureKind, retry: Retry, cause: Cause, message: impl Into<String>) -> Self {
-        Self { class, retry, cause, message: message.into() }
+    pub fn new(kind: FailureKind, retry: Retry, cause: Cause, message: impl Into<String>) -> Self {
+        Self { kind, retry, cause, message: message.into() }
     }
 
     /// Creates the error of a stream whose leases were stolen, or whose transfer ends.
@@ -266,10 +266,10 @@ impl From<PipelineError> for TransferError {
 }
 
 impl TransferError {
-    /// Classifies the error.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Source(error) => error.class,
+            Self::Source(error) => error.kind,
             Self::Output(
                 OutputError::Reserve { .. }
                 | OutputError::Write { .. }

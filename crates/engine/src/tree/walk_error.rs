@@ -3,10 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::listing::NameError;
 use thiserror::Error;
 
-use crate::failure::FailureKind;
 use crate::source::http::{HttpError, SafeUrl};
 use crate::transfer::error::SourceError;
 
@@ -109,7 +109,7 @@ impl WalkError {
     /// Returns the class of the error, for exit codes.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Listing { source, .. } | Self::MakeRemote { source, .. } => source.class,
+            Self::Listing { source, .. } | Self::MakeRemote { source, .. } => source.kind,
             Self::MakeDirectory { .. } => FailureKind::CannotCreate,
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 FailureKind::Denied
@@ -166,7 +166,7 @@ impl TreeError {
         match self {
             Self::Target { .. } => FailureKind::CannotCreate,
             Self::Source { .. } => FailureKind::NotFound,
-            Self::Http(error) => error.kind().into(),
+            Self::Http(error) => error.kind(),
         }
     }
 }

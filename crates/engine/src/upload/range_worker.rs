@@ -14,6 +14,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 use rustix::event::PollFlags;
@@ -25,7 +26,6 @@ use super::error::UploadError;
 use super::range_peer::RangePeer;
 use super::ranges::ALIGNMENT;
 use super::shared_pace::PacedConnection;
-use crate::retry::Retry;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};

@@ -4,10 +4,12 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::gridftp::{
     Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -19,8 +21,7 @@ use super::remote_state::is_unknown_command;
 use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
@@ -161,8 +162,8 @@ fn make_directory(
     ))
 }
 
-fn failed(class: FailureKind, message: String) -> SourceError {
-    SourceError::new(class, Retry::Never, Cause::Connection, message)
+fn failed(kind: FailureKind, message: String) -> SourceError {
+    SourceError::new(kind, Retry::Never, Cause::Connection, message)
 }
 
 impl RemoteDirectories for FtpLister {

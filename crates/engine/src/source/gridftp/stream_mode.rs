@@ -59,8 +59,9 @@ fn fetch_range(
     drop(transport);
     match received {
         Ok(()) => {}
+        Err(FtpError::Stream(error)) => return Err(error),
         // The server's reply takes precedence over the error of the data connection.
-        Err(Failure::Early(error)) => {
+        Err(error) => {
             return Err(match session.control.reply("the transfer", REPORT_PATIENCE, access.at(), &cancel) {
                 Ok(reply) if !reply.is_positive() => {
                     FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
@@ -70,7 +71,6 @@ fn fetch_range(
                 Err(_) => error.into(),
             });
         }
-        Err(Failure::Source(error)) => return Err(error),
     }
     // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
     // host.
@@ -137,26 +137,13 @@ fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) 
     stream.answered();
 }
 
-/// The reason why receiving ended early.
-enum Failure {
-    /// The data connection broke or ended.
-    Early(FtpError),
-    Source(SourceError),
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
-    }
-}
-
 /// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail.
 fn receive(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
     reached: &mut u64,
-) -> Result<(), Failure> {
+) -> Result<(), FtpError> {
     let at = || context.access.at().to_owned();
     while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
         match transport.receive(stream.buffer(left)?) {
@@ -168,9 +155,9 @@ fn receive(
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) => {
                 let got = stream.delivered_so_far();
-                return Err(Failure::Early(FtpError::ClosedEarly { at: at(), got }));
+                return Err(FtpError::ClosedEarly { at: at(), got });
             }
-            Err(source) => return Err(Failure::Early(FtpError::Data { at: at(), source })),
+            Err(source) => return Err(FtpError::Data { at: at(), source }),
         }
         stream.check_alive(context.worker.source.shown())?;
     }

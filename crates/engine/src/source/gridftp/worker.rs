@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use longhaul_core::failure::FailureKind;
+use longhaul_core::retry::Retry;
+
 use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
@@ -10,7 +13,6 @@ use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
 use super::unproved::{Unproved, compare};
-use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, SourceError};
@@ -161,5 +163,5 @@ pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpEr
     source.disable_extended_mode();
     let message = format!("{error}; connections to the server are used instead");
     tracing::warn!("{message}");
-    SourceError::new(crate::failure::FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
+    SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
 }

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
@@ -16,9 +18,8 @@ use super::error::HttpError;
 use super::http_source::HttpSource;
 use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
-use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath};
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::{Ask, Description};
 use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{AptSettings, Streams};

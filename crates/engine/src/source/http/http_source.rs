@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
@@ -26,9 +28,7 @@ use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
 use crate::path_memory::{KnownPath, Paths};
-use crate::retry::Retry;
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::transfer::Streams;
 use crate::transfer::error::{Cause, SourceError};

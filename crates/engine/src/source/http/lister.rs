@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
 use longhaul_core::proto::listing::{
     HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError, XmlEntries,
 };
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
@@ -19,8 +21,7 @@ use super::linked_entries::LinkedEntries;
 use super::short_exchange::ShortAnswer;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
     below, child_url, make_with_parents,
@@ -131,8 +132,8 @@ impl HttpLister {
     }
 }
 
-fn failed(class: FailureKind, message: String) -> SourceError {
-    SourceError::new(class, Retry::Never, Cause::Connection, message)
+fn failed(kind: FailureKind, message: String) -> SourceError {
+    SourceError::new(kind, Retry::Never, Cause::Connection, message)
 }
 
 impl RemoteDirectories for HttpLister {

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, Pieces};
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 use url::Url;
 
 use super::connection::Connection;
 use super::http_source::HttpSource;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of metalinks to try.

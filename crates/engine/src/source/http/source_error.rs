@@ -1,16 +1,14 @@
 //! Converts errors of HTTP to errors of a source.
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::RangeError;
+use longhaul_core::retry::Retry;
 
 use super::error::HttpError;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::transfer::error::{Cause, SourceError};
 
 impl From<HttpError> for SourceError {
     fn from(error: HttpError) -> Self {
-        let class = FailureKind::from(error.kind());
-        let retry = error.retry();
         let cause = match &error {
             HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
             HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
@@ -19,7 +17,7 @@ impl From<HttpError> for SourceError {
             error if error.is_before_connection() => Cause::Unreachable,
             _ => Cause::Connection,
         };
-        Self::new(class, retry, cause, error.to_string())
+        Self::new(error.kind(), error.retry(), cause, error.to_string())
     }
 }
 

@@ -7,8 +7,10 @@ mod whole_answer;
 
 use std::collections::VecDeque;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::Read;
@@ -17,8 +19,6 @@ use super::error::HttpError;
 use super::first_answer::MAX_RANGE_FAILURES;
 use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 use crate::transfer::error::{Cause, SourceError};

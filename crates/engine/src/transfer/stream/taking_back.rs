@@ -1,11 +1,11 @@
 //! Takes back delivered bytes that must not stay in the file.
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::ranges::RangeSet;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::Stream;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::sink::pipeline::{Inlet, Pipeline};
 use crate::transfer::error::{Cause, SourceError};
 

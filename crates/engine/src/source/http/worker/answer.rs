@@ -1,12 +1,12 @@
 //! Compares the head of an answer with the request.
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::{Exchange, Redirect, Requested};
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};

@@ -1,9 +1,10 @@
 //! Opens connections of a worker: to the redirect's target, or through the original URL if the target has expired.
 
+use longhaul_core::failure::FailureKind;
+use longhaul_core::retry::Retry;
+
 use super::{Exchange, Redirect, Requested};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::http::client::OpenedUrl;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
