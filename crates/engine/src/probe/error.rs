@@ -110,7 +110,7 @@ impl ProbeError {
         !matches!(self, Self::Http(HttpError::Status { .. }))
     }
 
-    /// Classifies the error.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Target { .. } => FailureKind::Usage,

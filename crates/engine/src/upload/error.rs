@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
@@ -16,7 +16,7 @@ use crate::source::gridftp::FtpError;
 use crate::source::http::{
     self, HttpError, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
 };
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 
 /// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
@@ -26,7 +26,7 @@ pub enum UploadError {
     Http(#[from] HttpError),
     /// The FTP server, or the connection to it, failed.
     #[error(transparent)]
-    Ftp(SourceError),
+    Ftp(Failure),
     /// The source cannot be opened or read.
     #[error("cannot {operation} {}: {source}", .path.display())]
     Source {
@@ -240,7 +240,7 @@ impl UploadError {
 
 impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
-        let mut error = SourceError::from(error);
+        let mut error = Failure::from(error);
         match error.kind {
             FailureKind::Interrupted => return HttpError::Cancelled.into(),
             // The missing object is the directory in which to create the file.
@@ -252,7 +252,7 @@ impl From<FtpError> for UploadError {
 }
 
 /// Converts an error of one connection to that of a stream.
-impl From<UploadError> for SourceError {
+impl From<UploadError> for Failure {
     fn from(error: UploadError) -> Self {
         let error = match error {
             UploadError::Http(error) => return error.into(),
@@ -265,7 +265,7 @@ impl From<UploadError> for SourceError {
             _ if retry == Retry::Never => Cause::EveryStream,
             _ => Cause::Connection,
         };
-        Self::new(error.kind(), retry, cause, error.to_string())
+        Self::new(error.kind(), error.to_string()).caused_by(cause).with_retry(retry)
     }
 }
 
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_names_a_remedy_and_an_exit_code() {
+    fn each_refusal_names_a_remedy_and_a_kind() {
         let refused = |status: u16, explained| UploadError::Refused {
             at: UrlAndPeer {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::gridftp::{BlockError, CommandError, LedgerError, PassiveError, Reply, ReplyError};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
@@ -13,7 +13,6 @@ use thiserror::Error;
 use super::gsi::GsiError;
 use crate::connect::ConnectError;
 use crate::source::http::{HttpError, of_tls, tls_explained};
-use crate::transfer::error::{Cause, SourceError};
 
 /// An error of an FTP or GridFTP source.
 #[derive(Debug, Error)]
@@ -118,7 +117,7 @@ pub(crate) enum FtpError {
     Changed { at: String, was: String, now: String },
     /// The stream of the transfer has ended.
     #[error(transparent)]
-    Stream(#[from] SourceError),
+    Stream(#[from] Failure),
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
@@ -342,11 +341,13 @@ fn contains_any(reply: &Reply, texts: &[&str]) -> bool {
     })
 }
 
-impl From<FtpError> for SourceError {
+impl From<FtpError> for Failure {
     fn from(error: FtpError) -> Self {
         match error {
             FtpError::Stream(error) => error,
-            error => Self::new(error.kind(), error.retry(), error.cause(), error.to_string()),
+            error => {
+                Self::new(error.kind(), error.to_string()).caused_by(error.cause()).with_retry(error.retry())
+            }
         }
     }
 }
@@ -367,7 +368,7 @@ mod tests {
             ("TYPE", 504, "no", FailureKind::Protocol, false),
         ] {
             let reply = Reply { code, lines: vec![text.to_owned()] };
-            let error = SourceError::from(FtpError::Refused { at: "ftp://h/f".into(), verb, reply });
+            let error = Failure::from(FtpError::Refused { at: "ftp://h/f".into(), verb, reply });
             assert_eq!((error.kind, error.retry == Retry::Backoff), (kind, retry), "{error}");
         }
     }

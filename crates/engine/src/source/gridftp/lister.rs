@@ -4,12 +4,11 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{
     Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
-use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -27,7 +26,6 @@ use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
 };
-use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum size of a listing, about 10 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
@@ -52,14 +50,14 @@ impl FtpLister {
     fn retrying<T>(
         &self,
         cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, SourceError>,
-    ) -> Result<T, SourceError> {
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let emit = |event: &_| tracing::debug!(?event, "asking for a listing");
         let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
         retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
-    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), SourceError> {
+    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), Failure> {
         let access = self.access(RemoteAddress::of_directory(directory))?;
         let mut session = access.open_for_directory(cancel)?;
         let (mut transport, form) = passive::list(&access, &mut session, cancel)?;
@@ -80,7 +78,7 @@ impl FtpLister {
     }
 
     /// Creates a directory and its missing parents over one session.
-    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
         let is_new = make_with_parents(directory, |directory| {
             let access = self.access(RemoteAddress::of_directory(directory))?;
@@ -95,7 +93,7 @@ impl FtpLister {
         access: &ServerAccess<'_>,
         transport: &mut Transport,
         cancel: &Cancel,
-    ) -> Result<Spool, SourceError> {
+    ) -> Result<Spool, Failure> {
         let (mut spool, mut buffer, mut last) =
             (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         loop {
@@ -104,11 +102,11 @@ impl FtpLister {
                     last = Instant::now();
                     spool.add(&buffer[..length]).map_err(|error| {
                         let message = format!("cannot keep the listing of {}: {error}", access.at());
-                        failed(FailureKind::Disk, message)
+                        Failure::new(FailureKind::Disk, message)
                     })?;
                 }
                 Ok(Received::Idle) if last.elapsed() > self.options.stall => {
-                    return Err(SourceError::stalled(access.at(), Bytes::new(1), self.options.stall));
+                    return Err(Failure::stalled(access.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
                 // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
@@ -122,11 +120,11 @@ impl FtpLister {
                 Err(source) => return Err(FtpError::Data { at: access.at().to_owned(), source }.into()),
             }
             if cancel.is_cancelled() {
-                return Err(SourceError::interrupted());
+                return Err(Failure::interrupted());
             }
             if spool.length() > LONGEST {
                 let message = format!("the listing of {} is longer than {LONGEST}", access.at());
-                return Err(failed(FailureKind::Data, message));
+                return Err(Failure::new(FailureKind::Data, message));
             }
         }
     }
@@ -137,9 +135,9 @@ fn make_directory(
     access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
-) -> Result<MadeDirectory, SourceError> {
+) -> Result<MadeDirectory, Failure> {
     let path = &access.address.path;
-    let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
+    let mut ask = |command: Command<'_>| -> Result<Reply, Failure> {
         let reply = session.control.ask(&[command], access.at(), cancel)?.pop();
         reply.ok_or_else(|| FtpError::Closed { at: access.at().to_owned() }.into())
     };
@@ -162,12 +160,8 @@ fn make_directory(
     ))
 }
 
-fn failed(kind: FailureKind, message: String) -> SourceError {
-    SourceError::new(kind, Retry::Never, Cause::Connection, message)
-}
-
 impl RemoteDirectories for FtpLister {
-    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, Failure> {
         let mut directory = directory.clone();
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
@@ -175,7 +169,7 @@ impl RemoteDirectories for FtpLister {
         let (spool, form) = self.retrying(cancel, || self.list_once(&directory, cancel))?;
         let shown = SafeUrl::of(&directory).to_string();
         let reader = spool.into_reader().map_err(|error| {
-            failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
+            Failure::new(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
         let entries = FtpEntries {
             lister: self.clone(),
@@ -189,7 +183,7 @@ impl RemoteDirectories for FtpLister {
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
 
-    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
         self.retrying(cancel, || {
             let (session, state) = self.access(RemoteAddress::of(file))?.open(cancel)?;
             self.sessions.keep(session);
@@ -197,7 +191,7 @@ impl RemoteDirectories for FtpLister {
         })
     }
 
-    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         self.retrying(cancel, || self.make_once(directory, cancel))
     }
 
@@ -230,11 +224,11 @@ struct FtpEntries<R> {
 }
 
 impl<R> FtpEntries<R> {
-    fn unusable(&self, why: &str) -> SourceError {
-        failed(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
+    fn unusable(&self, why: &str) -> Failure {
+        Failure::new(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
     }
 
-    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, SourceError> {
+    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, Failure> {
         let ListingEntry { name, facts } = entry.map_err(|error| self.unusable(&error.to_string()))?;
         let mut kind = match facts.kind {
             FileKind::File => ListedKind::File,
@@ -259,7 +253,7 @@ impl<R> FtpEntries<R> {
 }
 
 impl<R: Read> Iterator for FtpEntries<R> {
-    type Item = Result<RemoteEntry, SourceError>;
+    type Item = Result<RemoteEntry, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut buffer = [0; 16 << 10];

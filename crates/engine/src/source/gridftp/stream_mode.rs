@@ -3,6 +3,7 @@
 
 use std::net::Shutdown;
 
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -17,7 +18,6 @@ use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::source::StreamPeer;
 use crate::transfer::Stream;
-use crate::transfer::error::SourceError;
 
 /// The minimum range; a shorter one does not pay for its round trips and slow start.
 const MIN_RANGE: Bytes = Bytes::mib(4);
@@ -27,7 +27,7 @@ pub(super) fn fetch(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<bool, SourceError> {
+) -> Result<bool, Failure> {
     if !context.described.by_ranges {
         fetch_whole(context, session, stream)?;
         return Ok(true);
@@ -47,7 +47,7 @@ fn fetch_range(
     session: &mut Session,
     stream: &mut Stream<'_>,
     range: ByteRange,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let access = context.access;
     let cancel = stream.renew_cancel();
     let mut transport = passive::retrieve(access, session, range.start(), &cancel)?;
@@ -163,7 +163,7 @@ fn receive(
     }
     stream.flush();
     if !stream.complete() {
-        return Err(SourceError::stolen(context.worker.source.shown()).into());
+        return Err(Failure::stolen(context.worker.source.shown()).into());
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ fn fetch_whole(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let access = context.access;
     if context.worker.is_begun {
         if stream.lease_chunk(Bytes::new(u64::MAX)).is_none() {
@@ -201,11 +201,11 @@ fn receive_all(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let at = || context.access.at().to_owned();
     let size = context.described.state.size;
     loop {
-        let left = stream.front().ok_or_else(|| SourceError::stolen(context.worker.source.shown()))?;
+        let left = stream.front().ok_or_else(|| Failure::stolen(context.worker.source.shown()))?;
         let received = if left.is_empty() {
             transport.receive(&mut [0])
         } else {

@@ -1,6 +1,7 @@
-//! Kinds of errors, and their retries.
+//! Kinds of errors, their retries, and the failures that they are.
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::proto::http::RangeError;
 use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::retry::Retry;
 
@@ -108,6 +109,26 @@ impl HttpError {
     pub(crate) fn first_retry(&self) -> Retry {
         self.retry().unless(self.is_before_connection())
     }
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        let cause = match &error {
+            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
+            HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
+            HttpError::NotModified { .. } => Cause::NotModified,
+            HttpError::Cancelled => Cause::Interrupted,
+            error if error.is_before_connection() => Cause::Unreachable,
+            _ => Cause::Connection,
+        };
+        Self::new(error.kind(), error.to_string()).caused_by(cause).with_retry(error.retry())
+    }
+}
+
+/// Creates the error of a 206 with another range than requested.
+pub(super) fn bad_range(shown: &str, source: &RangeError) -> Failure {
+    let message = format!("cannot use the answer of {shown}: {source}");
+    Failure::new(FailureKind::Protocol, message)
 }
 
 #[cfg(test)]

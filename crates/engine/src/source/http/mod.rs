@@ -42,7 +42,6 @@ mod resolved_url;
 mod safe_url;
 mod server_trust;
 mod short_exchange;
-mod source_error;
 mod tls;
 mod weak_rsa;
 mod worker;

@@ -20,7 +20,7 @@ mod requests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{LedgerError, Reply};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Rate;
@@ -35,7 +35,6 @@ use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
 use crate::delivery_meter::MIN_DELIVERY;
 use crate::source::StreamPeer;
-use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{Intake, Stream};
 
 /// The timeout for the first data connection: SYNs are retransmitted after 1, 3 and 7 s.
@@ -67,7 +66,7 @@ pub(super) fn fetch(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<bool, SourceError> {
+) -> Result<bool, Failure> {
     if let Some(data) = &mut session.data {
         data.begin_file();
     }
@@ -104,7 +103,7 @@ pub(super) fn fetch(
             // Requests chunks one at a time from now on, which avoids the error.
             context.worker.requests_ahead = false;
             let message = error.to_string();
-            Err(SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message))
+            Err(Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce))
         }
         Err(error) => {
             if error.refutes_data() {
@@ -201,7 +200,7 @@ impl Exchange<'_, '_, '_, '_> {
     /// Fails if the transfer is stopped, all leases were stolen, or no byte has arrived for too long.
     fn check_progress(&mut self) -> Result<(), FtpError> {
         if self.stream.stop().is_cancelled() {
-            return Err(SourceError::interrupted().into());
+            return Err(Failure::interrupted().into());
         }
         if let Some((_, since)) = &self.broken
             && since.elapsed() >= REPORT_PATIENCE
@@ -212,7 +211,7 @@ impl Exchange<'_, '_, '_, '_> {
         self.intakes.iter_mut().for_each(Intake::flush_if_slow);
         // Makes a draining stream release ranges that would take too long.
         if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
-            return Err(SourceError::stolen(self.context.worker.source.shown()).into());
+            return Err(Failure::stolen(self.context.worker.source.shown()).into());
         }
         // No longer than the user waits for a connection or a reply.
         let patience = CONNECT_PATIENCE.min(self.context.access.handshake_limit());
@@ -240,7 +239,7 @@ impl Exchange<'_, '_, '_, '_> {
         let at = self.at();
         let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {
             let shown = self.context.worker.source.shown();
-            return SourceError::stalled(shown, MIN_DELIVERY, stall).into();
+            return Failure::stalled(shown, MIN_DELIVERY, stall).into();
         };
         match first.ledger.channels() {
             Some(announced) if !first.ledger.all_ended() => {
