@@ -159,7 +159,7 @@ impl<'a> Upload<'a> {
         batch.run(paths.iter(), |session, job, path| {
             let url = upload::destination(url, path).map_err(|error| {
                 say::error(&error);
-                exit::of_upload(&error)
+                exit::of(error.kind())
             })?;
             self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
         })
@@ -171,7 +171,7 @@ impl<'a> Upload<'a> {
         let options = TreeOptions { client: client.clone(), retries: *retries, stall: *stall };
         let tree = match self.engine.upload_tree(directory, url, options) {
             Ok(tree) => tree,
-            Err(error) => return not_begun(&error, exit::of_tree(&error), self.cancel).into(),
+            Err(error) => return not_begun(&error, exit::of(error.kind()), self.cancel).into(),
         };
         let batch = match self.batch(url, None) {
             Ok(batch) => batch,
@@ -182,7 +182,7 @@ impl<'a> Upload<'a> {
                 let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                 let (path, size) = (file.path, file.size);
                 let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
-                return session.run(&tag, there, exit::of_upload).map(|()| Some(size));
+                return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
             }
             let mut client = client.clone();
             client.headers.extend(file.time_header());
@@ -204,7 +204,7 @@ impl<'a> Upload<'a> {
         let put = |observer: JobObserver<'_>| {
             upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.size))
         };
-        session.run(&tag, put, exit::of_upload).map(|()| size)
+        session.run(&tag, put, UploadError::kind).map(|()| size)
     }
 }
 

@@ -49,7 +49,7 @@ use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 use longhaul_core::units::Bytes;
 
 pub use error::UploadError;
@@ -58,7 +58,7 @@ pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
 use crate::cancel::Cancel;
 use crate::input_file;
 use crate::pacing::CongestionPlan;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError};
 use crate::streams::CountControl;
