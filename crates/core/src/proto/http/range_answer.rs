@@ -42,8 +42,8 @@ pub enum RangeError {
 /// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeAnswer {
-    /// The whole file (a 206 of all bytes, or another success): no range was requested, the server does not support ranges, or the
-    /// file has changed.
+    /// The whole file (a 206 of all bytes or of none in particular, or another success): no range was requested, the server does not
+    /// support ranges, or the file has changed.
     Whole {
         /// The length of the file, if stated.
         total: Option<Bytes>,
@@ -76,6 +76,10 @@ impl RangeAnswer {
         }
         if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
+        }
+        // As curl and browsers take it.
+        if requested.is_none() && head.all("content-range").next().is_none() {
+            return Ok(Self::Whole { total: length });
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
             return Err(RangeError::NoContentRange(field()));
@@ -145,7 +149,12 @@ mod tests {
             assert_eq!(answer(206, &fields, 0, 0), Err(RangeError::Unasked), "{fields}");
         }
         let whole = RangeAnswer::Whole { total: Some(Bytes::new(9)) };
-        assert_eq!(answer(206, "Content-Range: bytes 0-8/9\r\n", 0, 0), Ok(whole));
+        for fields in ["Content-Range: bytes 0-8/9\r\n", "Content-Length: 9\r\n"] {
+            assert_eq!(answer(206, fields, 0, 0), Ok(whole), "{fields}");
+        }
+        for fields in ["Content-Range: x\r\n", "Content-Type: multipart/byteranges\r\n"] {
+            assert!(answer(206, fields, 0, 0).is_err(), "{fields}");
+        }
     }
 
     #[test]

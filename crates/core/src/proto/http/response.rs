@@ -1,5 +1,7 @@
 //! The head of a response, parsed by a client.
 
+mod lenient;
+
 use std::time::{Duration, SystemTime};
 
 use percent_encoding::AsciiSet;
@@ -7,7 +9,6 @@ use thiserror::Error;
 
 use super::content_range::number;
 use super::digest::parse_digest;
-use super::header::is_token;
 use super::{
     ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Syntax, Validator,
     challenge_schemes, parse_repr_digest, retry_after,
@@ -97,46 +98,6 @@ impl ResponseHead {
         })
     }
 
-    /// Parses a head that the strict parser refuses.
-    fn parse_leniently(bytes: &[u8]) -> Result<Self, HeadError> {
-        if Self::end(bytes, 0) != Some(bytes.len()) || bytes.contains(&0) {
-            return Err(syntax("it holds a NUL, or does not end with its empty line"));
-        }
-        // A program on Windows that writes CR LF as text sends CR CR LF.
-        let mut lines = bytes.split(|b| *b == b'\n').map(|line| without_cr(without_cr(line)));
-        let (minor_version, status, reason) =
-            lines.next().and_then(status_line).ok_or_else(|| syntax("it has no status line"))?;
-        let mut fields: Vec<(String, Vec<u8>)> = Vec::new();
-        let mut is_skipped = true;
-        for line in lines.take_while(|line| !line.is_empty()) {
-            let is_folded = line.starts_with(b" ") || line.starts_with(b"\t");
-            let colon = line.iter().position(|b| *b == b':').filter(|_| !is_folded);
-            let name = trim_blanks(&line[..colon.unwrap_or(0)]);
-            let is_field = !name.is_empty() && name.iter().all(|b| is_token(*b));
-            // A program in between may take a folded line, or what follows a CR, for a field of its own.
-            let mut parts = line.split(|b| *b == b'\r');
-            let doubtful =
-                if is_field { parts.skip(1).any(states_framing) } else { parts.any(states_framing) };
-            let folds_framing = || fields.last().is_some_and(|(name, _)| states_framing(name.as_bytes()));
-            if doubtful || (is_folded && !is_skipped && folds_framing()) {
-                return Err(syntax("a malformed line may state the end of the body"));
-            }
-            if is_folded {
-                // RFC 9112, section 5.2: a space replaces the fold.
-                if let Some((_, value)) = fields.last_mut().filter(|_| !is_skipped) {
-                    value.extend_from_slice(&[b" ", trim_blanks(line)].concat());
-                }
-                continue;
-            }
-            is_skipped = !is_field;
-            if let Some(colon) = colon.filter(|_| is_field) {
-                let name = String::from_utf8_lossy(name).into_owned();
-                fields.push((name, trim_blanks(&line[colon + 1..]).to_vec()));
-            }
-        }
-        Ok(Self { status, reason, minor_version, fields, is_malformed: true })
-    }
-
     /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.status
@@ -194,15 +155,14 @@ impl ResponseHead {
         if self.first("transfer-encoding").is_none() {
             return Ok(length.map_or(Framing::UntilClose, Framing::Length));
         }
-        let codings = self.members("transfer-encoding");
-        let first = codings.iter().position(|coding| !is_identity(coding)).unwrap_or(codings.len());
-        match &codings[first..] {
-            // The coding overrides a length, which a proxy may have left there. A proxy may also repeat the field; nothing
-            // is chunked twice (RFC 9112, section 6.1).
-            [first, rest @ ..] if first == "chunked" && rest.iter().all(|coding| coding == first) => {
-                Ok(Framing::Chunked)
-            }
-            [] if !codings.is_empty() => Ok(length.map_or(Framing::UntilClose, Framing::Length)),
+        let mut codings = self.members("transfer-encoding");
+        codings.retain(|coding| !is_identity(coding));
+        // A proxy may repeat the field; nothing is chunked twice (RFC 9112, section 6.1).
+        codings.dedup_by(|next, coding| *coding == "chunked" && next == coding);
+        match codings.as_slice() {
+            [] => Ok(length.map_or(Framing::UntilClose, Framing::Length)),
+            // The coding overrides a length, which a proxy may have left there.
+            [coding] if coding == "chunked" => Ok(Framing::Chunked),
             _ => Err(HeadError::TransferCoding(codings.join(", "))),
         }
     }
@@ -214,7 +174,7 @@ impl ResponseHead {
         }
         let lengths = self.members("content-length");
         let length =
-            lengths.first().filter(|first| lengths.iter().all(|l| l == *first)).and_then(|l| number(l));
+            lengths.first().filter(|first| lengths.iter().all(|l| l == *first)).and_then(|l| length_of(l));
         length
             .map(|length| Some(Bytes::new(length)))
             .ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))
@@ -244,10 +204,13 @@ impl ResponseHead {
 
     /// Returns whether the head contradicts HTTP, so that no further answer on its connection can be trusted.
     pub fn ends_connection(&self) -> bool {
-        let coded = self.first("transfer-encoding").is_some();
-        let repeated = self.members("transfer-encoding").len() > 1;
-        let doubtful = self.minor_version == 0 || repeated || self.first("content-length").is_some();
-        self.is_malformed || (coded && doubtful)
+        let mut codings = self.all("transfer-encoding");
+        let is_coded = codings.next().is_some_and(|coding| {
+            let is_usual = coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+            !is_usual || self.minor_version == 0 || self.first("content-length").is_some()
+        });
+        let has_unit = self.members("content-length").iter().any(|length| number(length).is_none());
+        self.is_malformed || is_coded || has_unit
     }
 
     /// Returns whether the connection accepts a further request (RFC 9112, section 9.3).
@@ -367,6 +330,12 @@ impl ResponseHead {
     }
 }
 
+/// Parses a length, which may have a unit or a parameter as curl reads it: `5 bytes`, `5;`.
+fn length_of(text: &str) -> Option<u64> {
+    let (digits, rest) = text.split_at(text.find([' ', '\t', ';']).unwrap_or(text.len()));
+    number(digits).filter(|_| !rest.contains(|c: char| c.is_ascii_digit()))
+}
+
 fn syntax(why: &str) -> HeadError {
     HeadError::Syntax(why.to_owned())
 }
@@ -376,44 +345,9 @@ fn is_identity(coding: &str) -> bool {
     matches!(coding, "identity" | "none")
 }
 
-/// Removes a CR at the end of a line.
-fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
-/// Parses a status line with any blanks between its parts, or none before the reason: minor version, status and reason.
-fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
-    let line = String::from_utf8_lossy(line);
-    let (protocol, rest) = line.split_at_checked("HTTP/1.".len())?;
-    if !protocol.eq_ignore_ascii_case("HTTP/1.") {
-        return None;
-    }
-    let (version, rest) = rest.split_once([' ', '\t'])?;
-    let minor = u8::try_from(number(version).filter(|_| version.len() == 1)?).ok()?;
-    let (status, reason) = trim_text(rest).split_at_checked(3)?;
-    let status =
-        u16::try_from(number(status).filter(|_| !reason.starts_with(|c: char| c.is_ascii_digit()))?).ok()?;
-    Some((minor, status, trim_text(reason).to_owned()))
-}
-
-/// Returns whether a line begins with the name of a field that states the end of the body, however it is written.
-fn states_framing(line: &[u8]) -> bool {
-    let letters = line.iter().filter(|b| b.is_ascii_alphabetic()).map(u8::to_ascii_lowercase);
-    let begins = |name: &[u8]| letters.clone().take(name.len()).eq(name.iter().copied());
-    begins(b"contentlength") || begins(b"transferencoding")
-}
-
 /// Removes spaces and tabs around a value: the only white space of HTTP (RFC 9110, section 5.6.3).
 fn trim_text(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
-}
-
-/// Removes what [`trim_text`] removes.
-fn trim_blanks(bytes: &[u8]) -> &[u8] {
-    let is_blank = |b: &u8| matches!(b, b' ' | b'\t');
-    let start = bytes.iter().position(|b| !is_blank(b)).unwrap_or(bytes.len());
-    let end = bytes.iter().rposition(|b| !is_blank(b)).map_or(start, |last| last + 1);
-    &bytes[start..end]
 }
 
 #[cfg(test)]

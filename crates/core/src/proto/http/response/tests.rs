@@ -46,6 +46,11 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
         ("Transfer-Encoding: None\r\n", Framing::UntilClose),
         ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Framing::Chunked),
         ("Content-Length : 5\r\n", Framing::Length(Bytes::new(5))),
+        ("Content-Length: 5 bytes, 5 bytes\r\n", Framing::Length(Bytes::new(5))),
+        ("Content-Length: 5;\r\n", Framing::Length(Bytes::new(5))),
+        ("Transfer-Encoding:\r\n", Framing::UntilClose),
+        ("Transfer-Encoding:\r\nContent-Length: 5\r\n", Framing::Length(Bytes::new(5))),
+        ("Transfer-Encoding: chunked, identity\r\n", Framing::Chunked),
     ] {
         assert_eq!(head(fields).framing(), Ok(framing), "{fields}");
     }
@@ -61,7 +66,9 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
         "Content-Length:\r\n",
         "Content-Length: ,\r\n",
         "Content-Length: 5\r\nContent-Length:\r\nContent-Length: 6\r\n",
-        "Transfer-Encoding:\r\n",
+        "Content-Length: 5 6\r\n",
+        "Content-Length: 5 bytes, 5\r\n",
+        "Content-Length: bytes\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length:\r\n",
         "Content-Length: 5, 6\r\nTransfer-Encoding: chunked\r\n",
@@ -69,7 +76,7 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
         "Content-Length: \u{a0}5\r\n",
         "Transfer-Encoding: \u{2003}chunked\r\n",
         "Transfer-Encoding: gzip, chunked\r\n",
-        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: gzip, identity\r\n",
     ] {
         assert!(head(fields).framing().is_err(), "{fields}");
     }
@@ -97,6 +104,8 @@ fn malformed_lines_are_skipped_unless_they_may_state_framing() {
         ("HTTP/1.1  200   OK", "A: b\n A: c", &[("A", "b A: c")]),
         ("HTTP/1.1 200", "(): x", &[]),
         ("HTTP/1.1 200OK", "A: b", &[("A", "b")]),
+        ("HTTP/2 200", "A: b", &[("A", "b")]),
+        ("HTTP/2.0\t200 OK", "A: b", &[("A", "b")]),
         (ok, "A: b\r\r\n folded\r", &[("A", "b folded")]),
         (ok, many.trim_end(), &[("A", "b"); 300]),
     ] {
@@ -114,7 +123,8 @@ fn malformed_lines_are_skipped_unless_they_may_state_framing() {
         (ok, "Transfer Encoding: chunked"),
         ("HTTP/1.1 2000 OK", "A: b"),
         ("HTTP/1.x 200 OK", "A: b"),
-        ("HTTP/2 200", "A: b"),
+        ("HTTP/2.1 200", "A: b"),
+        ("HTTP/3 200", "A: b"),
     ] {
         assert!(matches!(tolerated(status, lines), Err(HeadError::Syntax(_))), "{status}: {lines:?}");
     }
@@ -148,6 +158,12 @@ fn keep_alive_depends_on_version_and_connection_option() {
     let old =
         |fields: &str| ResponseHead::parse(format!("HTTP/1.0 200 OK\r\n{fields}\r\n").as_bytes()).unwrap();
     assert!(!old("").keeps_alive() && old("Connection: keep-alive\r\n").keeps_alive());
+    let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
+    assert!(head(length).keeps_alive() && head(chunked).keeps_alive());
+    let doubtful = [&length.replace('5', "5 bytes"), &chunked.replace("ed", "ed, identity")];
+    for fields in doubtful.into_iter().chain([&[length, chunked].concat(), &chunked.repeat(2)]) {
+        assert!(!head(fields).keeps_alive(), "{fields}");
+    }
 }
 
 #[test]
