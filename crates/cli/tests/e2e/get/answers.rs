@@ -26,6 +26,7 @@ fn statuses_have_their_exit_codes() {
         ("401 Who\r\nWWW-Authenticate: NTLM\r\nWWW-Authenticate: Negotiate", 77, "does not speak"),
         ("403 No", 77, "may not"),
         ("202 Being prepared", 76, "no file yet"),
+        ("207 Others", 76, "207"),
         ("204 Nothing", 76, "no content"),
         ("226 Difference\r\nIM: vcdiff", 76, "226"),
         ("404 None", 66, "no such file"),
@@ -113,7 +114,7 @@ fn malformed_heads_are_refused() {
         ("SSH-2.0-OpenSSH_9.2\r\n", "SSH"),
         ("\0\0\x12\x04\0\0\0\0\0\0", "HTTP/2"),
         ("PRI * HTTP/2.0\r\n", "HTTP/2"),
-        ("HTTP/2.0 200 OK\r\n", "HTTP/2"),
+        ("HTTP/3 200\r\n\r\n", "not HTTP"),
         ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "101"),
         // A server that speaks TLS only sends an alert.
         ("\x15\x03\x01\x00\x02\x02\x0a", "https://"),
@@ -166,6 +167,10 @@ fn interim_answers_and_odd_heads() {
         &format!("HTTP/1.1 200 OK\r\n{many}X: {long}\r\nContent-Length: 2\r\n\r\n"),
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\nA: b\n\n",
         "HTTP/1.1 206 All\r\nContent-Range: 0-1/2\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 206 All\r\nTransfer-Encoding:\r\nContent-Length: 2 bytes\r\n\r\n",
+        "HTTP/2 205\r\nTransfer-Encoding: chunked, identity\r\n\r\n2;a=b\nok\n0\n\n",
+        "HTTP/2.0 202 X\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 207 X\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\n",
     ] {
         let body = if head.contains("chunked") { "" } else { "ok" };
@@ -201,7 +206,8 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
         "400 X", "401 X", "403 X", "404 X", "405 X", "410 X", "416 X", "429 X", "500 X", "501 X", "503 X",
         "close", "hang", "no HTTP", "no range", "parts", "short", "unit", "blanks",
     ];
-    let later = ["401 X", "404 X", "410 X", "503 X", "close", "hang"];
+    let same_length = "416 X\r\nContent-Range: bytes */25165824";
+    let later = ["401 X", "404 X", "410 X", "416 X", same_length, "503 X", "close", "hang"];
     // ASCII, for `answer_range`. The first range is not all of the larger file.
     let file = |size| File::new(content(size, 9).into_iter().map(|byte| byte & 0x7f).collect());
     let (small, large) = (file(300_000), file(24 << 20));
@@ -246,4 +252,7 @@ fn server_that_fails_at_ranges_is_asked_for_the_whole_file() {
         // One of several URLs, too, once no other describes the file.
         get().args(["-o", "f", "--mirror", NOWHERE, &urls[0]]).args(patience).fetches(&file.bytes);
     });
+    // A cache repeats the part that was asked for.
+    let cache = Server::answering(response("206 Part", &"x".repeat(16 << 20)));
+    run(&cache).args(["--streams", "4"]).fails_without_files(76, &["206"]);
 }

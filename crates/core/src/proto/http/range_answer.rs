@@ -77,8 +77,9 @@ impl RangeAnswer {
         if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
         }
-        // As curl and browsers take it.
-        if requested.is_none() && head.all("content-range").next().is_none() {
+        // As curl and browsers take it; without content it is no file.
+        let has_content = length.is_none_or(|length| length > Bytes::ZERO);
+        if requested.is_none() && has_content && head.all("content-range").next().is_none() {
             return Ok(Self::Whole { total: length });
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
@@ -152,7 +153,9 @@ mod tests {
         for fields in ["Content-Range: bytes 0-8/9\r\n", "Content-Length: 9\r\n"] {
             assert_eq!(answer(206, fields, 0, 0), Ok(whole), "{fields}");
         }
-        for fields in ["Content-Range: x\r\n", "Content-Type: multipart/byteranges\r\n"] {
+        for fields in
+            ["Content-Range: x\r\n", "Content-Type: multipart/byteranges\r\n", "Content-Length: 0\r\n"]
+        {
             assert!(answer(206, fields, 0, 0).is_err(), "{fields}");
         }
     }

@@ -215,11 +215,10 @@ impl ReadBuffer {
     }
 }
 
-/// Fails as soon as the answer cannot be HTTP/1.
+/// Fails as soon as the answer cannot be HTTP/1; see [`ResponseHead::parse`] for the 2.
 fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
-    const START: &[u8] = b"HTTP/1.";
-    let n = data.len().min(START.len());
-    if data[..n].eq_ignore_ascii_case(&START[..n]) {
+    let begins = |start: &[u8]| start.iter().zip(data).all(|(byte, sent)| sent.eq_ignore_ascii_case(byte));
+    if begins(b"HTTP/1.") || begins(b"HTTP/2") {
         return Ok(());
     }
     let first = data[..data.len().min(SHOWN)].escape_ascii().to_string();
@@ -232,9 +231,7 @@ fn recognise(data: &[u8]) -> &'static str {
         // A TLS record: alert or handshake, version 3.x.
         [0x15 | 0x16, 0x03, ..] => ": the server speaks TLS on this port; try https://",
         // A SETTINGS frame on stream 0, which an HTTP/2 server sends first.
-        [_, _, _, 0x04, _, 0, 0, 0, 0, ..]
-        | [b'P', b'R', b'I', b' ', ..]
-        | [b'H', b'T', b'T', b'P', b'/', b'2', ..] => {
+        [_, _, _, 0x04, _, 0, 0, 0, 0, ..] | [b'P', b'R', b'I', b' ', ..] => {
             ": the server speaks only HTTP/2 on this port, which is not supported"
         }
         [b'S', b'S', b'H', b'-', ..] => ": this is an SSH server; check the port",
