@@ -130,6 +130,25 @@ fn damaged_journal_is_not_resumed_from() {
 }
 
 #[test]
+fn server_that_fails_at_ranges_has_an_interrupted_transfer_started_over() {
+    let file = File::new(content(SMALL, 13));
+    let (run, server) = partial(&file);
+    let left = PartialFiles::of(&run);
+    // A 416 without a length shows no change.
+    for status in ["416 X", "501 X"] {
+        let served = file.clone();
+        server.change(move |peer| {
+            peer.serve_with(|request| match request.field("range") {
+                Some(_) => (response(status, ""), &[]),
+                None => served.answer(&request),
+            });
+        });
+        let again = left.run().args(["--json", "-o", "f", &server.url("/f")]);
+        assert_eq!(again.fetches(&file.bytes).done()["resumed"], 0);
+    }
+}
+
+#[test]
 fn partial_file_that_another_program_changes_gets_no_final_name() {
     for (length, word) in [(Some(1000), "1000 bytes"), (None, "removed")] {
         let (run, running, _server, gate) = committing(&File::new(content(SIZE, 6)), &[]);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
@@ -14,6 +14,7 @@ use super::ResolvedUrl;
 use super::client::{Chooser, Client, OpenedUrl};
 use super::connection::Connection;
 use super::error::HttpError;
+use super::error_class::bad_range;
 use super::http_source::HttpSource;
 use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
@@ -132,12 +133,12 @@ impl HttpSource<'_> {
             if range.is_some() && ask.at_most.is_none() && known_pace.is_none() {
                 self.begin_ahead(connection, target, ask.left);
             }
-            *ranged.borrow_mut() = range.is_some().then(|| target.clone());
+            *ranged.borrow_mut() = range.clone().map(|range| (range, target.clone()));
             range
         };
         let may_give_up = || {
             let fails = |target: &ResolvedUrl| ask.resume.is_none() || client.refuses_ranges(target, None);
-            ranged.borrow().as_ref().is_some_and(fails)
+            ranged.borrow().as_ref().is_some_and(|(_, target)| fails(target))
         };
         let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
             Ok(opened) => {
@@ -146,8 +147,11 @@ impl HttpSource<'_> {
                 (self.first_answer(client, opened), failure)
             }
             Err(error) => {
+                let names_length = matches!(error, HttpError::RangeNotSatisfiable { total: Some(_), .. });
                 let failure = error.range_failure().filter(|failure| match failure {
-                    RangeFailure::Unsatisfiable => ask.resume.is_none(),
+                    RangeFailure::Unsatisfiable if ask.resume.is_none() => true,
+                    // The file has become shorter.
+                    RangeFailure::Unsatisfiable if names_length => false,
                     // A resumed file is asked for again by a range before it is begun anew.
                     _ => ask.falls_back,
                 });
@@ -155,10 +159,18 @@ impl HttpSource<'_> {
             }
         };
         let answer = match (first, failure.zip(ranged.take())) {
-            (Err(error), Some((failure, target))) => {
+            (Err(error), Some((failure, (range, target)))) => {
                 self.close_ahead();
                 let whole = self.open(client, &whole, ask, &|| false).map_err(Failure::from);
                 let answer = whole.and_then(|opened| {
+                    // A cache may repeat the part that it has kept.
+                    let (status, length) = (opened.head.status(), opened.head.content_length());
+                    if status == 206
+                        && opened.head.content_range().is_none()
+                        && length == Some(range.range().len())
+                    {
+                        return Err(bad_range(&self.shown, &RangeError::Unasked));
+                    }
                     // An empty file has no ranges.
                     let is_empty = opened.head.content_length() == Some(Bytes::ZERO);
                     if failure != RangeFailure::Unsatisfiable || !is_empty {

@@ -1,6 +1,6 @@
 //! Compares the head of an answer with the request.
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Retry;
@@ -114,17 +114,29 @@ impl Exchange<'_, '_, '_> {
     fn bad_status(&mut self, error: HttpError, connection: &Connection) -> Failure {
         let refused = error.range_failure() == Some(RangeFailure::Refused);
         match &error {
-            // The range was within the file when the file was described.
-            HttpError::RangeNotSatisfiable { .. } => self.disagreed(connection, &error.to_string()),
+            error if self.shows_other_length(error) => self.disagreed(connection, &error.to_string()),
             error if self.worker.location.may_have_expired(error) => {
                 self.worker.redirect = Redirect::Expired;
                 let again = std::mem::replace(&mut self.worker.has_refreshed, true);
                 let retry = if again { Retry::Backoff } else { Retry::AtOnce };
                 Failure::new(FailureKind::Temporary, error.to_string()).with_retry(retry)
             }
+            HttpError::RangeNotSatisfiable { .. } => self.unsatisfied(error),
             _ if refused => self.without_ranges(error.into()),
             _ => error.into(),
         }
+    }
+
+    /// Returns whether a 416 names another length than the file had when it was described. If it does not, the server fails at
+    /// ranges: the range was within the file.
+    pub(super) fn shows_other_length(&self, error: &HttpError) -> bool {
+        matches!(error, HttpError::RangeNotSatisfiable { total: Some(total), .. }
+            if Some(*total) != self.described.file.size)
+    }
+
+    /// Converts a 416 that shows no change.
+    pub(super) fn unsatisfied(&self, error: HttpError) -> Failure {
+        self.without_ranges(Failure::from(error).caused_by(Cause::Connection))
     }
 
     /// Requests the whole file again if a server that has sent it so refuses its rest; else `error` is final.

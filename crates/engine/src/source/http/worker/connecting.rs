@@ -80,7 +80,10 @@ impl Exchange<'_, '_, '_> {
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
         let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
         let OpenedUrl { mut connection, head, target, .. } = opened.map_err(|error| match &error {
-            HttpError::RangeNotSatisfiable { at, .. } => source.disagreed(at.peer, &error.to_string()).0,
+            HttpError::RangeNotSatisfiable { at, .. } if self.shows_other_length(&error) => {
+                source.disagreed(at.peer, &error.to_string()).0
+            }
+            HttpError::RangeNotSatisfiable { .. } => self.unsatisfied(error),
             // A slow original URL looks like a stall, so the range is stolen.
             HttpError::Cancelled => self.without_range(),
             _ => error.into(),
