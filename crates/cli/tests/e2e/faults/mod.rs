@@ -3,8 +3,8 @@
 //!
 //! The verdict of a seed does not depend on the speed of the machine: a seed that fails once is a defect.
 //!
-//! `LONGHAUL_FAULT_SEEDS` sets the number of seeds, `LONGHAUL_FAULT_SEED` a single, verbose one; likewise `LONGHAUL_FTP_FAULT_SEEDS` for FTP
-//! servers, and `LONGHAUL_RAW_PUT_SEEDS` for clients that lie.
+//! `LONGHAUL_FAULT_SEEDS` sets the number of seeds or a range (`2000..2300`), `LONGHAUL_FAULT_SEED` a single, verbose one; likewise
+//! `LONGHAUL_FTP_FAULT_SEEDS` for FTP servers, and `LONGHAUL_RAW_PUT_SEEDS` for clients that lie.
 
 mod answer;
 mod client;
@@ -22,6 +22,7 @@ mod run;
 mod schedule;
 mod server;
 
+use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Mutex;
@@ -36,9 +37,12 @@ use schedule::Schedule;
 /// Concurrent schedules: they mostly wait for timeouts.
 const AT_ONCE: usize = 8;
 
-fn number(variable: &str) -> Option<u64> {
-    let parse = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number"));
-    std::env::var(variable).ok().map(parse)
+/// Reads a range of seeds; a number is the end of one.
+fn seeds(variable: &str) -> Option<Range<u64>> {
+    let text = std::env::var(variable).ok()?;
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let parse = |text: &str| text.parse().unwrap_or_else(|_| panic!("{variable}: {text} is no number"));
+    Some(parse(first)..parse(end))
 }
 
 /// Schedules of one kind: execution, format, and the environment variable of a single seed; with an S that of their number.
@@ -115,14 +119,14 @@ impl Kind {
     }
 
     fn play_all(&self) {
-        let single = number(self.variable);
-        let is_other = |kind: &Kind| kind.variable != self.variable && number(kind.variable).is_some();
+        let single = seeds(self.variable).map(|seeds| seeds.end);
+        let is_other = |kind: &Kind| kind.variable != self.variable && seeds(kind.variable).is_some();
         if single.is_none() && [HTTP, FTP, RAW_PUT].iter().any(is_other) {
             return;
         }
-        let count = number(&format!("{}S", self.variable)).unwrap_or(self.usual);
+        let all = seeds(&format!("{}S", self.variable)).unwrap_or(0..self.usual);
         // Parallel runs of one seed expose timing faults sooner.
-        let seeds = single.map_or_else(|| (0..count).collect(), |seed| vec![seed; AT_ONCE]);
+        let seeds = single.map_or_else(|| all.collect(), |seed| vec![seed; AT_ONCE]);
         let (next, began, failures) = (AtomicUsize::new(0), Instant::now(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..AT_ONCE {

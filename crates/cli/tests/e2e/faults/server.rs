@@ -228,7 +228,8 @@ impl ServerState {
         }
         let mut answer = state.answer(request, fault);
         if self.odd_heads {
-            answer.head = answer.head.replacen("\r\n", "\r\nX : y\r\nno colon\r\n folded\r\n", 1);
+            let odd = "\r\nX : y\r\nno colon\r\n folded\r\nTransfer-Encoding:\r\n";
+            answer.head = answer.head.replacen("HTTP/1.1", "HTTP/2", 1).replacen("\r\n", odd, 1);
         }
         if let Some((_, start)) = answer.build {
             script.asked.push((start, start + answer.body.len() as u64));
