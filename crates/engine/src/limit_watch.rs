@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, ThreadTimes, Witness,
+    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, PeerPace, Reading, ThreadTimes, Witness,
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
@@ -25,10 +25,9 @@ pub(crate) struct LimitWatch {
 }
 
 impl LimitWatch {
-    /// Starts with the transfer, observed at end `end`; `peer_paces` is set if the peer paces
-    /// itself to the path's capacity.
-    pub(crate) fn new(end: End, peer_paces: bool) -> Self {
-        let attribution = Attribution::new(end).with_pacing_peer(peer_paces);
+    /// Starts with the transfer, observed at end `end`; `pace` is what the peer paces itself to.
+    pub(crate) fn new(end: End, pace: Option<PeerPace>) -> Self {
+        let attribution = Attribution::new(end).with_peer_pace(pace);
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
     }
 
@@ -130,7 +129,7 @@ mod tests {
     fn each_change_is_reported_once_and_the_end_is_attributed_to_the_disk() {
         let events = RefCell::new(Vec::new());
         let emit = |event: &Event| events.borrow_mut().push(event.clone());
-        let mut watch = LimitWatch::new(End::Receiver, false);
+        let mut watch = LimitWatch::new(End::Receiver, None);
         let sockets = Sockets { open: 1, ..Sockets::default() };
         let mut snapshot = Snapshot { sockets, ..Snapshot::default() };
         let at = |tenths: u64| Duration::from_millis(100 * tenths);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::classifier::Classifier;
 use super::interval::Interval;
-use super::reading::{End, Reading};
+use super::reading::{End, PeerPace, Reading};
 use super::shares::Shares;
 use super::verdict::{self, KnownLimits};
 use super::witness::{Witness, WitnessedTime};
@@ -43,6 +43,8 @@ pub struct Attribution {
     highest_before_loss: Option<Rtt>,
     /// The sum of the readings' times since data had arrived, and their number.
     data_ages: (Duration, u32),
+    /// What showed the limit of the last interval.
+    last: Option<Witness>,
     /// What each witness has shown, in the order of their first appearance.
     evidence: Vec<(Witness, Evidence)>,
 }
@@ -145,6 +147,7 @@ impl Attribution {
             highest_data_rtt: None,
             highest_before_loss: None,
             data_ages: Default::default(),
+            last: None,
             evidence: Vec::new(),
         }
     }
@@ -156,10 +159,10 @@ impl Attribution {
         attribution
     }
 
-    /// Notes that the peer paces itself to the path's capacity: an even rate without a queue is the path's.
+    /// Notes what the peer paces itself to: an even rate without a queue is the path's, the operator's or the requested one.
     #[must_use]
-    pub fn with_pacing_peer(mut self, paces: bool) -> Self {
-        self.classifier.peer_paces = paces;
+    pub fn with_peer_pace(mut self, pace: Option<PeerPace>) -> Self {
+        self.classifier.peer_pace = pace;
         self
     }
 
@@ -174,7 +177,6 @@ impl Attribution {
     ///
     /// Intervals last a round trip and at least 100 ms. The first one lasts until the first byte.
     pub fn observe(&mut self, now: Duration, reading: &Reading) -> Option<LimitedSpan> {
-        let rtt = reading.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest = (now, *reading);
         self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
         // A record may hold any time.
@@ -182,11 +184,16 @@ impl Attribution {
         if reading.lost == self.begun.1.lost {
             self.highest_before_loss = self.highest_data_rtt;
         }
-        let due = now.saturating_sub(self.begun.0) >= SHORTEST.max(rtt);
-        if due { self.close() } else { None }
+        if self.is_whole() { self.close() } else { None }
     }
 
-    /// Ends the last interval, however short it is.
+    /// Returns whether the present interval is long enough to show its own limit.
+    fn is_whole(&self) -> bool {
+        let rtt = self.latest.1.min_rtt.map_or(Duration::ZERO, Rtt::get);
+        self.latest.0.saturating_sub(self.begun.0) >= SHORTEST.max(rtt)
+    }
+
+    /// Ends the last interval. A part of one shows single bursts, and counts as the interval before it.
     pub fn end(&mut self) -> Option<LimitedSpan> {
         self.close()
     }
@@ -220,8 +227,14 @@ impl Attribution {
             highest_before_loss: self.highest_before_loss.take(),
             data_age: ages / readings.max(1),
         };
-        let witness = self.classifier.classify(&interval);
-        self.add(witness, &Evidence::of(&interval));
+        let evidence = Evidence::of(&interval);
+        let (witness, evidence) = match self.last.filter(|_| !self.is_whole()) {
+            // Nor is the rate of a burst one that the path carries.
+            Some(last) => (last, Evidence { best: Rate::default(), ..evidence }),
+            None => (self.classifier.classify(&interval), evidence),
+        };
+        self.last = Some(witness);
+        self.add(witness, &evidence);
         self.begun = self.latest;
         Some(LimitedSpan { from, to, limit: witness.limit() })
     }
@@ -263,6 +276,11 @@ impl Attribution {
     pub(super) fn main_witness(&self, limit: LimitedBy) -> Witness {
         let of_limit = self.evidence.iter().filter(|(witness, _)| witness.limit() == limit);
         of_limit.max_by_key(|(_, evidence)| evidence.time).map(|(witness, _)| *witness).unwrap_or_default()
+    }
+
+    /// Returns what the peer paces itself to.
+    pub(super) fn peer_pace(&self) -> Option<PeerPace> {
+        self.classifier.peer_pace
     }
 
     /// Returns the rate that a policer has let through.

@@ -7,7 +7,7 @@ use super::capped_arrivals::CappedArrivals;
 use super::interval::Interval;
 use super::loss::LossTracker;
 use super::params::PARAMS;
-use super::reading::{End, Reading};
+use super::reading::{End, PeerPace, Reading};
 use super::recent_rates::{self, PastRate, RecentRates};
 use super::send_buffer::{SendBufferReadings, is_below_windows};
 use super::slow_start::SlowStart;
@@ -19,8 +19,8 @@ use crate::units::{Bytes, Rtt};
 #[derive(Debug, Clone)]
 pub(super) struct Classifier {
     end: End,
-    /// Whether the peer paces itself to the path's capacity.
-    pub(super) peer_paces: bool,
+    /// What the peer paces itself to.
+    pub(super) peer_pace: Option<PeerPace>,
     /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
     pub(super) is_client_peer: bool,
     /// When the first byte had arrived.
@@ -42,7 +42,7 @@ impl Classifier {
     pub(super) fn new(end: End) -> Self {
         Self {
             end,
-            peer_paces: false,
+            peer_pace: None,
             is_client_peer: false,
             first_byte: None,
             slow_start: SlowStart::default(),
@@ -140,6 +140,11 @@ impl Classifier {
         let first_byte = *self.first_byte.get_or_insert(interval.end);
         if let Some(limit) = self.limit_by_kernel(interval) {
             return limit;
+        }
+        // A pace sends bursts, which wait for one another as in a queue: that it is reached shows more.
+        if let Some(witness) = self.held_pace(interval) {
+            self.slow_start.end();
+            return witness;
         }
         if self.end == End::Receiver && self.is_stop_and_go(interval, first_byte) {
             return Witness::StopAndGo;
@@ -295,16 +300,29 @@ impl Classifier {
         interval.span >= interval.base_rtt() && observed >= recent_rates::COVERED && self.recent.stop_and_go()
     }
 
+    /// Returns what shows that the peer sends at a pace that it does not measure, and nothing is lost. Each reply begins with a burst above it.
+    fn held_pace(&self, interval: &Interval) -> Option<Witness> {
+        let (pace, witness) = match self.peer_pace? {
+            PeerPace::Path => return None,
+            PeerPace::Fixed(pace) => (pace, Witness::FixedPace),
+            PeerPace::Requested(pace) => (pace, Witness::RequestedPace),
+        };
+        let rate = interval.rate().max(self.recent.settled().unwrap_or_default());
+        let each = rate.as_bits_per_sec() as f64 / interval.streams() as f64;
+        let is_held = each >= pace.as_bits_per_sec() as f64 * PARAMS.held_pace_share;
+        (is_held && interval.lost() == 0).then_some(witness)
+    }
+
     /// Distinguishes the limits that remain where the window is open, no queue stands, and nothing is lost.
     fn limit_without_queue_and_loss(&self, interval: &Interval) -> Witness {
-        // No congestion control slows down without a loss or a queue, and neither does a peer that paces itself.
+        // No congestion control slows down without a loss or a queue, and neither does a peer that paces itself to the path.
         let is_long = interval.base_rtt() >= LONG_RTT;
         if self.end == End::Receiver && is_long && self.recent.have_fallen() {
             return Witness::Slowed;
         }
         // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
         // suffice, as its kernel counts.
-        if self.peer_paces {
+        if self.peer_pace == Some(PeerPace::Path) {
             return Witness::PacingPeer;
         }
         if self.end == End::Sender && interval.busy_share() > PARAMS.busy_share {

@@ -4,6 +4,7 @@
 //! path. What nothing proves is a question.
 
 use super::verdict::{Facts, seconds};
+use super::witness::Witness;
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::tune::MAX_FIXED_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
@@ -67,7 +68,10 @@ impl Facts<'_> {
             LimitedBy::Server if self.server_receives() => {
                 "have the server read faster: its load or its disk".into()
             }
-            LimitedBy::Server => self.trial(4, "a higher limit at the server"),
+            LimitedBy::Server => match self.fixed_pace() {
+                Some(pace) => format!("ask the server's operator to raise serve --pace above {pace}"),
+                None => self.trial(4, "a higher limit at the server"),
+            },
             LimitedBy::SlowStart => return self.warm_start().or_else(|| self.shared_connection()),
             LimitedBy::Limit => format!("raise {}, or leave it out", self.rate_option()),
             LimitedBy::Policer => return Some(Cure::without_gain(self.below_policer())),
@@ -86,7 +90,8 @@ impl Facts<'_> {
 
     /// Returns the option that sets the rate.
     pub(super) fn rate_option(&self) -> &'static str {
-        if self.known.limit_is_pace { "--pace" } else { "--limit" }
+        let is_requested = self.attribution.main_witness(LimitedBy::Limit) == Witness::RequestedPace;
+        if self.known.limit_is_pace || is_requested { "--pace" } else { "--limit" }
     }
 
     /// Returns the question whether more connections gain, `factor` times as many, or another change.

@@ -80,6 +80,9 @@ pub(super) struct Params {
     /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
     /// that remains above this share was not bound to the congestion window.
     pub(super) harmless_share: f64,
+    /// A peer holds its pace where so much of it arrives on each connection: headers take up to 7 % of it (72 bytes of
+    /// TCP over IPv6 and 14 of Ethernet, at an MTU of 1280).
+    pub(super) held_pace_share: f64,
     /// What a stock Linux server has in flight at least and at most: 2.3 to 4 MB of nginx, Apache, Python and `serve` at 100 and 200 ms (lab,
     /// 28 November 2026). nginx with a limit sends 2 MiB at a time (`sendfile_max_chunk`), which may be once in a round trip.
     pub(super) stock_send_buffer: (Bytes, Bytes),
@@ -119,5 +122,6 @@ pub(super) const PARAMS: Params = Params {
     ramp_up_round_trips: 20,
     opening_round_trips: 6,
     harmless_share: 0.9,
+    held_pace_share: 0.9,
     stock_send_buffer: (Bytes::new(2_200_000), send_buffer_in_flight(STOCK_TCP_WMEM_MAX).1),
 };

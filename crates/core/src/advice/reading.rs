@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::pace::Pace;
 use crate::telemetry::Sockets;
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -12,6 +13,31 @@ pub enum End {
     Receiver,
     /// At the sender of the bytes, whose kernel counts what limited it.
     Sender,
+}
+
+/// What a sending peer paces itself to, as it states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerPace {
+    /// The capacity of the path, which it measures.
+    Path,
+    /// A rate of each connection that its operator has set.
+    Fixed(Rate),
+    /// A rate of each connection that this end has requested.
+    Requested(Rate),
+}
+
+impl PeerPace {
+    /// Reads the pace that a peer states to be in force after a request for `requested`; `None` if it does not pace.
+    pub fn of(stated: Pace, requested: Option<Pace>) -> Option<Self> {
+        match (stated, requested) {
+            (Pace::Off, _) => None,
+            (Pace::Auto, _) => Some(Self::Path),
+            (Pace::Rate(rate), Some(Pace::Rate(requested))) if rate >= requested => {
+                Some(Self::Requested(rate))
+            }
+            (Pace::Rate(rate), _) => Some(Self::Fixed(rate)),
+        }
+    }
 }
 
 /// A transfer at one moment; counters run from its start.

@@ -243,6 +243,7 @@ impl RunDiagnosis {
 fn phrase(limit: LimitedBy) -> &'static str {
     match limit {
         LimitedBy::SlowStart => "the round trips of each file",
+        LimitedBy::Limit => "the rate that is set",
         _ => limit.phrase(),
     }
 }

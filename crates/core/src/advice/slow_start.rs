@@ -22,6 +22,11 @@ impl SlowStart {
         self.has_ended
     }
 
+    /// Ends slow start: the sender does not send more.
+    pub(super) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
     /// Records the rate of an interval, after it has been compared to the earlier ones.
     pub(super) fn record_rate(&mut self, rate: Rate) {
         self.highest = self.highest.max(rate);

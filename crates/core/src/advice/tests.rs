@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::LimitedBy::*;
 use super::*;
+use crate::pace::Pace;
 use crate::units::{Bytes, Rate, Rtt};
 
 const TICK: Duration = Duration::from_millis(100);

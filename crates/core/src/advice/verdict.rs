@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::attribution::{Attribution, Evidence};
 use super::cure::Cure;
 use super::params::PARAMS;
-use super::reading::End;
+use super::reading::{End, PeerPace};
 use super::witness::Witness;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
@@ -186,13 +186,16 @@ impl Facts<'_> {
             }
             LimitedBy::Server if self.server_receives() => "it was slow to read or to answer".into(),
             LimitedBy::Server => {
+                let over =
+                    if streams == 1 { "one connection".into() } else { format!("{streams} connections") };
+                if let Some(pace) = self.fixed_pace() {
+                    return format!("it paces each connection at {pace} (serve --pace), {rate} over {over}");
+                }
                 let how = match self.attribution.main_witness(limit) {
                     Witness::Pauses | Witness::StopAndGo => "it pauses between bursts, and sends",
                     Witness::Slowed => "it sends, below what the path has carried without a loss or a queue,",
                     _ => "it sends",
                 };
-                let over =
-                    if streams == 1 { "one connection".into() } else { format!("{streams} connections") };
                 // What is in flight is told by a rate and an RTT.
                 let in_flight =
                     if rtt.get() >= LONG_RTT { format!(", {each} in flight on each") } else { String::new() };
@@ -232,6 +235,18 @@ impl Facts<'_> {
                 )
             }
             _ => format!("{rate}, and no other limit was seen"),
+        }
+    }
+
+    /// Returns the pace that the server's operator has set, where that limits.
+    pub(super) fn fixed_pace(&self) -> Option<Rate> {
+        match self.attribution.peer_pace() {
+            Some(PeerPace::Fixed(pace))
+                if self.attribution.main_witness(LimitedBy::Server) == Witness::FixedPace =>
+            {
+                Some(pace)
+            }
+            _ => None,
         }
     }
 

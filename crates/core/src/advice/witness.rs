@@ -57,6 +57,8 @@ pub enum Witness {
     CoreWaits,
     /// Streams waited to keep to a rate.
     LimitWaits,
+    /// Data arrived at the pace that was requested of the peer.
+    RequestedPace,
     /// The first byte was late.
     LateAnswer,
     /// No byte arrived, or was acknowledged.
@@ -67,6 +69,8 @@ pub enum Witness {
     Pauses,
     /// An even rate with little in flight.
     EvenRate,
+    /// Data arrived at the pace that the peer's operator has set.
+    FixedPace,
     /// The rate fell below what the path had carried, without a loss or a queue.
     Slowed,
     /// The peer's window closed because it did not read.
@@ -100,12 +104,13 @@ impl Witness {
             | Self::CongestionControl => LimitedBy::Path,
             Self::DiskWaits | Self::FullApplicationBuffer | Self::Flush => LimitedBy::Disk,
             Self::BusyThread | Self::CoreWaits => LimitedBy::Cpu,
-            Self::LimitWaits => LimitedBy::Limit,
+            Self::LimitWaits | Self::RequestedPace => LimitedBy::Limit,
             Self::LateAnswer
             | Self::Silence
             | Self::StopAndGo
             | Self::Pauses
             | Self::EvenRate
+            | Self::FixedPace
             | Self::Slowed
             | Self::ClosedWindow => LimitedBy::Server,
             Self::Unread | Self::NothingToSend => LimitedBy::Application,

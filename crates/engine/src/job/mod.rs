@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::advice::{End, KnownLimits};
+use longhaul_core::advice::{End, KnownLimits, PeerPace};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
-use longhaul_core::pace::Pace;
+use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
@@ -94,7 +94,7 @@ pub(crate) fn run(
     let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
     let size = description.size;
-    let paced = description.paced && options.pace != Pace::Off;
+    let paced = description.pace.is_some() && options.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
     let control =
         chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
@@ -122,7 +122,8 @@ pub(crate) fn run(
     let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let limits = Mutex::new(LimitWatch::new(End::Receiver, paced));
+    let peer_pace = description.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
+    let limits = Mutex::new(LimitWatch::new(End::Receiver, peer_pace));
     let fetch = Fetch {
         job,
         transfer: &transfer,
@@ -150,6 +151,12 @@ pub(crate) fn run(
         drop(alive);
         result
     })
+}
+
+/// Returns the pace that is requested of servers.
+fn requested_pace(options: &JobOptions) -> Option<Pace> {
+    let field = options.client.headers.iter().find(|header| header.is(PACE_HEADER))?;
+    PaceRequest::parse(field.value()).ok().map(|request| request.pace)
 }
 
 /// Adapts the job to an output stream: bytes in order over one connection, hashed during the
@@ -420,7 +427,7 @@ impl<'a> Fetch<'a> {
                 pipeline.pool().usage().capacity(),
                 window,
             );
-            if self.description.paced { path.paced() } else { path }
+            if self.description.pace.is_some() { path.paced() } else { path }
         });
         // Both hosts of a redirect count.
         let corrected = self.description.corrected.clone();
@@ -437,7 +444,7 @@ impl<'a> Fetch<'a> {
         // During slow start the best second is far above the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);
         let alone = options.pace == Pace::Auto
-            && self.description.paced
+            && self.description.pace.is_some()
             && facts.streams == 1
             && options.limit.as_ref().and_then(RateLimit::rate).is_none();
         let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };

@@ -17,6 +17,7 @@ use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
 use longhaul_core::failure::Failure;
 use longhaul_core::identity::Identity;
+use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
@@ -193,8 +194,8 @@ pub(crate) struct Description {
     pub(crate) rtt: Rtt,
     /// The bytes that a stream can have in flight before any byte has arrived.
     pub(crate) first_window: Bytes,
-    /// Whether the server paces its sending, so that one stream should fetch all.
-    pub(crate) paced: bool,
+    /// The pace in force, if the server paces its sending, so that one stream should fetch all.
+    pub(crate) pace: Option<Pace>,
     /// The server's key in the path memory.
     pub(crate) endpoint: Option<Endpoint>,
     /// The stored measurements of an earlier transfer.

@@ -24,7 +24,7 @@ pub(super) fn watch(
     path: &UploadPath,
     alive: &Receiver<()>,
 ) -> Finding {
-    let mut limits = LimitWatch::new(End::Sender, false);
+    let mut limits = LimitWatch::new(End::Sender, None);
     let emit = |event: &Event| progress.emit(event);
     let mut rtt = None;
     loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{File, MEMORY, Serve, Server, at_once, content, get, remember};
+use crate::support::{File, MEMORY, Serve, Server, at_once, content, get, remember, serve};
 
 #[test]
 fn rate_is_requested_from_the_server() {
@@ -22,6 +22,26 @@ fn rate_is_requested_from_the_server() {
     for pace in ["off", "auto"] {
         get().args(["--pace", pace, &server.url("/f")]).fetches(&bytes);
     }
+}
+
+#[test]
+fn pace_that_the_operator_or_the_option_sets_is_the_limit_and_named() {
+    let (files, bytes) = (tempfile::tempdir().unwrap(), content(6 << 20, 2));
+    fs::write(files.path().join("f"), &bytes).unwrap();
+    let of_server = ("server", "ask the server's operator to raise serve --pace above 40.0 Mbit/s");
+    let cases = [
+        ("40Mbit", &[][..], of_server),
+        ("40Mbit", &["--pace", "80Mbit"], of_server),
+        ("40Mbit", &["--pace", "off"], of_server),
+        ("auto", &["--pace", "40Mbit"], ("limit", "raise --pace, or leave it out")),
+    ];
+    at_once(cases, |(pace, args, (limit, cure))| {
+        let (_server, url) = serve(files.path(), &["--pace", pace]);
+        let run = get().args(["--json", "--no-memory", "--streams", "1", &format!("{url}/f")]).args(args);
+        let done = run.fetches(&bytes).done();
+        let advised = done["advice"][1].as_str().is_some_and(|advice| advice.starts_with(cure));
+        assert!(done["limited_by"] == limit && advised, "{pace} {args:?}: {done}");
+    });
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn losses_that_leave_the_rate_are_no_limit() {
 fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() {
     let lossy = |burst, queue_ms: [u64; 2], rate: fn(u32) -> f64| {
         let mut course = receiving(100).but(own).slow_start(48.0).go(0.1, burst);
-        for interval in 0..24 {
+        for interval in 0..32 {
             let queue_ms = queue_ms[usize::from(interval % 6 == 5)];
             course = course.lose(200).run(0.1, rate(interval), queue(queue_ms));
             course = course.run(if interval % 4 == 3 { 1.0 } else { 0.0 }, 47.0, queue(0));
@@ -133,7 +133,7 @@ fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() 
     lossy(48.0, [2, 15], |_| 48.0).assert_limit(Path, 0.5);
     let unknown = lossy(48.0, [2, 2], |_| 48.0).assert_limit(Unknown, 0.7);
     assert_advice(&unknown, 0, " packets arrived out of order, which a policer, a short queue and ");
-    lossy(60.0, [2, 2], |interval| f64::from(interval * 17 % 48) + 10.0).assert_limit(Loss, 0.75);
+    lossy(60.0, [2, 2], |interval| f64::from(interval * 17 % 48) + 10.0).assert_limit(Loss, 0.8);
 }
 
 #[test]

@@ -25,9 +25,25 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
     let finding = long().go(20.0, 110.0).assert_limit(ServerSendBuffer, 0.8);
     assert!(finding.advice[0].starts_with("limited by the server's send buffer for "), "{finding:?}");
     assert_advice(&finding, 1, "does using 2 connections gain, or a larger net.ipv4.tcp_wmem ");
-    let mut course = receiving(200);
-    course.attribution = course.attribution.with_pacing_peer(true);
-    course.slow_start(110.0).go(20.0, 110.0).assert_limit(Path, 0.8);
+    let rate = |mbit| Pace::Rate(Rate::mbit(mbit));
+    for (stated, requested, limit, cure) in [
+        (Pace::Auto, None, Path, "longhaul probe tells what the path holds"),
+        (
+            rate(115),
+            Some(rate(300)),
+            Server,
+            "ask the server's operator to raise serve --pace above 115 Mbit/s",
+        ),
+        (rate(115), None, Server, "ask the server's operator to raise serve --pace above 115 Mbit/s"),
+        (rate(115), Some(rate(115)), Limit, "raise --pace, or leave it out"),
+        (rate(200), Some(rate(200)), ServerSendBuffer, "does using 2 connections gain"),
+        (Pace::Off, Some(Pace::Off), ServerSendBuffer, "does using 2 connections gain"),
+    ] {
+        let mut course = receiving(200);
+        course.attribution = course.attribution.with_peer_pace(PeerPace::of(stated, requested));
+        let finding = course.slow_start(110.0).go(20.0, 110.0).assert_limit(limit, 0.8);
+        assert_advice(&finding, 1, cure);
+    }
     // More than a stock buffer: nothing shows why.
     let finding = receiving(200).slow_start(400.0).go(20.0, 400.0).assert_limit(Unknown, 0.8);
     assert_advice(&finding, 1, "longhaul probe tells what the path holds, and a record at the server");
@@ -65,7 +81,7 @@ fn transfer_of_a_few_round_trips_is_slow_start() {
         (0..12).fold(receiving(100).slow_start(16.0), |course, n| course.go(0.1, 16.0 * 1.2_f64.powi(n)));
     grown.assert_limit(Unknown, 0.7);
     let mut course = receiving(100);
-    course.attribution = course.attribution.with_pacing_peer(true);
+    course.attribution = course.attribution.with_peer_pace(Some(PeerPace::Path));
     let slowed = course.slow_start(600.0).go(4.0, 150.0).assert_limit(Server, 0.6);
     assert_advice(&slowed, 0, "it sends, below what the path has carried without a loss or a queue, ");
 }

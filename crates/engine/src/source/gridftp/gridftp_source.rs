@@ -202,7 +202,7 @@ impl<'e> GridFtpSource<'e> {
             shown_content: format!("{} ({state})", self.shown),
             rtt,
             first_window: self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW),
-            paced: false,
+            pace: None,
             endpoint: Endpoint::of(&self.url),
             known: self.recall().cloned(),
             corrected: None,

@@ -309,7 +309,7 @@ impl HttpSource<'_> {
             },
             rtt: handshake_rtt(connection).unwrap_or_default(),
             first_window: self.first_window(connection),
-            paced: file.paced,
+            pace: file.pace,
             endpoint: Endpoint::of(target.url()),
             known: self.recall(target.url()).cloned(),
             corrected: None,

@@ -49,7 +49,7 @@ impl SourceOptions {
     ///
     /// The server's rate is that of one stream; a second stream would arrive in a burst.
     pub(super) fn leaves_pace_to(&self, file: &RemoteFile) -> bool {
-        file.paced && self.pace != Pace::Off
+        file.pace.is_some() && self.pace != Pace::Off
     }
 }
 

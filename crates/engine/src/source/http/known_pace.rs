@@ -49,7 +49,7 @@ impl KnownPace {
 
     /// Returns whether the server still paces, and the path may be unchanged.
     pub(super) fn is_confirmed_by(&self, answer: &FirstAnswer) -> bool {
-        self.holds(answer.file.paced, handshake_rtt(&answer.opened.connection))
+        self.holds(answer.file.pace.is_some(), handshake_rtt(&answer.opened.connection))
     }
 
     fn holds(&self, paced: bool, rtt: Option<Rtt>) -> bool {

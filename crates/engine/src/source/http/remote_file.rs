@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::failure::Failure;
 use longhaul_core::identity::Identity;
-use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::proto::http::{Framing, RangeAnswer, RangeRequest, ResponseHead, Validator};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -21,8 +21,8 @@ pub(super) struct RemoteFile {
     /// Whether the first answer contained the whole file although a range was requested: the server may not support
     /// ranges.
     pub(super) whole: bool,
-    /// Whether the server states that it paces its sending.
-    pub(super) paced: bool,
+    /// The pace in force, if the server states that it paces its sending.
+    pub(super) pace: Option<Pace>,
     /// Whether the server refuses requests with a range, so that none is sent.
     refuses_ranges: AtomicBool,
     /// The content coding, in which the file is saved.
@@ -72,11 +72,12 @@ impl RemoteFile {
         let bare = validators(head) == [None, None] && coding.is_none();
         let validator = head.validator().or_else(|| vouched.filter(|_| bare).cloned());
         let assumed = options.assume_unchanged.then_some(Identity::AssumedUnchanged);
+        let pace = head.text(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         Self {
             size,
             identity: validator.map(Identity::from).or(assumed),
             whole,
-            paced: head.text(PACE_HEADER).is_some_and(|pace| pace != Pace::Off.header()),
+            pace: pace.map(|stated| stated.pace).filter(|pace| *pace != Pace::Off),
             refuses_ranges: AtomicBool::new(refuses_ranges),
             coding,
             if_range_refused: AtomicBool::new(false),

@@ -255,7 +255,7 @@ impl Exchange<'_, '_, '_> {
             if requests != self.worker.requested.len() {
                 return Ok(());
             }
-            let enough = self.stream.outstanding_target(file.paced);
+            let enough = self.stream.outstanding_target(file.pace.is_some());
             if ahead >= enough || requests >= MAX_REQUESTS_AHEAD || !self.request_next(connection)? {
                 return self.request_trailing(connection, ahead);
             }

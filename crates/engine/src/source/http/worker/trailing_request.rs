@@ -27,8 +27,10 @@ impl Exchange<'_, '_, '_> {
         outstanding: Bytes,
     ) -> Result<(), Failure> {
         let file = &self.described.file;
-        let pays =
-            outstanding >= WORTH_TRAILING && file.identity.is_some() && !file.paced && !file.refuses_ranges();
+        let pays = outstanding >= WORTH_TRAILING
+            && file.identity.is_some()
+            && file.pace.is_none()
+            && !file.refuses_ranges();
         if !pays || !self.stream.holds_window() || !self.stream.is_all_leased() {
             return Ok(());
         }
