@@ -14,7 +14,7 @@ use super::sessions::Session;
 use super::unproved::compare;
 use super::worker::FetchContext;
 use crate::cancel::Cancel;
-use crate::connect::{Received, Transport};
+use crate::connect::{Deadline, Received, Transport};
 use crate::source::StreamPeer;
 use crate::transfer::Stream;
 use crate::transfer::error::SourceError;
@@ -61,14 +61,20 @@ fn fetch_range(
         Ok(()) => {}
         // The server's reply takes precedence over the error of the data connection.
         Err(Failure::Early(error)) => {
-            return Err(match session.control.reply("the transfer", REPORT_PATIENCE, access.at(), &cancel) {
-                Ok(reply) if !reply.is_positive() => {
-                    FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
-                }
-                // The file may have become shorter.
-                Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
-                Err(_) => error.into(),
-            });
+            return Err(
+                match session.control.reply(
+                    "the transfer",
+                    access.at(),
+                    &Deadline::new(&cancel, REPORT_PATIENCE),
+                ) {
+                    Ok(reply) if !reply.is_positive() => {
+                        FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
+                    }
+                    // The file may have become shorter.
+                    Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
+                    Err(_) => error.into(),
+                },
+            );
         }
         Err(Failure::Source(error)) => return Err(error),
     }
