@@ -19,7 +19,7 @@ use crate::error::AgentError;
 use crate::instance::Instance;
 use crate::notify::notify;
 use crate::paths::{Paths, kept_secret};
-use crate::queue::Queue;
+use crate::queue::{ExitCodes, Queue};
 use crate::runner;
 use crate::settings::Doors;
 
@@ -42,6 +42,8 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
     /// Whether the dashboard's address also serves aria2's JSON-RPC; `None` does as the last agent did.
     pub aria2_rpc: Option<bool>,
+    /// Returns the exit code of an equivalent `longhaul get` that fails.
+    pub exit_code: ExitCodes,
 }
 
 /// Runs the agent until SIGTERM or SIGINT; calls `ready` with the dashboard's address once it accepts requests.
@@ -55,7 +57,7 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(),
     let paths = &options.paths;
     paths.make().map_err(|source| AgentError::file("make", &paths.state, source))?;
     let _instance = Instance::take(paths)?;
-    let queue = Arc::new(Queue::open(paths.clone())?);
+    let queue = Arc::new(Queue::open(paths.clone(), options.exit_code)?);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Thread)?;
     let served = runtime.block_on(serve(options, &queue, ready));

@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use longhaul_core::failure::FailureKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -80,6 +81,24 @@ pub enum ClientError {
         "cannot understand the agent's answer: {0}; it may be of another version: stop it, and it starts anew"
     )]
     Answer(String),
+}
+
+impl ClientError {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::NotRunning { .. } => FailureKind::Unavailable,
+            Self::Connection(_) | Self::Stopped | Self::Silent { .. } => FailureKind::Temporary,
+            Self::Refused { status, .. } => match status {
+                400 | 415 | 422 => FailureKind::Usage,
+                401 | 403 | 421 => FailureKind::Denied,
+                404 => FailureKind::NotFound,
+                409 => FailureKind::Data,
+                _ => FailureKind::Disk,
+            },
+            Self::Answer(_) => FailureKind::Protocol,
+        }
+    }
 }
 
 impl Client {

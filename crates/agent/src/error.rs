@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::failure::FailureKind;
 use thiserror::Error;
 
 pub use crate::database::DatabaseError;
@@ -51,6 +52,20 @@ pub enum AgentError {
 }
 
 impl AgentError {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Running { .. } => FailureKind::Temporary,
+            Self::NoHome | Self::NotLoopback(_) | Self::Database(DatabaseError::Newer { .. }) => {
+                FailureKind::Config
+            }
+            Self::File { .. } => FailureKind::CannotCreate,
+            Self::Listen { .. } => FailureKind::Unavailable,
+            Self::Database(_) => FailureKind::Disk,
+            Self::Thread(_) => FailureKind::Host,
+        }
+    }
+
     pub(crate) fn file(operation: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File { operation, path: path.to_owned(), source }
     }

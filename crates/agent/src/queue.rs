@@ -8,6 +8,7 @@ mod wake;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::rate_limit::RateLimit;
@@ -30,6 +31,9 @@ use crate::transfer::{Transfer, TransferState};
 /// The maximum number of transfers added by one request.
 const MAX_AT_ONCE: usize = 100_000;
 
+/// Maps kinds of failure to exit codes, which the command line chooses.
+pub type ExitCodes = fn(FailureKind) -> u8;
+
 /// The queue, shared by the API and the runner.
 pub struct Queue {
     pub(crate) paths: Paths,
@@ -39,6 +43,7 @@ pub struct Queue {
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
     pub(crate) runs: Runs,
+    pub(crate) exit_code: ExitCodes,
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
@@ -52,7 +57,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`AgentError`].
-    pub(crate) fn open(paths: Paths) -> Result<Self, AgentError> {
+    pub(crate) fn open(paths: Paths, exit_code: ExitCodes) -> Result<Self, AgentError> {
         let opened = Database::open(&paths.database(), unix_now())?;
         if let Some((aside, why)) = opened.damaged {
             tracing::error!(
@@ -80,6 +85,7 @@ impl Queue {
             events: Events::new(),
             secrets,
             runs: Runs::default(),
+            exit_code,
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
             offered: Mutex::default(),

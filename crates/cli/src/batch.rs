@@ -114,7 +114,7 @@ impl Batch<'_> {
                 }
                 Walked::Failed(error) => {
                     let tag = JobTag::new(job, &error.what());
-                    session.run::<Unchanged, WalkError>(&tag, |_| Err(error), exit::of_walk).map(|()| None)
+                    session.run::<Unchanged, WalkError>(&tag, |_| Err(error), WalkError::kind).map(|()| None)
                 }
             });
             match walker.join() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{FileOfRun, LimitedBy, RunDiagnosis};
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer, RunDone};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
@@ -78,7 +79,7 @@ impl CommandSession {
     ) -> Result<Self, exit::Code> {
         let recorder = reporting.record.begin(side, what).map_err(|error| {
             say::error(&error);
-            exit::of_record(&error)
+            exit::of(error.kind())
         })?;
         let shown = if reporting.json {
             ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {
@@ -106,14 +107,14 @@ impl CommandSession {
         &self,
         job: &JobTag,
         transfer: impl FnOnce(JobObserver<'_>) -> Result<T, E>,
-        code: fn(&E) -> exit::Code,
+        kind: fn(&E) -> FailureKind,
     ) -> Result<(), exit::Code> {
         let start = Instant::now();
         let result = transfer(JobObserver::new(job, self));
         let end = match &result {
             Ok(outcome) => Event::Done(Box::new(self.done_of(job, outcome))),
             Err(error) => {
-                let code = exit::of_stop(code(error), &self.cancel);
+                let code = exit::of_stop(exit::of(kind(error)), &self.cancel);
                 Event::Error { message: error.to_string(), exit_code: code.number() }
             }
         };
@@ -124,7 +125,7 @@ impl CommandSession {
         self.show_result(job, &end, result.as_ref().is_ok_and(Complete::is_shown));
         let has_begun = self.begun.lock().remove(&job.id());
         result.map(drop).map_err(|error| {
-            let code = code(&error);
+            let code = exit::of(kind(&error));
             // The end of the command names its time limit; there is no more to say of a file that was not begun.
             if has_begun || exit::of_stop(code, &self.cancel) == code {
                 say::error(&error);

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! [`schedule`] leases ranges of a file to workers; [`tune`] holds the controllers; [`proto`] parses and writes protocols;
-//! [`event`] holds the events of a job; [`identity`] identifies the states of a file.
+//! [`event`] holds the events of a job; [`failure`] classifies errors; [`identity`] identifies the states of a file.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod advice;
 pub mod checksum;
 pub mod checksum_list;
 pub mod event;
+pub mod failure;
 pub mod happy_eyeballs;
 pub mod host_check;
 pub mod identity;

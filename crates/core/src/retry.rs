@@ -1,8 +1,39 @@
-//! Delays between retries.
+//! Whether a retry can help, and the delays between retries.
 
 use std::time::Duration;
 
 use crate::units::Bytes;
+
+/// Whether a retry can help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// A retry cannot help.
+    Never,
+    /// Retry after a backoff.
+    Backoff,
+    /// Retry after at least this time, requested by the server.
+    After(Duration),
+    /// Retry at once; does not count as a failure.
+    AtOnce,
+}
+
+impl Retry {
+    /// Returns whether `backoff` has an attempt left for it.
+    pub fn is_permitted(self, backoff: &Backoff) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Backoff => backoff.permits(None),
+            Self::After(wait) => backoff.permits(Some(wait)),
+            Self::AtOnce => true,
+        }
+    }
+
+    /// Returns no retry where `is_final`.
+    #[must_use]
+    pub fn unless(self, is_final: bool) -> Self {
+        if is_final { Self::Never } else { self }
+    }
+}
 
 /// Counts the consecutive failures of a stream, and computes the delay before each retry.
 #[derive(Debug, Clone)]

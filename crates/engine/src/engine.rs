@@ -22,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::JobObserver;
+use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, Outcome, SourceError, TransferError};
+use crate::job::{self, Job, Outcome, TransferError};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
@@ -75,7 +76,7 @@ impl Engine {
     ///
     /// # Errors
     /// Invalid settings of the job. A server that cannot be reached is not an error.
-    pub fn hold_early(&self, job: &Job) -> Result<(), SourceError> {
+    pub fn hold_early(&self, job: &Job) -> Result<(), Failure> {
         job::hold_early(&self.shared, job)
     }
 

@@ -4,48 +4,10 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use longhaul_core::event::Event;
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 
 use crate::cancel::Cancel;
 use crate::source::http::HttpError;
-
-/// Whether a retry can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// A retry cannot help.
-    Never,
-    /// Retry after a backoff.
-    Backoff,
-    /// Retry after at least this time, requested by the server.
-    After(Duration),
-    /// Retry at once; does not count as a failure.
-    AtOnce,
-}
-
-impl Retry {
-    /// Returns the retry after a refusal: a server that is busy or fails for now may answer later, and states when in Retry-After.
-    pub(crate) fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
-        match status {
-            408 | 425 | 429 | 500 | 502..=504 => retry_after.map_or(Self::Backoff, Self::After),
-            _ => Self::Never,
-        }
-    }
-
-    /// Returns whether `backoff` has an attempt left for it.
-    pub(crate) fn is_permitted(self, backoff: &Backoff) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Backoff => backoff.permits(None),
-            Self::After(wait) => backoff.permits(Some(wait)),
-            Self::AtOnce => true,
-        }
-    }
-
-    /// Returns no retry where `is_final`.
-    pub(crate) fn unless(self, is_final: bool) -> Self {
-        if is_final { Self::Never } else { self }
-    }
-}
 
 /// A wait that may end early.
 pub(crate) trait Rest {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use longhaul_core::failure::FailureKind;
 use thiserror::Error;
 
 /// An operation of the lab failed; the message names the operation and the remedy.
@@ -207,38 +208,17 @@ pub enum LabError {
     Interrupted,
 }
 
-/// Classes of errors with different exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LabErrorKind {
-    /// The requested path or scenario is invalid.
-    Usage,
-    /// An input file is missing or unreadable.
-    NoInput,
-    /// This host or its administrator does not permit a lab.
-    NotPermitted,
-    /// Results cannot be created.
-    CannotCreate,
-    /// A results file cannot be written completely.
-    Output,
-    /// Earlier results are damaged, or of a newer version.
-    Data,
-    /// This host lacks a feature, its kernel refused, or a command failed.
-    Host,
-    /// The caller requested a stop.
-    Interrupted,
-}
-
 impl LabError {
-    /// Returns the class of the error.
-    pub fn kind(&self) -> LabErrorKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Spec { .. } | Self::Scenario { .. } | Self::OtherScenario { .. } => LabErrorKind::Usage,
-            Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => LabErrorKind::NotPermitted,
-            Self::Read { .. } => LabErrorKind::NoInput,
-            Self::Create { .. } | Self::Busy { .. } => LabErrorKind::CannotCreate,
-            Self::Write { .. } => LabErrorKind::Output,
-            Self::Results { .. } => LabErrorKind::Data,
-            Self::Interrupted => LabErrorKind::Interrupted,
+            Self::Spec { .. } | Self::Scenario { .. } | Self::OtherScenario { .. } => FailureKind::Usage,
+            Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => FailureKind::Denied,
+            Self::Read { .. } => FailureKind::NotFound,
+            Self::Create { .. } | Self::Busy { .. } => FailureKind::CannotCreate,
+            Self::Write { .. } => FailureKind::Disk,
+            Self::Results { .. } => FailureKind::Data,
+            Self::Interrupted => FailureKind::Interrupted,
             Self::Device { .. }
             | Self::Setting { .. }
             | Self::Start { .. }
@@ -248,7 +228,7 @@ impl LabError {
             | Self::Counters { .. }
             | Self::Shell { .. }
             | Self::Programs { .. }
-            | Self::WorkerGone => LabErrorKind::Host,
+            | Self::WorkerGone => FailureKind::Host,
         }
     }
 }

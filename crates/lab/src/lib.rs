@@ -18,7 +18,7 @@ mod wire;
 
 pub use cpu_time::CpuShares;
 pub use cross_traffic::CrossFlowStats;
-pub use error::{LabError, LabErrorKind};
+pub use error::LabError;
 pub use host::{Finished, Host, ObservationOptions, Process, ServerCommand, ServerCommandFailure};
 pub use lab::Lab;
 pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{End, KnownLimits, Reading};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample, lower_median};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
@@ -51,6 +52,17 @@ pub enum LiveError {
         "no TCP connection of process {0} has moved data within {1:?}: observe it for longer, with --for"
     )]
     Idle(u32, Duration),
+}
+
+impl LiveError {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::NoProcess(_) | Self::Idle(..) => FailureKind::NotFound,
+            Self::NotPermitted(_) | Self::OtherNamespace(_) => FailureKind::Denied,
+            Self::Kernel(..) => FailureKind::Host,
+        }
+    }
 }
 
 /// An observed connection of a process.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 use longhaul_sys::host;
 use thiserror::Error;
@@ -109,6 +110,29 @@ pub enum ServeError {
         /// The error from rustls.
         source: rustls::Error,
     },
+}
+
+impl ServeError {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Root { source, .. } | Self::Listen { source, .. } | Self::Metrics { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                FailureKind::Denied
+            }
+            Self::Root { .. } => FailureKind::NotFound,
+            Self::Listen { .. } | Self::Metrics { .. } => FailureKind::Unavailable,
+            Self::NoOpenat2 { .. } | Self::NoProc { .. } | Self::Measure { .. } | Self::Threads { .. } => {
+                FailureKind::Host
+            }
+            Self::Congestion { .. }
+            | Self::Pace { .. }
+            | Self::Tokens { .. }
+            | Self::TlsFile { .. }
+            | Self::TlsPair { .. } => FailureKind::Config,
+        }
+    }
 }
 
 impl ServeError {

@@ -57,20 +57,20 @@ fn id(queue: &Queue, gid: Gid) -> Result<i64, RpcError> {
 pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
     let transfer = |gid| queue.transfer(id(queue, gid)?).map_err(refused);
     match method {
-        Method::TellStatus { gid, keys } => Ok(status(&transfer(gid)?).to_json(&keys)),
+        Method::TellStatus { gid, keys } => Ok(status(queue, &transfer(gid)?).to_json(&keys)),
         Method::GetUris(gid) => Ok(uris(&transfer(gid)?.urls)),
-        Method::GetFiles(gid) => Ok(status(&transfer(gid)?).files()),
-        Method::GetServers(gid) => Ok(status(&transfer(gid)?).servers()),
+        Method::GetFiles(gid) => Ok(status(queue, &transfer(gid)?).files()),
+        Method::GetServers(gid) => Ok(status(queue, &transfer(gid)?).servers()),
         Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
-        Method::GetOption(gid) => Ok(options_of(&transfer(gid)?).to_json()),
+        Method::GetOption(gid) => Ok(options_of(queue, &transfer(gid)?).to_json()),
         Method::TellActive(keys) => {
-            Ok(statuses(&of_state(queue, TransferState::Running, usize::MAX)?, &keys))
+            Ok(statuses(queue, &of_state(queue, TransferState::Running, usize::MAX)?, &keys))
         }
         Method::TellWaiting { offset, count, keys } => {
-            Ok(statuses(&slice(waiting(queue)?, offset, count), &keys))
+            Ok(statuses(queue, &slice(waiting(queue)?, offset, count), &keys))
         }
         Method::TellStopped { offset, count, keys } => {
-            Ok(statuses(&slice(stopped(queue)?, offset, count), &keys))
+            Ok(statuses(queue, &slice(stopped(queue)?, offset, count), &keys))
         }
         Method::GetGlobalStat => global_stat(queue),
         Method::GetGlobalOption => Ok(global_options(&queue.settings()).to_json()),
@@ -207,8 +207,8 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
     }
 }
 
-fn options_of(transfer: &Transfer) -> JobOptions {
-    let current = status(transfer);
+fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
+    let current = status(queue, transfer);
     JobOptions {
         dir: Some(current.dir),
         out: Some(transfer.name.clone()),
@@ -252,8 +252,8 @@ fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
     Ok(stat.to_json())
 }
 
-fn statuses(transfers: &[Transfer], keys: &Keys) -> Value {
-    transfers.iter().map(|transfer| status(transfer).to_json(keys)).collect()
+fn statuses(queue: &Queue, transfers: &[Transfer], keys: &Keys) -> Value {
+    transfers.iter().map(|transfer| status(queue, transfer).to_json(keys)).collect()
 }
 
 /// Takes `count` transfers from `offset`; a negative offset counts backwards from the end.

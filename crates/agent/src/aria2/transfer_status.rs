@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::aria2_rpc::{Gid, State, TransferStatus};
 use longhaul_core::units::{Bytes, Rate};
 
+use crate::queue::{ExitCodes, Queue};
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// Returns aria2's name of the state.
@@ -27,23 +29,23 @@ pub(super) fn gid(transfer: &Transfer) -> Gid {
 }
 
 /// Returns aria2's exit status of a failure (aria2's manual, "EXIT STATUS"); 1 is an unknown error.
-fn error_code(failure: &TransferFailure) -> u8 {
-    match failure.exit_code {
+fn error_code(failure: &TransferFailure, exit_code: ExitCodes) -> u8 {
+    match FailureKind::ALL.into_iter().find(|kind| exit_code(*kind) == failure.exit_code) {
         _ if failure.file_exists => 13,
-        65 => 32,
-        66 => 3,
-        68 => 19,
-        69 | 75 => 6,
-        73 => 16,
-        74 => 17,
-        76 => 22,
-        77 => 24,
+        Some(FailureKind::Data) => 32,
+        Some(FailureKind::NotFound) => 3,
+        Some(FailureKind::NoHost) => 19,
+        Some(FailureKind::Unavailable | FailureKind::Temporary) => 6,
+        Some(FailureKind::CannotCreate) => 16,
+        Some(FailureKind::Disk) => 17,
+        Some(FailureKind::Protocol) => 22,
+        Some(FailureKind::Denied) => 24,
         _ => 1,
     }
 }
 
 /// Returns the status.
-pub(super) fn status(transfer: &Transfer) -> TransferStatus {
+pub(super) fn status(queue: &Queue, transfer: &Transfer) -> TransferStatus {
     let state = state(transfer.state);
     let is_running = state == State::Active;
     let path = Path::new(&transfer.path);
@@ -61,7 +63,7 @@ pub(super) fn status(transfer: &Transfer) -> TransferStatus {
         speed: Rate::bits_per_sec(if is_running { transfer.run.goodput_bps } else { 0 }),
         connections: if is_running { transfer.run.streams } else { 0 },
         error: (transfer.error.as_ref().filter(|_| state == State::Error))
-            .map(|error| (error_code(error), error.message.clone())),
+            .map(|error| (error_code(error, queue.exit_code), error.message.clone())),
         dir: directory.display().to_string().trim_end_matches('/').to_owned(),
         path: file.display().to_string(),
         uris: transfer.urls.clone(),

@@ -1,7 +1,8 @@
 //! Executes a transfer with the engine.
 
 use longhaul_core::event::{Done, JobObserver};
-use longhaul_engine::failure::{FailureKind, without_options};
+use longhaul_core::failure::FailureKind;
+use longhaul_core::retry::Retry;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::upload::{self, UploadError};
@@ -25,23 +26,18 @@ const SEND_ANEW: &str = "to start over, send it with `longhaul put --no-resume`"
 pub(super) struct RunFailure {
     pub(super) kind: FailureKind,
     pub(super) message: String,
-    pub(super) cause: FailureCause,
-}
-
-/// The cause of a failure, where its kind does not say enough.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FailureCause {
-    OfKind,
-    /// A later try cannot help, whatever the kind.
-    Permanent,
-    /// A file has the name, and the request permits no other and no replacement.
-    FileExists,
+    /// Whether a later run can help.
+    pub(super) retry: Retry,
+    /// Whether a file has the name, and the request permits no other and no replacement.
+    pub(super) file_exists: bool,
 }
 
 impl RunFailure {
     pub(super) fn new(kind: FailureKind, error: impl std::fmt::Display) -> Self {
         let message = without_options(&error.to_string()).to_owned();
-        Self { kind, message, cause: FailureCause::OfKind }
+        // This host's network may be down for now.
+        let retry = if kind == FailureKind::NoHost { Retry::Backoff } else { kind.retry() };
+        Self { kind, message, retry, file_exists: false }
     }
 
     /// Creates a failure whose remedy `start_over` replaces that of an option.
@@ -57,8 +53,9 @@ impl RunFailure {
 
 impl From<UploadError> for RunFailure {
     fn from(error: UploadError) -> Self {
-        let cause = if error.is_permanent() { FailureCause::Permanent } else { FailureCause::OfKind };
-        Self { cause, ..Self::of_engine(error.kind(), error, SEND_ANEW) }
+        let is_permanent = error.is_permanent();
+        let failure = Self::of_engine(error.kind(), error, SEND_ANEW);
+        Self { retry: failure.retry.unless(is_permanent), ..failure }
     }
 }
 
@@ -71,7 +68,7 @@ impl From<TransferError> for RunFailure {
                     "a file {} exists: remove it and retry, or add the link again with --if-exists rename or replace",
                     path.display()
                 );
-                Self { cause: FailureCause::FileExists, ..Self::new(kind, message) }
+                Self { file_exists: true, ..Self::new(kind, message) }
             }
             TransferError::Output(OutputError::Busy(path)) => {
                 Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
@@ -81,6 +78,20 @@ impl From<TransferError> for RunFailure {
             }
             error => Self::of_engine(kind, error, START_OVER),
         }
+    }
+}
+
+/// Returns an error's text without advice that names options of the command line.
+///
+/// Such advice is the last clause of a text, after a semicolon, and no command in backquotes.
+fn without_options(text: &str) -> &str {
+    let is_option = |word: &str| {
+        let name = word.trim_start_matches('(').strip_prefix('-');
+        name.is_some_and(|name| name.starts_with(|first: char| first == '-' || first.is_ascii_alphabetic()))
+    };
+    match text.rsplit_once("; ") {
+        Some((why, advice)) if !advice.contains('`') && advice.split(' ').any(is_option) => why,
+        _ => text,
     }
 }
 
@@ -145,5 +156,18 @@ mod tests {
         assert_eq!(failure.message, "the writer mmap cannot write /f: a mapping needs a size");
         let shown = ["does --pace off gain?", "see longhaul --help"].map(crate::live::of_command_line);
         assert_eq!(shown, ["on the command line: does --pace off gain?", "see longhaul --help"]);
+    }
+
+    #[test]
+    fn advice_about_options_is_left_out_where_there_are_none() {
+        for (why, advice) in [
+            ("h answered 401: no; yes", "; give a login with --user, in ~/.netrc or in the URL"),
+            ("f exists", "; replace it with -N"),
+            ("it - f - exists", ""),
+            ("no files", ""),
+            ("it takes none; start `longhaul serve --writable`", ""),
+        ] {
+            assert_eq!(without_options(&format!("{why}{advice}")), why);
+        }
     }
 }

@@ -66,9 +66,10 @@ impl<'a> RunObserver<'a> {
         let Some(recorder) = &self.recorder else { return };
         let end = match result {
             Ok(done) => Event::Done(Box::new(done.clone())),
-            Err(failure) => {
-                Event::Error { message: failure.message.clone(), exit_code: failure.kind.exit_code() }
-            }
+            Err(failure) => Event::Error {
+                message: failure.message.clone(),
+                exit_code: (self.queue.exit_code)(failure.kind),
+            },
         };
         recorder.on(&self.tag, at, &end);
         if let Err(error) = recorder.finish() {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::queue_plan;
-use longhaul_engine::failure::FailureKind;
+use longhaul_core::retry::Retry;
 use longhaul_engine::sink::part_file;
 
-use super::execute::{self, FailureCause, RunFailure};
+use super::execute::{self, RunFailure};
 use super::observe::RunObserver;
 use super::records;
 use crate::database::{Row, RunEnd};
@@ -66,7 +67,7 @@ fn state_after_run(
         return (TransferState::Queued, end);
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
-    let may_retry = failure.cause == FailureCause::OfKind && attempts < queue.settings().retries;
+    let may_retry = failure.retry != Retry::Never && attempts < queue.settings().retries;
     let has_worked = row.part.is_some() || live.first_answer().is_some();
     let state = state_after(failure.kind, row, has_worked, may_retry);
     if state == TransferState::Scheduled {
@@ -75,8 +76,8 @@ fn state_after_run(
     }
     end.error = Some(TransferFailure {
         message: failure.message,
-        exit_code: failure.kind.exit_code(),
-        file_exists: failure.cause == FailureCause::FileExists,
+        exit_code: (queue.exit_code)(failure.kind),
+        file_exists: failure.file_exists,
     });
     (state, end)
 }
@@ -88,9 +89,7 @@ fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) 
     match kind {
         // A link that has never worked is wrong, not expired.
         FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
-        FailureKind::Temporary | FailureKind::Unavailable | FailureKind::NoHost if may_retry => {
-            TransferState::Scheduled
-        }
+        _ if may_retry => TransferState::Scheduled,
         _ => TransferState::Failed,
     }
 }

@@ -10,7 +10,7 @@ pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
     paths.make().unwrap();
-    let queue = Arc::new(Queue::open(paths).unwrap());
+    let queue = Arc::new(Queue::open(paths, |_| 1).unwrap());
     (dir, queue)
 }
 

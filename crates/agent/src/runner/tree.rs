@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::failure::FailureKind;
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::Walked;

@@ -118,14 +118,19 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         // Fails only for a group leader, which has no controlling terminal to leave.
         let _ = rustix::process::setsid();
     }
-    let options = AgentOptions { paths, listen: args.doors.listen, aria2_rpc: args.doors.aria2_rpc() };
+    let options = AgentOptions {
+        paths,
+        listen: args.doors.listen,
+        aria2_rpc: args.doors.aria2_rpc(),
+        exit_code: |kind| exit::of(kind).number(),
+    };
     match agent::run(&options, |address| {
         say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
     }) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             say::error(&error);
-            Ok(exit::of_agent(&error).into())
+            Ok(exit::of(error.kind()).into())
         }
     }
 }
@@ -245,7 +250,7 @@ fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
         let error = AgentError::NotLoopback(address);
         say::error(&error);
-        return Ok(exit::of_agent(&error).into());
+        return Ok(exit::of(error.kind()).into());
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;

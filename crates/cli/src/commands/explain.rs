@@ -10,9 +10,9 @@ use clap::Args;
 use longhaul_core::advice::LimitedSpan;
 use longhaul_core::units::seconds;
 use longhaul_engine::cancel::Cancel;
-use longhaul_scope::capture::{Capture, CaptureErrorKind, Flow, Keep};
+use longhaul_scope::capture::{Capture, Flow, Keep};
 use longhaul_scope::diagnosis::{self, Diagnosis};
-use longhaul_scope::live::{self, LiveError, LiveFlow};
+use longhaul_scope::live::{self, LiveFlow};
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ pub(super) fn is_capture(path: &Path) -> bool {
 
 /// Reads the jobs of a record, and prints what is damaged.
 pub(super) fn load_jobs(path: &Path) -> Result<Vec<Record>, Failure> {
-    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of_record(&error)))?;
+    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of(error.kind())))?;
     warn_of_damage(path, jobs.first().and_then(|job| job.damage.as_deref()));
     Ok(jobs)
 }
@@ -145,13 +145,7 @@ fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
 
 /// Reads a capture, and prints what is damaged.
 pub(super) fn load_capture(path: &Path, keep: Keep) -> Result<Capture, Failure> {
-    let capture = Capture::load(path, keep).map_err(|error| {
-        let code = match error.kind() {
-            CaptureErrorKind::NoInput => exit::NO_INPUT,
-            CaptureErrorKind::Data => exit::DATA,
-        };
-        (error.to_string(), code)
-    })?;
+    let capture = Capture::load(path, keep).map_err(|error| (error.to_string(), exit::of(error.kind())))?;
     warn_of_damage(path, capture.damage.as_deref());
     Ok(capture)
 }
@@ -186,14 +180,8 @@ fn of_process(process: u32, time: Duration) -> Result<Vec<Explanation>, Failure>
     let cancel = Cancel::new();
     let listening = interrupt::listen(&cancel);
     listening.map_err(|error| (format!("cannot listen for Ctrl-C: {error}"), exit::OS))?;
-    let flows = live::observe(process, time, || cancel.is_cancelled()).map_err(|error| {
-        let code = match error {
-            LiveError::NoProcess(_) | LiveError::Idle(..) => exit::NO_INPUT,
-            LiveError::NotPermitted(_) | LiveError::OtherNamespace(_) => exit::NO_PERMISSION,
-            LiveError::Kernel(..) => exit::OS,
-        };
-        (error.to_string(), code)
-    })?;
+    let flows = live::observe(process, time, || cancel.is_cancelled())
+        .map_err(|error| (error.to_string(), exit::of(error.kind())))?;
     let explain = |flow: LiveFlow| {
         let what = format!("{} -> {}", flow.from, flow.to);
         let facts = json!({ "from": flow.from.to_string(), "to": flow.to.to_string(), "sends": flow.sends });

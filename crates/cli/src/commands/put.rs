@@ -157,7 +157,7 @@ impl<'a> Upload<'a> {
         batch.run(paths.iter(), |session, job, path| {
             let url = upload::destination(url, path).map_err(|error| {
                 say::error(&error);
-                exit::of_upload(&error)
+                exit::of(error.kind())
             })?;
             self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
         })
@@ -168,7 +168,7 @@ impl<'a> Upload<'a> {
         let options = &self.request.transfer;
         let tree = match self.engine.upload_tree(directory, url, options) {
             Ok(tree) => tree,
-            Err(error) => return not_begun(&error, exit::of_tree(&error), self.cancel).into(),
+            Err(error) => return not_begun(&error, exit::of(error.kind()), self.cancel).into(),
         };
         let batch = match self.batch(url, None) {
             Ok(batch) => batch,
@@ -179,7 +179,7 @@ impl<'a> Upload<'a> {
                 let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                 let (path, size) = (file.path, file.size);
                 let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
-                return session.run(&tag, there, exit::of_upload).map(|()| Some(size));
+                return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
             }
             let time = file.time_header();
             let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
@@ -201,7 +201,7 @@ impl<'a> Upload<'a> {
         let put = |observer: JobObserver<'_>| {
             upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.size))
         };
-        session.run(&tag, put, exit::of_upload).map(|()| size)
+        session.run(&tag, put, UploadError::kind).map(|()| size)
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ReportArgs) -> ExitCode {
 }
 
 fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
-    let not_drawn = |error: DrawError| (error.to_string(), exit::of_drawing(&error));
+    let not_drawn = |error: DrawError| (error.to_string(), exit::of(error.kind()));
     let beside = [args.records[0].with_extension("html")];
     let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
     for output in outputs {

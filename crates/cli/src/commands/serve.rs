@@ -18,8 +18,8 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
-    Config, Confined, Limits, MeasureConfig, Metrics, ServeError, Server, Stopper, Telemetry, TlsFiles,
-    Token, Tokens, WIDE_MODE, drop_capabilities, with_file_capabilities,
+    Config, Confined, Limits, MeasureConfig, Metrics, Server, Stopper, Telemetry, TlsFiles, Token, Tokens,
+    WIDE_MODE, drop_capabilities, with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -211,7 +211,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
-            return Ok(exit_code(&error).into());
+            return Ok(exit::of(error.kind()).into());
         }
     };
     if let Some(user) = &args.run_as
@@ -225,7 +225,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     log_thread::drop_privileges();
     if let Err(error) = with_file_capabilities(|| server.check()) {
         say::error(&error);
-        return Ok(exit_code(&error).into());
+        return Ok(exit::of(error.kind()).into());
     }
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
@@ -422,28 +422,4 @@ async fn stop_on_signals(mut interrupt: Signal, mut terminate: Signal, stopper: 
     stopper.finish();
     next().await;
     stopper.end();
-}
-
-/// Returns the exit code of a server that failed to start.
-fn exit_code(error: &ServeError) -> exit::Code {
-    match error {
-        ServeError::Root { source, .. }
-        | ServeError::Listen { source, .. }
-        | ServeError::Metrics { source, .. }
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            exit::NO_PERMISSION
-        }
-        ServeError::Root { .. } => exit::NO_INPUT,
-        ServeError::Listen { .. } | ServeError::Metrics { .. } => exit::UNAVAILABLE,
-        ServeError::NoOpenat2 { .. }
-        | ServeError::NoProc { .. }
-        | ServeError::Measure { .. }
-        | ServeError::Threads { .. } => exit::OS,
-        ServeError::Congestion { .. }
-        | ServeError::Pace { .. }
-        | ServeError::Tokens { .. }
-        | ServeError::TlsFile { .. }
-        | ServeError::TlsPair { .. } => exit::CONFIG,
-    }
 }

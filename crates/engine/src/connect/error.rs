@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longhaul_core::failure::FailureKind;
+use longhaul_core::retry::Retry;
 use thiserror::Error;
-
-use crate::failure::FailureKind;
 
 /// The reason why there is no connection to a host.
 #[derive(Debug, Error)]
@@ -97,8 +97,8 @@ impl ConnectError {
         self
     }
 
-    /// Classifies the error.
-    pub fn class(&self) -> FailureKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
             Self::Resolve { .. } => FailureKind::NoHost,
             Self::Refused { .. } => FailureKind::Unavailable,
@@ -109,11 +109,10 @@ impl ConnectError {
     }
 
     /// Returns whether a retry can help.
-    pub fn may_be_retried(&self) -> bool {
+    pub fn retry(&self) -> Retry {
         match self {
-            Self::Resolve { source, .. } => is_temporary(source),
-            Self::ResolveTimeout { .. } | Self::Refused { .. } | Self::Timeout { .. } => true,
-            Self::Thread { .. } | Self::Cancelled => false,
+            Self::Resolve { source, .. } if is_temporary(source) => Retry::Backoff,
+            error => error.kind().retry(),
         }
     }
 }

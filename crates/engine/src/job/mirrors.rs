@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
@@ -11,7 +12,7 @@ use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{CountStart, Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 
 /// The length of the sample that is compared with the bytes of another URL.
 pub(super) const SAMPLE: Bytes = Bytes::kib(64);
@@ -119,7 +120,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 
 /// Compares a range of the mirror's file with the first bytes written; returns `false` also if the
 /// transfer ends first.
-fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, SourceError> {
+fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, Failure> {
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();

@@ -20,6 +20,7 @@ use std::time::Instant;
 use longhaul_core::advice::{End, KnownLimits};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
 use longhaul_core::plan;
@@ -29,7 +30,7 @@ use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 
-pub use crate::transfer::error::{Kept, RefutedFate, SourceError, TransferError};
+pub use crate::transfer::error::{Kept, RefutedFate, TransferError};
 pub use crate::transfer::{AptSettings, Streams, TransferOptions};
 pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions, Outcome};
 
@@ -61,7 +62,7 @@ const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
-pub(crate) fn hold_early(engine: &EngineState, job: &Job) -> Result<(), SourceError> {
+pub(crate) fn hold_early(engine: &EngineState, job: &Job) -> Result<(), Failure> {
     let paths = KnownPaths::read(job.options.transfer.memory.as_deref(), &|_| ());
     open::hold_early(engine, job, &paths)
 }
@@ -449,5 +450,5 @@ impl<'a> Fetch<'a> {
 }
 
 fn is_interruption(error: &TransferError) -> bool {
-    error.kind() == crate::failure::FailureKind::Interrupted
+    error.kind() == FailureKind::Interrupted
 }

@@ -3,8 +3,10 @@
 mod resume;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::RangeSet;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use url::Url;
 
@@ -12,9 +14,7 @@ use super::already_there;
 use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::EngineState;
-use crate::failure::FailureKind;
 use crate::known_paths::KnownPaths;
-use crate::retry::Retry;
 use crate::sink::journal::{Journal, JournalSource};
 use crate::sink::output::{IfExists, PreparedOutput};
 use crate::sink::output_error::OutputError;
@@ -23,7 +23,7 @@ use crate::source::gridftp::GridFtpSource;
 use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 use resume::DescribedFile;
 
 /// The state of a job after the first response.
@@ -113,7 +113,7 @@ fn source_options(job: &Job) -> SourceOptions {
 
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
-pub(super) fn hold_early(engine: &EngineState, job: &Job, paths: &KnownPaths) -> Result<(), SourceError> {
+pub(super) fn hold_early(engine: &EngineState, job: &Job, paths: &KnownPaths) -> Result<(), Failure> {
     let Some(url) = job.urls.first().filter(|url| matches!(url.scheme(), "http" | "https")) else {
         return Ok(());
     };
@@ -228,9 +228,7 @@ impl Opener<'_> {
                 );
                 sources[primary].abandon();
                 part.abandon();
-                return Err(
-                    SourceError::new(FailureKind::Data, Retry::Never, Cause::Connection, message).into()
-                );
+                return Err(Failure::new(FailureKind::Data, message).into());
             }
         }
         if expected.checksums.is_empty() {
@@ -296,7 +294,7 @@ impl Opener<'_> {
                 Err(match complete {
                     Some(true) => TransferError::AlreadyThere { path, size },
                     Some(false) => OutputError::Exists(path).into(),
-                    None => SourceError::interrupted().into(),
+                    None => Failure::interrupted().into(),
                 })
             }
             opened => Ok(opened?),
@@ -309,30 +307,29 @@ impl Opener<'_> {
             let message = format!(
                 "{shown} is a directory, to which its listing links as to a file; fetch it by get -r {shown}/"
             );
-            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+            return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
         }
         if let Some((size, limit)) = description.size.zip(self.job.options.max_size)
             && size > limit
         {
             let message =
                 format!("{} has {} bytes, more than the {limit} of --max-size", source.shown(), size.get());
-            return Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message).into());
+            return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
         }
         match self.job.expected.size {
             Some(expected) if description.size != Some(expected) => {
                 let sent = description
                     .size
                     .map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
-                Err(SourceError::new(
+                Err(Failure::new(
                     FailureKind::Data,
-                    Retry::Never,
-                    Cause::OtherFile,
                     format!(
                         "{} has {sent}, not the {} bytes that are expected",
                         source.shown(),
                         expected.get()
                     ),
                 )
+                .caused_by(Cause::OtherFile)
                 .into())
             }
             _ => Ok(()),

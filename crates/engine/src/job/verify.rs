@@ -2,6 +2,7 @@
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -9,9 +10,7 @@ use longhaul_core::units::Bytes;
 use super::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
-use crate::failure::FailureKind;
-use crate::retry::Retry;
-use crate::transfer::error::{Cause, RefutedFate, SourceError, TransferError};
+use crate::transfer::error::{RefutedFate, TransferError};
 
 /// Tracks which sources may be used, and which may have sent wrong bytes.
 #[derive(Debug)]
@@ -145,7 +144,7 @@ fn stated_digest(
         Ok(Some(digest)) => Ok(digest),
         Ok(None) => {
             let message = format!("{} states no {algorithm} digest of the file", source.shown());
-            Err(SourceError::new(FailureKind::Data, Retry::Never, Cause::Connection, message).into())
+            Err(Failure::new(FailureKind::Data, message).into())
         }
         Err(error) if error.cause == Cause::Interrupted => Err(fetch.interrupted()),
         Err(error) => Err(error.into()),

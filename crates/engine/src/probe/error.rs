@@ -5,11 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::probe::iperf3::Iperf3Error;
 use thiserror::Error;
 
 use crate::connect::ConnectError;
-use crate::failure::FailureKind;
 use crate::source::http::HttpError;
 
 /// The reason why a target or its server cannot be measured.
@@ -110,13 +110,13 @@ impl ProbeError {
         !matches!(self, Self::Http(HttpError::Status { .. }))
     }
 
-    /// Classifies the error.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Target { .. } => FailureKind::Usage,
-            Self::Host(error) => error.class(),
+            Self::Host(error) => error.kind(),
             Self::Silent { .. } | Self::Port { .. } => FailureKind::Unavailable,
-            Self::Http(error) => error.kind().into(),
+            Self::Http(error) => error.kind(),
             Self::Stalled { .. } | Self::Unmeasured { .. } => FailureKind::Temporary,
             Self::Endpoint { .. } | Self::Ftp { .. } => FailureKind::Protocol,
             Self::Local { .. } => FailureKind::Host,

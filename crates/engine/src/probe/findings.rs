@@ -316,10 +316,10 @@ impl<'a> Findings<'a> {
 mod tests {
     use std::time::Duration;
 
+    use longhaul_core::failure::FailureKind;
     use longhaul_core::probe::packet_train::LossShare;
     use longhaul_core::probe::report::CeilingSource;
 
-    use crate::failure::FailureKind;
     use crate::probe::http;
     use crate::probe::tcp_flows::FlowResult;
     use crate::source::http::ClientConfig;

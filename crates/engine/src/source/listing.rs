@@ -5,6 +5,7 @@ use std::io::{self, BufReader, Cursor, Read, Seek, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::listing::ListedEntry;
 use longhaul_core::units::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -13,27 +14,26 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
 use crate::source::http::{ClientConfig, SafeUrl};
-use crate::transfer::error::SourceError;
 
 /// Lists and creates directories of one server. Supports calls from several threads.
 pub(crate) trait RemoteDirectories: Send + Sync {
     /// Lists a directory's entries.
     ///
     /// # Errors
-    /// [`SourceError`] after the user's number of retries.
-    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError>;
+    /// [`Failure`] after the user's number of retries.
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, Failure>;
 
     /// Requests the size and time of a file, if the listing lacks one of them.
     ///
     /// # Errors
-    /// [`SourceError`] after the user's number of retries.
-    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError>;
+    /// [`Failure`] after the user's number of retries.
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure>;
 
     /// Creates a directory and its missing parents; returns whether it is new.
     ///
     /// # Errors
-    /// [`SourceError`] after the user's number of retries.
-    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError>;
+    /// [`Failure`] after the user's number of retries.
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure>;
 
     /// Returns whether the server sets an uploaded file's modification time.
     fn keeps_times(&self, _directory: &Url, _cancel: &Cancel) -> bool {
@@ -56,7 +56,7 @@ pub(crate) enum MadeDirectory {
     /// The directory existed.
     Exists,
     /// The request was refused by this error, possibly because the parent is missing.
-    LacksParent(SourceError),
+    LacksParent(Failure),
 }
 
 /// Creates `directory` and its missing parents by `make`; returns whether it is new.
@@ -68,8 +68,8 @@ pub(crate) enum MadeDirectory {
 /// The error of the first directory that is refused although its parent exists.
 pub(crate) fn make_with_parents(
     directory: &Url,
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
-) -> Result<bool, SourceError> {
+    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
+) -> Result<bool, Failure> {
     let mut missing = vec![directory.clone()];
     let mut refusal = match make(directory)? {
         MadeDirectory::New => return Ok(true),
@@ -93,8 +93,8 @@ pub(crate) fn make_with_parents(
 /// Creates the directories of `missing`, each of which lies in the next one, from last to first.
 fn make_below(
     missing: &[Url],
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, SourceError>,
-) -> Result<bool, SourceError> {
+    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
+) -> Result<bool, Failure> {
     let mut is_new = false;
     for directory in missing.iter().rev() {
         is_new = match make(directory)? {
@@ -133,7 +133,7 @@ pub(crate) struct OpenListing {
 
 /// The entries of a directory, read lazily without holding a connection; an error concerns one entry or all that
 /// follow.
-pub(crate) type Entries = Box<dyn Iterator<Item = Result<RemoteEntry, SourceError>> + Send>;
+pub(crate) type Entries = Box<dyn Iterator<Item = Result<RemoteEntry, Failure>> + Send>;
 
 /// An entry and its URL. The name is not checked.
 pub(crate) struct RemoteEntry {
@@ -268,7 +268,7 @@ mod tests {
                 Ok(match answers.next().unwrap() {
                     'N' => MadeDirectory::New,
                     'E' => MadeDirectory::Exists,
-                    _ => MadeDirectory::LacksParent(SourceError::interrupted()),
+                    _ => MadeDirectory::LacksParent(Failure::interrupted()),
                 })
             });
             assert_eq!(result.ok(), is_new, "{directory}");

@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
+use longhaul_core::failure::Failure;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
@@ -24,7 +25,6 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::path_memory::{Endpoint, KnownPath};
 use crate::transfer::Stream;
-use crate::transfer::error::SourceError;
 
 /// Returns whether URLs of this scheme can be fetched.
 pub fn is_known_scheme(scheme: &str) -> bool {
@@ -61,27 +61,27 @@ pub(crate) trait Source: StreamPeer {
     /// Describes the file, and starts to fetch it: the first worker takes over the open request.
     ///
     /// # Errors
-    /// [`SourceError`] after the user's number of retries.
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError>;
+    /// [`Failure`] after the user's number of retries.
+    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure>;
 
     /// Fetches a small range of the described file over a separate connection, to compare it with existing bytes.
     ///
     /// # Errors
-    /// [`SourceError`]; with [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) if the file has changed.
-    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError>;
+    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file has changed.
+    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, Failure>;
 
     /// Fetches the piece digests of the described file, if the source publishes them.
     ///
     /// # Errors
-    /// [`SourceError`] if digests are announced but cannot be fetched or parsed.
-    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError>;
+    /// [`Failure`] if digests are announced but cannot be fetched or parsed.
+    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, Failure>;
 
     /// Requests the digest of the described file by [`Description::digest_on_request`]; the source may read the whole
     /// file for it.
     ///
     /// # Errors
-    /// [`SourceError`]; with [`Cause::OtherFile`](crate::transfer::error::Cause::OtherFile) if the file has changed.
-    fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
+    /// [`Failure`]; with [`Cause::OtherFile`](longhaul_core::failure::Cause::OtherFile) if the file has changed.
+    fn digest(&self, _algorithm: Algorithm, _cancel: &Cancel) -> Result<Option<Checksum>, Failure> {
         Ok(None)
     }
 
@@ -99,8 +99,8 @@ pub(crate) trait StreamWorker {
     /// The connection is closed on return; the caller decides about a retry.
     ///
     /// # Errors
-    /// [`SourceError`] with the class, and whether to retry.
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError>;
+    /// [`Failure`] with the class, and whether to retry.
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure>;
 
     /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.
     fn restarts(&self) -> bool {

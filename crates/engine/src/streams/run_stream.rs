@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::retry::Backoff;
+use longhaul_core::failure::{Cause, Failure};
+use longhaul_core::retry::{Backoff, Retry};
 use longhaul_core::units::Bytes;
 
 use super::stream_set::StreamSet;
-use crate::retry::{Rest, Retries, Retry};
+use crate::retry::{Rest, Retries};
 use crate::source::StreamWorker;
-use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{Stream, TransferState};
 
 /// The mean wait before asking a server again that sent another file: a load balancer may choose
@@ -45,16 +45,12 @@ impl Rest for TransferState<'_> {
 ///
 /// # Errors
 /// The error for which the stream gives up.
-fn work(
-    set: &StreamSet<'_>,
-    stream: &mut Stream<'_>,
-    worker: &mut dyn StreamWorker,
-) -> Result<(), SourceError> {
+fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Result<(), Failure> {
     let emit = |event: &_| set.transfer.emit(event);
     let retries = Retries { most: set.options.retries, stream: stream.id(), emit: &emit, rest: set.transfer };
     // The error after which the whole file was requested.
     let mut of_ranges = None;
-    let attempt = |of_ranges: &mut Option<SourceError>, backoff: &mut Backoff| {
+    let attempt = |of_ranges: &mut Option<Failure>, backoff: &mut Backoff| {
         let Err(mut error) = worker.work(stream) else { return Ok(()) };
         stream.disconnected();
         let delivered = stream.take_delivered();
@@ -68,7 +64,7 @@ fn work(
             return Ok(());
         }
         if error.cause == Cause::Interrupted {
-            error = SourceError::stolen(set.source.shown());
+            error = Failure::stolen(set.source.shown());
         }
         if error.retry == Retry::AtOnce {
             if error.cause == Cause::OtherFile {
@@ -85,7 +81,7 @@ fn work(
             tracing::info!("{error}: the whole file is requested instead of ranges");
             set.keep_only(stream.id());
             *of_ranges = Some(error);
-            let mut again = SourceError::interrupted();
+            let mut again = Failure::interrupted();
             again.retry = Retry::AtOnce;
             return Err(again);
         }
@@ -97,7 +93,7 @@ fn work(
 }
 
 /// Leaves the leases to other streams; if none is left, `error` becomes the transfer's error.
-fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: SourceError) {
+fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: Failure) {
     let transfer = set.transfer;
     // Every stream of this source would receive another file.
     if matches!(error.cause, Cause::OtherFile | Cause::EveryStream) {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::Event;
+use longhaul_core::failure::{Cause, Failure};
+use longhaul_core::retry::Retry;
 use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
 use super::run_stream::run_stream;
-use crate::retry::Retry;
 use crate::sink::pipeline::Inlet;
 use crate::source::StreamPeer;
 use crate::threads::spawn_guarded;
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
 
 /// The state shared by the streams of a source.
@@ -215,7 +216,7 @@ impl<'a> StreamSet<'a> {
 
     /// Removes a stream if `error` means that the server accepts no further stream; returns whether
     /// it was removed.
-    pub(super) fn leaves_refused(&self, stream: WorkerId, error: &SourceError, delivered: bool) -> bool {
+    pub(super) fn leaves_refused(&self, stream: WorkerId, error: &Failure, delivered: bool) -> bool {
         let refused = match error.cause {
             Cause::OtherFile | Cause::NotModified | Cause::EveryStream | Cause::Memory => false,
             Cause::Refused => true,
@@ -229,7 +230,7 @@ impl<'a> StreamSet<'a> {
 
     /// Removes a stream and reports the reason, if others can do its work; returns whether it was
     /// removed.
-    pub(super) fn report_refusal(&self, stream: WorkerId, error: &SourceError) -> bool {
+    pub(super) fn report_refusal(&self, stream: WorkerId, error: &Failure) -> bool {
         let wait = match error.retry {
             Retry::After(wait) => Some(wait),
             _ => None,

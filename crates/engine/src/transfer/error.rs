@@ -2,120 +2,22 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use longhaul_core::checksum::Checksum;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::sink::output_error::OutputError;
 use crate::sink::pipeline::PipelineError;
-
-/// The error of a source: the class for the exit code, and whether a retry can help.
-#[derive(Debug, Error)]
-#[error("{message}")]
-pub struct SourceError {
-    /// The class of the error.
-    pub class: FailureKind,
-    /// Whether a retry can help.
-    pub retry: Retry,
-    /// The cause, which the control of the number of streams uses.
-    pub cause: Cause,
-    message: String,
-}
-
-/// The cause of an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// The server accepts no further connection for now.
-    Refused,
-    /// The server could not be reached.
-    Unreachable,
-    /// Another stream stole all leases of this stream, or the transfer ends.
-    Interrupted,
-    /// The server's file is not the one that the transfer started with.
-    OtherFile,
-    /// The server's file is not newer than the local one.
-    NotModified,
-    /// An error that affects every stream of the source.
-    EveryStream,
-    /// This host's memory is exhausted.
-    Memory,
-    /// The connection or the response failed.
-    Connection,
-}
-
-impl SourceError {
-    /// Creates an error; `message` names the operation and the address.
-    pub fn new(class: FailureKind, retry: Retry, cause: Cause, message: impl Into<String>) -> Self {
-        Self { class, retry, cause, message: message.into() }
-    }
-
-    /// Creates the error of a stream whose leases were stolen, or whose transfer ends.
-    pub fn interrupted() -> Self {
-        Self::new(FailureKind::Interrupted, Retry::Backoff, Cause::Interrupted, "cancelled")
-    }
-
-    /// Returns whether the server or the path to it failed, as opposed to the file or this
-    /// transfer.
-    pub(crate) fn is_of_server(&self) -> bool {
-        !matches!(self.cause, Cause::OtherFile | Cause::EveryStream | Cause::Interrupted)
-            && self.retry != Retry::AtOnce
-    }
-
-    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
-    pub(crate) fn first_retry(&self) -> Retry {
-        self.retry.unless(self.cause == Cause::Unreachable)
-    }
-
-    /// Returns whether the server may have failed because a range was requested.
-    pub(crate) fn may_be_of_ranges(&self) -> bool {
-        matches!(self.cause, Cause::Refused | Cause::Interrupted | Cause::Connection)
-    }
-
-    /// Creates the error of a source that did not describe the file in time.
-    pub(crate) fn unanswered(shown: &str, limit: Duration) -> Self {
-        let message = format!("{shown} has not described the file within {} s", limit.as_secs());
-        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
-    }
-
-    /// Creates the error of a stream all of whose leases were stolen.
-    pub(crate) fn stolen(shown: &str) -> Self {
-        let message = format!("{shown} sent too little over this connection: another stream has taken over");
-        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Interrupted, message)
-    }
-
-    /// Creates the error of a stalled connection.
-    pub(crate) fn stalled(shown: &str, least: Bytes, waited: Duration) -> Self {
-        let message =
-            format!("{shown} sent less than {least} within {waited:?}: taken for dead; run again to resume");
-        Self::new(FailureKind::Temporary, Retry::Backoff, Cause::Connection, message)
-    }
-
-    /// Creates the error of a panicked thread.
-    pub(crate) fn panicked(what: &str) -> Self {
-        let message = format!("{what} failed: report this as a bug");
-        Self::new(FailureKind::Internal, Retry::Never, Cause::EveryStream, message)
-    }
-
-    /// Creates the error of a failed allocation of a segment.
-    pub(crate) fn memory(source: &io::Error) -> Self {
-        let message = format!(
-            "cannot allocate a segment of the application buffer: {source}; use a smaller --app-buffer"
-        );
-        Self::new(FailureKind::Host, Retry::Never, Cause::Memory, message)
-    }
-}
 
 /// An error of a transfer; usable bytes are kept.
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// The server, or the path to it, failed.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(#[from] Failure),
     /// The output failed.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -266,10 +168,10 @@ impl From<PipelineError> for TransferError {
 }
 
 impl TransferError {
-    /// Classifies the error.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Source(error) => error.class,
+            Self::Source(error) => error.kind,
             Self::Output(
                 OutputError::Reserve { .. }
                 | OutputError::Write { .. }

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::Event;
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 
-use super::error::SourceError;
 use super::recv_buffer;
 use super::state::{SourceProgress, TransferState};
 use super::stream::StreamOptions;
@@ -118,32 +118,28 @@ impl<'a> Intake<'a> {
     ///
     /// # Errors
     /// The transfer ends, or memory is exhausted.
-    pub(crate) fn try_buffer(
-        &mut self,
-        range: ByteRange,
-        rate: Rate,
-    ) -> Result<Option<&mut [u8]>, SourceError> {
+    pub(crate) fn try_buffer(&mut self, range: ByteRange, rate: Rate) -> Result<Option<&mut [u8]>, Failure> {
         if self.segment.as_ref().is_some_and(|segment| segment.range().end() != range.start()) {
             self.flush();
         }
         if self.segment.is_none() && !self.take_segment(range, rate)? {
             return Ok(None);
         }
-        let Some(segment) = &mut self.segment else { return Err(SourceError::interrupted()) };
+        let Some(segment) = &mut self.segment else { return Err(Failure::interrupted()) };
         let spare = segment.spare();
         let most = spare.len().min(range.len().as_usize());
         let most = self.transfer.read_at_most(most);
         Ok(Some(&mut spare[..most]))
     }
 
-    fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<bool, SourceError> {
+    fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<bool, Failure> {
         if self.transfer.end.stop.is_cancelled() {
-            return Err(SourceError::interrupted());
+            return Err(Failure::interrupted());
         }
         let began = Instant::now();
-        let Some(inlet) = &self.inlet else { return Err(SourceError::interrupted()) };
+        let Some(inlet) = &self.inlet else { return Err(Failure::interrupted()) };
         let taken = inlet.take(range, SEGMENT_WAIT, Flow { rate, rtt: self.delivery.rtt });
-        self.segment = taken.map_err(|error| SourceError::memory(&error))?;
+        self.segment = taken.map_err(|error| Failure::memory(&error))?;
         self.segment_since = Instant::now();
         let waited = began.elapsed();
         add(&self.transfer.waits.writer, waited);
@@ -184,13 +180,13 @@ impl<'a> Intake<'a> {
 
     /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
     /// without data.
-    pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
+    pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), Failure> {
         if self.transfer.end.stop.is_cancelled() {
-            return Err(SourceError::interrupted());
+            return Err(Failure::interrupted());
         }
         self.flush_if_slow();
         if self.delivery.stalled(self.options.stall, Instant::now()) {
-            return Err(SourceError::stalled(shown, MIN_DELIVERY, self.options.stall));
+            return Err(Failure::stalled(shown, MIN_DELIVERY, self.options.stall));
         }
         Ok(())
     }

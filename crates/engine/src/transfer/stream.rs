@@ -8,11 +8,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::WorkerId;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-use super::error::SourceError;
 use super::intake::Intake;
 use super::state::{SourceProgress, TransferState};
 use super::stream_handle::StreamHandle;
@@ -181,14 +181,14 @@ impl<'a> Stream<'a> {
     ///
     /// # Errors
     /// The transfer ends, or memory is exhausted.
-    pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], SourceError> {
+    pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], Failure> {
         // Assumes that the other streams deliver at about the rate of this one.
         let streams = self.transfer.running.count() as u64;
         let rate = Rate::bits_per_sec(self.intake.rate().as_bits_per_sec().saturating_mul(streams));
         while self.intake.try_buffer(range, rate)?.is_none() {
             self.touch();
         }
-        self.intake.try_buffer(range, rate)?.ok_or_else(SourceError::interrupted)
+        self.intake.try_buffer(range, rate)?.ok_or_else(Failure::interrupted)
     }
 
     /// Counts `bytes` received from `socket` into the memory of [`Self::buffer`]; returns whether
@@ -256,7 +256,7 @@ impl<'a> Stream<'a> {
 
     /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
     /// without data.
-    pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), SourceError> {
+    pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), Failure> {
         self.intake.check_alive(shown)
     }
 

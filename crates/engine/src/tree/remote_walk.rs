@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::listing::{ListedKind, check_name};
 use url::Url;
 
@@ -20,7 +21,6 @@ use crate::source::http::SafeUrl;
 use crate::source::listing::{Entries, OpenListing, RemoteDirectories, RemoteEntry, below};
 use crate::source::origin;
 use crate::threads::named;
-use crate::transfer::error::SourceError;
 
 /// The maximum depth. It ends loops by links to a parent that the server does not reveal. With
 /// 4,096 bytes, the longest path of Linux, it leaves 40 bytes for each name.
@@ -52,7 +52,7 @@ struct OpenDirectory {
 }
 
 /// The future result of a listing on another thread.
-type Listing = Receiver<Result<OpenListing, SourceError>>;
+type Listing = Receiver<Result<OpenListing, Failure>>;
 
 /// A directory whose listing was requested.
 struct UnlistedDirectory {
@@ -91,7 +91,7 @@ impl RemoteWalk {
         let UnlistedDirectory { url, path, unique } = found;
         let shown = SafeUrl::of(&url);
         let listed =
-            listing.recv().unwrap_or_else(|_| Err(SourceError::panicked("a thread that lists a directory")));
+            listing.recv().unwrap_or_else(|_| Err(Failure::panicked("a thread that lists a directory")));
         let OpenListing { directory, entries } =
             listed.map_err(|source| WalkError::Listing { directory: shown.clone(), source })?;
         if let Some(root) = self.levels.first()

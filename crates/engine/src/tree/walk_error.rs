@@ -3,12 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::listing::NameError;
 use thiserror::Error;
 
-use crate::failure::FailureKind;
 use crate::source::http::{HttpError, SafeUrl};
-use crate::transfer::error::SourceError;
 
 /// The reason why an entry or a directory is left out; the walk continues.
 #[derive(Debug, Error)]
@@ -77,7 +76,7 @@ pub enum WalkError {
         /// The directory.
         directory: SafeUrl,
         /// Why.
-        source: SourceError,
+        source: Failure,
     },
     /// A local directory cannot be created.
     #[error("cannot make the directory {}: {source}", .path.display())]
@@ -101,15 +100,15 @@ pub enum WalkError {
         /// The directory.
         directory: SafeUrl,
         /// Why.
-        source: SourceError,
+        source: Failure,
     },
 }
 
 impl WalkError {
-    /// Returns the class of the error, for exit codes.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Listing { source, .. } | Self::MakeRemote { source, .. } => source.class,
+            Self::Listing { source, .. } | Self::MakeRemote { source, .. } => source.kind,
             Self::MakeDirectory { .. } => FailureKind::CannotCreate,
             Self::ReadDirectory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 FailureKind::Denied
@@ -161,12 +160,12 @@ pub enum TreeError {
 }
 
 impl TreeError {
-    /// Returns the class of the error, for exit codes.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Target { .. } => FailureKind::CannotCreate,
             Self::Source { .. } => FailureKind::NotFound,
-            Self::Http(error) => error.kind().into(),
+            Self::Http(error) => error.kind(),
         }
     }
 }

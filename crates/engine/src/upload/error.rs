@@ -4,19 +4,19 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::RangeSet;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use super::answer::UploadAnswer;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
 use crate::source::http::{
-    ErrorKind, HttpError, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
+    self, HttpError, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
 };
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 
 /// An error of an upload; a server that can resume keeps what it has received.
 #[derive(Debug, Error)]
@@ -26,7 +26,7 @@ pub enum UploadError {
     Http(#[from] HttpError),
     /// The FTP server, or the connection to it, failed.
     #[error(transparent)]
-    Ftp(SourceError),
+    Ftp(Failure),
     /// The source cannot be opened or read.
     #[error("cannot {operation} {}: {source}", .path.display())]
     Source {
@@ -190,29 +190,24 @@ impl UploadError {
         Self::Source { operation: "read", path, source }
     }
 
-    /// Classifies the error.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         use FailureKind as Kind;
         match self {
-            Self::Http(HttpError::Cancelled) | Self::Interrupted { .. } => Kind::Interrupted,
-            Self::Http(error) => error.kind().into(),
+            Self::Interrupted { .. } => Kind::Interrupted,
+            Self::Http(error) => error.kind(),
             Self::Streams(error) => error.kind(),
-            Self::Ftp(error) => error.class,
+            Self::Ftp(error) => error.kind,
             Self::Source { operation: "read", .. } => Kind::Disk,
-            Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Kind::from(ErrorKind::Denied)
-            }
-            Self::Source { .. } | Self::NotAFile { .. } => Kind::from(ErrorKind::LocalFile),
-            Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => {
-                Kind::from(ErrorKind::Usage)
-            }
+            Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Kind::Denied,
+            Self::Source { .. } | Self::NotAFile { .. } => Kind::NotFound,
+            Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => Kind::Usage,
             Self::Changed(_) | Self::Corrupted { .. } => Kind::Data,
-            Self::Send { .. } => Kind::from(ErrorKind::Io),
             Self::Refused { status, .. } => kind_of_status(*status),
-            Self::Answer { .. } => Kind::from(ErrorKind::Protocol),
-            Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
+            Self::Answer { .. } => Kind::Protocol,
+            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
             Self::Thread(..) => Kind::Host,
-            Self::NoDigest => Kind::from(ErrorKind::Internal),
+            Self::NoDigest => Kind::Internal,
         }
     }
 
@@ -235,20 +230,21 @@ impl UploadError {
         match self {
             Self::Http(error) => error.retry(),
             Self::Ftp(error) => error.retry,
-            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Retry::Backoff,
+            // The streams have retried.
+            Self::Streams(_) => Retry::Never,
             Self::Refused { status, retry_after, .. } => Retry::of_status(*status, *retry_after),
-            _ => Retry::Never,
+            error => error.kind().retry(),
         }
     }
 }
 
 impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
-        let mut error = SourceError::from(error);
-        match error.class {
+        let mut error = Failure::from(error);
+        match error.kind {
             FailureKind::Interrupted => return HttpError::Cancelled.into(),
             // The missing object is the directory in which to create the file.
-            FailureKind::NotFound => error.class = FailureKind::CannotCreate,
+            FailureKind::NotFound => error.kind = FailureKind::CannotCreate,
             _ => {}
         }
         Self::Ftp(error)
@@ -256,7 +252,7 @@ impl From<FtpError> for UploadError {
 }
 
 /// Converts an error of one connection to that of a stream.
-impl From<UploadError> for SourceError {
+impl From<UploadError> for Failure {
     fn from(error: UploadError) -> Self {
         let error = match error {
             UploadError::Http(error) => return error.into(),
@@ -269,7 +265,7 @@ impl From<UploadError> for SourceError {
             _ if retry == Retry::Never => Cause::EveryStream,
             _ => Cause::Connection,
         };
-        Self::new(error.kind(), retry, cause, error.to_string())
+        Self::new(error.kind(), error.to_string()).caused_by(cause).with_retry(retry)
     }
 }
 
@@ -286,17 +282,16 @@ fn corrupted(at: &UrlAndPeer, ranges: &RangeSet, rounds: u32) -> String {
     )
 }
 
+/// Returns the kind of a refused upload.
 fn kind_of_status(status: u16) -> FailureKind {
     use FailureKind as Kind;
     match status {
-        401 | 403 | 407 | 451 => Kind::from(ErrorKind::Denied),
         404 | 409 | 410 | 413 | 414 => Kind::CannotCreate,
         422 => Kind::Data,
         423 => Kind::Temporary,
         507 => Kind::Disk,
-        408 | 425 | 429 | 500 | 502..=599 => Kind::from(ErrorKind::Unavailable),
-        405 | 501 => Kind::from(ErrorKind::Unavailable),
-        _ => Kind::from(ErrorKind::Protocol),
+        405 => Kind::Unavailable,
+        _ => Kind::of_status(status),
     }
 }
 
@@ -330,13 +325,13 @@ fn meaning(status: u16) -> &'static str {
 fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give the server's token with --token FILE, or a login with --user or in ~/.netrc",
-        407 => "give the proxy's login in the proxy's URL",
         414 => "choose a shorter name",
         422 => "run again",
         423 => "wait for its end, or choose another name",
         507 => "make room there and run again",
-        408 | 425 | 429 | 500 | 502..=599 => "try again later",
-        _ => "",
+        // Its meaning names the remedy.
+        501 => "",
+        _ => http::remedy(status),
     }
 }
 
@@ -350,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_names_a_remedy_and_an_exit_code() {
+    fn each_refusal_names_a_remedy_and_a_kind() {
         let refused = |status: u16, explained| UploadError::Refused {
             at: UrlAndPeer {
                 url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),

@@ -8,7 +8,7 @@ use longhaul_core::event::{Event, Warning};
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 use longhaul_core::units::Bytes;
 
 use super::answer::UploadAnswer;
@@ -18,7 +18,7 @@ use super::ranges::{self, RangeSupport};
 use super::resumable::{self, Completion, PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
 use super::{MAX_REPAIRS, dav, mismatch, plain, progress};
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
 

@@ -11,7 +11,7 @@ use super::error::UploadError;
 use super::http_upload::PATIENCE;
 use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
-use crate::source::http::{ErrorKind, HttpError};
+use crate::source::http::HttpError;
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
 /// another size.
@@ -50,7 +50,7 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     session.patience = Some(PATIENCE);
     let answer = session.exchange(step).or_else(|error| match error {
         // The server may have closed the connection after the upload.
-        UploadError::Http(error) if error.kind() == ErrorKind::Io => session.exchange(step),
+        UploadError::Http(error) if error.is_broken_connection() => session.exchange(step),
         error => Err(error),
     });
     let reason = match answer {

@@ -13,7 +13,9 @@ use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
 use rustix::event::PollFlags;
@@ -25,13 +27,11 @@ use super::error::UploadError;
 use super::range_peer::RangePeer;
 use super::ranges::ALIGNMENT;
 use super::shared_pace::PacedConnection;
-use crate::retry::Retry;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
 use crate::threads::add;
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, SourceError};
 
 /// The interval at which acknowledgements are read while nothing can be sent.
 pub(super) const ACK_TICK: Duration = Duration::from_millis(10);
@@ -68,7 +68,7 @@ impl<'p> RangeWorker<'p> {
         Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
     }
 
-    fn connect(&mut self, stream: &mut Stream<'_>) -> Result<(Connection, PacedConnection<'p>), SourceError> {
+    fn connect(&mut self, stream: &mut Stream<'_>) -> Result<(Connection, PacedConnection<'p>), Failure> {
         let cancel = stream.renew_cancel();
         let client = self.peer.client;
         let mut connection = client.connect(&mut self.target, &cancel)?;
@@ -90,7 +90,7 @@ impl<'p> RangeWorker<'p> {
 }
 
 impl StreamWorker for RangeWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         loop {
             // Connects only when there is work: a lease would otherwise wait for a connection that
             // may fail.
@@ -160,7 +160,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Sends ranges until nothing is left to lease.
-    fn run(mut self) -> Result<ConnectionEnd, SourceError> {
+    fn run(mut self) -> Result<ConnectionEnd, Failure> {
         let sent = self.send_ranges();
         self.paced.pause();
         match sent {
@@ -178,7 +178,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Returns whether no work is left; `false` if the server has closed the idle connection.
-    fn send_ranges(&mut self) -> Result<bool, SourceError> {
+    fn send_ranges(&mut self) -> Result<bool, Failure> {
         loop {
             if let Some(range) = self.next_range() {
                 self.send(range)?;
@@ -210,7 +210,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Sends one range completely; reads answers to earlier ones meanwhile.
-    fn send(&mut self, range: ByteRange) -> Result<(), SourceError> {
+    fn send(&mut self, range: ByteRange) -> Result<(), Failure> {
         let peer = self.worker.peer;
         self.connection.send(peer.target.ask(range, peer.context.progress.size))?;
         let (before, acknowledged) = (self.given, range.start());
@@ -221,7 +221,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         self.send_body(range, &mut supply)
     }
 
-    fn send_body(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), SourceError> {
+    fn send_body(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), Failure> {
         let progress = self.worker.peer.context.progress;
         let mut at = range.start();
         loop {
@@ -251,7 +251,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Creates the error of an interrupted body. An answer received before explains more than the kernel's error.
-    fn explain(&mut self, error: BodyError) -> Result<Turn, SourceError> {
+    fn explain(&mut self, error: BodyError) -> Result<Turn, Failure> {
         if let BodyError::Send(SendError::Socket(_)) = &error {
             self.read_answers()?;
         }
@@ -259,7 +259,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Reads the answers that have arrived.
-    fn read_answers(&mut self) -> Result<(), SourceError> {
+    fn read_answers(&mut self) -> Result<(), Failure> {
         loop {
             // A cancelled read leaves the rest of an answer, which is not a head.
             if self.worker.peer.context.progress.transfer.end.stop.is_cancelled() {
@@ -280,7 +280,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
     }
 
-    fn take_answer(&mut self, answer: &UploadAnswer) -> Result<(), SourceError> {
+    fn take_answer(&mut self, answer: &UploadAnswer) -> Result<(), Failure> {
         let status = answer.head.status();
         let peer = self.worker.peer;
         if Redirects::keeps_method(status) {
@@ -290,7 +290,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             self.worker.locked += 1;
             peer.context.progress.transfer.end.stop.sleep(LOCKED_WAIT);
             let why = UploadError::refused(self.connection.at(), STEP, answer);
-            return Err(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()));
+            return Err(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce));
         }
         if !(200..300).contains(&status) {
             return Err(UploadError::refused(self.connection.at(), STEP, answer).into());
@@ -300,7 +300,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 let range = sent.range;
                 self.unanswered.pop_front();
                 if !self.stream.confirmed(range.end(), range.len()) {
-                    return Err(SourceError::stolen(&peer.target.url.safe_url().to_string()));
+                    return Err(Failure::stolen(&peer.target.url.safe_url().to_string()));
                 }
                 self.worker.locked = 0;
                 self.answer_due = None;
@@ -317,18 +317,18 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
 
     /// Sets the target of a redirect for further requests; returns the error that ends this
     /// connection.
-    fn redirected(&mut self, answer: &UploadAnswer) -> Result<SourceError, SourceError> {
+    fn redirected(&mut self, answer: &UploadAnswer) -> Result<Failure, Failure> {
         let worker = &mut *self.worker;
         let target = worker.peer.target;
         let to = worker.redirects.follow(&target.requested(&worker.target), &answer.head)?;
         worker.target = target.redirected(to);
         let why = UploadError::refused(self.connection.at(), STEP, answer);
-        Ok(SourceError::new(why.kind(), Retry::AtOnce, Cause::Connection, why.to_string()))
+        Ok(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce))
     }
 
     /// Counts bytes acknowledged by the peer's TCP; fails if the connection has stalled, or its
     /// leases are stolen.
-    fn account(&mut self) -> Result<(), SourceError> {
+    fn account(&mut self) -> Result<(), Failure> {
         // Without the kernel's counters, only an answer acknowledges a range.
         let acked =
             in_flight(self.connection.socket()).map_or(0, |in_flight| self.given.saturating_sub(in_flight));
@@ -344,7 +344,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             }
         }
         if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
-            return Err(SourceError::stolen(&self.worker.peer.target.url.safe_url().to_string()));
+            return Err(Failure::stolen(&self.worker.peer.target.url.safe_url().to_string()));
         }
         let at = self.connection.at();
         let outstanding = self.pump.stall.check(self.connection.socket()).map_err(|error| error.at(at))?;

@@ -1,8 +1,8 @@
 //! Several requests on one connection, and reads of a silent one.
 
+use longhaul_core::retry::Retry;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::retry::Retry;
-use longhaul_engine::source::http::{Connection, ErrorKind, HttpError, Read};
+use longhaul_engine::source::http::{Connection, HttpError, Read};
 
 use crate::support::{Script, client, read_all};
 
@@ -47,7 +47,7 @@ fn requests_after_a_closing_answer_are_reported_as_lost() {
     assert_eq!(read_all(&mut connection, 64).unwrap(), b"ok");
     assert!(!connection.reusable() && connection.unanswered() == 1);
     let error = connection.read_head().unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (ErrorKind::Io, Retry::Backoff), "{error}");
+    assert_eq!((error.is_broken_connection(), error.retry()), (true, Retry::Backoff), "{error}");
     assert!(connection.send_get(None).is_err());
 }
 

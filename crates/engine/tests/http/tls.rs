@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use longhaul_engine::retry::Retry;
-use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, ErrorKind, HttpError};
+use longhaul_core::failure::FailureKind;
+use longhaul_core::retry::Retry;
+use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, HttpError};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -81,8 +82,8 @@ fn server_that_ends_the_handshake_without_tls_is_explained() {
         let _ = peer.stream.read_to_end(&mut Vec::new());
     });
     for (server, class, part) in [
-        (broken, (ErrorKind::Io, Retry::Backoff), ""),
-        (plain, (ErrorKind::Tls, Retry::Never), "try http://"),
+        (broken, (FailureKind::Temporary, Retry::Backoff), ""),
+        (plain, (FailureKind::Protocol, Retry::Never), "try http://"),
     ] {
         let error = open_error(&client(), &server.tls_url("localhost"));
         assert_eq!((error.kind(), error.retry()), class, "{error}");
@@ -116,7 +117,7 @@ fn unusable_certificate_files_are_refused() {
         (certificate(&own, &write("encrypted.key", ENCRYPTED)), "openssl pkey"),
     ] {
         let error = Client::new(config).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::LocalFile, "{error}");
+        assert_eq!(error.kind(), FailureKind::NotFound, "{error}");
         assert!(error.to_string().contains(part), "{error}");
     }
 }

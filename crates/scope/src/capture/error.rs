@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_core::failure::FailureKind;
+
 /// A capture cannot be read or explained.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -49,23 +51,12 @@ pub enum CaptureError {
     },
 }
 
-/// Classes of [`CaptureError`] with different exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaptureErrorKind {
-    /// The file does not exist or is not readable.
-    NoInput,
-    /// The file is not a capture or holds no data.
-    Data,
-}
-
 impl CaptureError {
-    /// Returns the class of the error.
-    pub fn kind(&self) -> CaptureErrorKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Read { .. } => CaptureErrorKind::NoInput,
-            Self::NotACapture { .. } | Self::UnknownLink { .. } | Self::NoData { .. } => {
-                CaptureErrorKind::Data
-            }
+            Self::Read { .. } => FailureKind::NotFound,
+            Self::NotACapture { .. } | Self::UnknownLink { .. } | Self::NoData { .. } => FailureKind::Data,
         }
     }
 }

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-pub use error::{CaptureError, CaptureErrorKind};
+pub use error::CaptureError;
 pub use flow::{CaptureCoverage, Flow, Unexplained};
 
 use clock::CaptureClock;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use etherparse::{PacketBuilder, TcpOptionElement};
 use longhaul_core::advice::{LimitedBy, Reading};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Bytes;
 
 use super::flow::{INTERVAL, KeptReadings, MAX_READINGS};
@@ -429,6 +430,6 @@ fn damaged_and_other_files_are_refused_with_reason_or_read_up_to_the_damage() {
     for (file, word) in [(&b""[..], "empty"), (b"{\"record\":\"longhaul\"}", "neither as pcap nor as pcapng")]
     {
         let error = read(file).unwrap_err();
-        assert!(error.kind() == CaptureErrorKind::Data && error.to_string().contains(word), "{error}");
+        assert!(error.kind() == FailureKind::Data && error.to_string().contains(word), "{error}");
     }
 }

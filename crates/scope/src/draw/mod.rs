@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::failure::FailureKind;
 use tempfile::NamedTempFile;
 
 use crate::chart::Sheet;
@@ -53,21 +54,12 @@ pub enum DrawError {
     },
 }
 
-/// Classes of [`DrawError`] with different exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DrawErrorKind {
-    /// The request is invalid.
-    Usage,
-    /// The file cannot be created.
-    CannotCreate,
-}
-
 impl DrawError {
-    /// Returns the class of the error.
-    pub fn kind(&self) -> DrawErrorKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Extension { .. } => DrawErrorKind::Usage,
-            Self::Write { .. } | Self::Pixels { .. } => DrawErrorKind::CannotCreate,
+            Self::Extension { .. } => FailureKind::Usage,
+            Self::Write { .. } | Self::Pixels { .. } => FailureKind::CannotCreate,
         }
     }
 }

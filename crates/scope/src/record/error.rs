@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_core::failure::FailureKind;
+
 use super::schema::VERSION;
 
 /// A record cannot be written or read.
@@ -82,30 +84,15 @@ pub enum RecordError {
     },
 }
 
-/// Classes of [`RecordError`] with different exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordErrorKind {
-    /// The record cannot be created.
-    CannotCreate,
-    /// The record cannot be written.
-    Write,
-    /// The file does not exist or is not readable.
-    NoInput,
-    /// The file is not a record, or is not supported.
-    Data,
-    /// The host is out of threads.
-    Host,
-}
-
 impl RecordError {
-    /// Returns the class of the error.
-    pub fn kind(&self) -> RecordErrorKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Create { .. } | Self::Occupied { .. } | Self::Busy { .. } => RecordErrorKind::CannotCreate,
-            Self::Write { .. } => RecordErrorKind::Write,
-            Self::Read { .. } => RecordErrorKind::NoInput,
-            Self::Empty { .. } | Self::NotARecord { .. } | Self::Newer { .. } => RecordErrorKind::Data,
-            Self::Thread { .. } => RecordErrorKind::Host,
+            Self::Create { .. } | Self::Occupied { .. } | Self::Busy { .. } => FailureKind::CannotCreate,
+            Self::Write { .. } => FailureKind::Disk,
+            Self::Read { .. } => FailureKind::NotFound,
+            Self::Empty { .. } | Self::NotARecord { .. } | Self::Newer { .. } => FailureKind::Data,
+            Self::Thread { .. } => FailureKind::Host,
         }
     }
 }

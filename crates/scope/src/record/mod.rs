@@ -12,7 +12,7 @@ mod recorder;
 pub mod schema;
 mod tcp_fields;
 
-pub use error::{RecordError, RecordErrorKind};
+pub use error::RecordError;
 pub use reader::Record;
 pub use recorder::Recorder;
 pub use tcp_fields::TcpFields;

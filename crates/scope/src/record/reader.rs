@@ -92,7 +92,8 @@ impl Record {
 mod tests {
     use std::io::Read;
 
-    use super::super::RecordErrorKind;
+    use longhaul_core::failure::FailureKind;
+
     use super::super::jobs::MAX_JOBS;
     use super::super::schema::StreamSample;
     use super::*;
@@ -202,7 +203,7 @@ mod tests {
         let assert_refused = |text: &str, words: &str| {
             let error = read(text).unwrap_err();
             let message = error.to_string();
-            assert_eq!(error.kind(), RecordErrorKind::Data, "{message}");
+            assert_eq!(error.kind(), FailureKind::Data, "{message}");
             assert!(message.contains(words) && message.contains("r.jsonl"), "{words}: {message}");
         };
         for (text, words) in [
@@ -295,9 +296,9 @@ mod tests {
         let damage = "cannot be read from line 3 on: Is a directory (os error 21)";
         assert_eq!(record.damage.as_deref(), Some(damage));
         let error = read_from(BufReader::new(failing()), "r").unwrap_err();
-        assert_eq!(error.kind(), RecordErrorKind::NoInput);
+        assert_eq!(error.kind(), FailureKind::NotFound);
         let error = Record::load(Path::new("/proc")).unwrap_err();
-        assert_eq!(error.kind(), RecordErrorKind::NoInput);
+        assert_eq!(error.kind(), FailureKind::NotFound);
         let text = error.to_string();
         assert!(text.contains("directory") && text.contains("/proc"), "{text}");
     }

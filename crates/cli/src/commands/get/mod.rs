@@ -23,7 +23,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{ExistingFilePolicy, Job, JobOptions};
+use longhaul_engine::job::{ExistingFilePolicy, Job, JobOptions, TransferError};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::writer::WriterChoice;
@@ -303,7 +303,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             let fetched = fetched::outcome(engine.run(&job, observer, &cancel), there);
             fetched.inspect(|fetched| size = Some(fetched.done().bytes))
         };
-        session.run(&tag, get, exit::of_transfer).map(|()| size)
+        session.run(&tag, get, TransferError::kind).map(|()| size)
     })
 }
 

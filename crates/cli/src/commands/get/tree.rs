@@ -42,7 +42,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     let is_new = !target.exists();
     let tree = match engine.remote_tree(url, &target, &options.transfer) {
         Ok(tree) => tree,
-        Err(error) => return not_begun(&error, exit::of_tree(&error), &cancel).into(),
+        Err(error) => return not_begun(&error, exit::of(error.kind()), &cancel).into(),
     };
     let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
     let session = match args.transfer.begin(Side::Get, &what, None, lines, &cancel) {
@@ -56,14 +56,14 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         if let Some((path, size)) = options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
         {
             let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
-            return session.run(&tag, there, exit::of_transfer).map(|()| Some(size));
+            return session.run(&tag, there, TransferError::kind).map(|()| Some(size));
         }
         let job = tree.job(&file, options.clone());
         let mut size = None;
         let get = |observer: JobObserver<'_>| {
             engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
         };
-        session.run(&tag, get, exit::of_transfer).map(|()| size)
+        session.run(&tag, get, TransferError::kind).map(|()| size)
     });
     if is_new && code != ExitCode::SUCCESS {
         // Removes the directory if it is empty because the server does not have it.

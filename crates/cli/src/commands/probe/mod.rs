@@ -122,7 +122,7 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         Ok(outcome) => outcome,
         Err(error) => {
             say::error(&error);
-            return exit::of_probe(&error).into();
+            return exit::of(error.kind()).into();
         }
     };
     if args.json {
@@ -140,14 +140,14 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         None => ExitCode::SUCCESS,
         Some(error) => {
             say::error(&error);
-            exit::of_probe(&error).into()
+            exit::of(error.kind()).into()
         }
     }
 }
 
 fn not_drawn(error: &DrawError) -> ExitCode {
     say::error(error);
-    exit::of_drawing(error).into()
+    exit::of(error.kind()).into()
 }
 
 /// Returns the client settings.

@@ -165,7 +165,7 @@ impl Pacer {
     pub fn is_starting(&self) -> bool {
         let PacerPhase::Start(trains) = &self.phase else { return false };
         let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
-        !fast.zip(self.history.last()).is_some_and(|(rate, seen)| seen.window * 8 >= rate.bdp(seen.min_rtt))
+        fast.zip(self.history.last()).is_none_or(|(rate, seen)| seen.window * 8 < rate.bdp(seen.min_rtt))
     }
 
     /// Returns whether slow start should be restarted: the congestion window is less than a measured cap needs, which protects the queue, and

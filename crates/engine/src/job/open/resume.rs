@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -15,7 +16,7 @@ use crate::job::mirrors::{SAMPLE, agrees, sample_of};
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
 use crate::sink::output_error::OutputError;
 use crate::source::{Ask, Description, Resume, Source};
-use crate::transfer::error::{Cause, SourceError, TransferError};
+use crate::transfer::error::TransferError;
 
 /// The length of each source's first request if several sources share the file, before its size is
 /// known.
@@ -63,7 +64,7 @@ impl Opener<'_> {
             };
             let description = match (source.describe(&ask), &prior) {
                 (Err(error), _) if error.cause == Cause::Interrupted && !self.cancel.is_cancelled() => {
-                    return Err(SourceError::unanswered(source.shown(), TRY_LIMIT).into());
+                    return Err(Failure::unanswered(source.shown(), TRY_LIMIT).into());
                 }
                 // The server's file is shorter than the partial file.
                 (Err(error), Some(journal)) if error.cause == Cause::OtherFile => {

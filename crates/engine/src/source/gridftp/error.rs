@@ -4,16 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::gridftp::{BlockError, CommandError, LedgerError, PassiveError, Reply, ReplyError};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use super::gsi::GsiError;
 use crate::connect::ConnectError;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::http::{HttpError, of_tls, tls_explained};
-use crate::transfer::error::{Cause, SourceError};
 
 /// An error of an FTP or GridFTP source.
 #[derive(Debug, Error)]
@@ -116,6 +115,9 @@ pub(crate) enum FtpError {
         "{at} changed on the server during the transfer ({was} became {now}); use --no-resume to fetch the new file"
     )]
     Changed { at: String, was: String, now: String },
+    /// The stream of the transfer has ended.
+    #[error(transparent)]
+    Stream(#[from] Failure),
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
@@ -132,13 +134,13 @@ impl From<ConnectError> for FtpError {
 
 /// Returns a remedy for a reply.
 fn hint(verb: &str, reply: &Reply) -> &'static str {
-    let class = FtpError::class_of(reply);
+    let kind = FtpError::kind_of(reply);
     // Some servers accept an anonymous login, and refuse what follows it.
     if verb == "PASS" || reply.code == 530 {
         return "; give a login with --user, in the URL or in ~/.netrc";
     }
     if matches!(verb, "STOR" | "ESTO" | "RNTO") {
-        return match class {
+        return match kind {
             FailureKind::NotFound => {
                 ": the directory must exist there and be writable, and the name must not be that of a directory; create a \
                  directory with MKD, or send a whole one with put -r"
@@ -149,7 +151,7 @@ fn hint(verb: &str, reply: &Reply) -> &'static str {
             _ => "",
         };
     }
-    match class {
+    match kind {
         FailureKind::NotFound => ": check the URL; a path of ftp:// is relative to the login's directory",
         FailureKind::Temporary => ": try again later",
         _ => "",
@@ -246,7 +248,7 @@ impl FtpError {
         }
     }
 
-    fn class_of(reply: &Reply) -> FailureKind {
+    fn kind_of(reply: &Reply) -> FailureKind {
         match reply.code {
             _ if contains_any(reply, &["permission denied", "not permitted", "access denied"]) => {
                 FailureKind::Denied
@@ -265,10 +267,11 @@ impl FtpError {
         }
     }
 
-    pub(crate) fn class(&self) -> FailureKind {
+    /// Returns the kind of the failure.
+    pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::Url { .. } | Self::Command { .. } => FailureKind::Usage,
-            Self::Connect(error) => error.class(),
+            Self::Connect(error) => error.kind(),
             Self::File(_) => FailureKind::NotFound,
             Self::Send { .. }
             | Self::Receive { .. }
@@ -289,40 +292,37 @@ impl FtpError {
             | Self::Unrequested { .. }
             | Self::Tls { .. }
             | Self::NotEncrypted { .. } => FailureKind::Protocol,
-            Self::Gsi(error) => error.class(),
+            Self::Gsi(error) => error.kind(),
             Self::Login { .. } => FailureKind::Denied,
             Self::Busy { .. } => FailureKind::Unavailable,
-            Self::Refused { reply, .. } => Self::class_of(reply),
+            Self::Refused { reply, .. } => Self::kind_of(reply),
             Self::Listen { .. } => FailureKind::Host,
             Self::Changed { .. } => FailureKind::Data,
+            Self::Stream(error) => error.kind,
             Self::Cancelled => FailureKind::Interrupted,
         }
     }
 
-    pub(crate) fn may_be_retried(&self) -> bool {
+    /// Returns whether a retry can help.
+    pub(crate) fn retry(&self) -> Retry {
+        let kind = self.kind();
         match self {
-            Self::Connect(error) => error.may_be_retried(),
+            Self::Connect(error) => error.retry(),
+            Self::Stream(error) => error.retry,
             // Globus reports a lost data connection by 500.
-            Self::Refused { verb, reply, .. } => match Self::class_of(reply) {
-                FailureKind::Temporary => true,
-                class => {
-                    class == FailureKind::Protocol
-                        && reply.code == 500
-                        && matches!(*verb, "ERET" | "RETR" | "ESTO" | "STOR")
-                }
-            },
+            Self::Refused {
+                verb: "ERET" | "RETR" | "ESTO" | "STOR", reply: Reply { code: 500, .. }, ..
+            } if kind == FailureKind::Protocol => Retry::Backoff,
             // Missing bytes may arrive over another connection.
-            Self::Ledger { source, .. } => {
-                matches!(source, LedgerError::Missing { .. } | LedgerError::Channels { .. })
-            }
-            error => {
-                matches!(error.class(), FailureKind::Temporary | FailureKind::Unavailable | FailureKind::Host)
-            }
+            Self::Ledger { source: LedgerError::Missing { .. } | LedgerError::Channels { .. }, .. }
+            | Self::Listen { .. } => Retry::Backoff,
+            _ => kind.retry(),
         }
     }
 
     fn cause(&self) -> Cause {
         match self {
+            Self::Stream(error) => error.cause,
             Self::Busy { .. } => Cause::Refused,
             Self::Changed { .. } => Cause::OtherFile,
             Self::Cancelled => Cause::Interrupted,
@@ -341,10 +341,14 @@ fn contains_any(reply: &Reply, texts: &[&str]) -> bool {
     })
 }
 
-impl From<FtpError> for SourceError {
+impl From<FtpError> for Failure {
     fn from(error: FtpError) -> Self {
-        let retry = if error.may_be_retried() { Retry::Backoff } else { Retry::Never };
-        Self::new(error.class(), retry, error.cause(), error.to_string())
+        match error {
+            FtpError::Stream(error) => error,
+            error => {
+                Self::new(error.kind(), error.to_string()).caused_by(error.cause()).with_retry(error.retry())
+            }
+        }
     }
 }
 
@@ -354,7 +358,7 @@ mod tests {
 
     #[test]
     fn replies_are_classified_by_text_or_code() {
-        for (verb, code, text, class, retry) in [
+        for (verb, code, text, kind, retry) in [
             ("SIZE", 550, "f: No such file or directory", FailureKind::NotFound, false),
             ("RETR", 550, "Failed to open file.", FailureKind::NotFound, false),
             ("RETR", 550, "f: Permission denied", FailureKind::Denied, false),
@@ -364,8 +368,8 @@ mod tests {
             ("TYPE", 504, "no", FailureKind::Protocol, false),
         ] {
             let reply = Reply { code, lines: vec![text.to_owned()] };
-            let error = SourceError::from(FtpError::Refused { at: "ftp://h/f".into(), verb, reply });
-            assert_eq!((error.class, error.retry == Retry::Backoff), (class, retry), "{error}");
+            let error = Failure::from(FtpError::Refused { at: "ftp://h/f".into(), verb, reply });
+            assert_eq!((error.kind, error.retry == Retry::Backoff), (kind, retry), "{error}");
         }
     }
 }

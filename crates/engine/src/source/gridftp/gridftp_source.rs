@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::gridftp::{Command, checksum_algorithm_name, parse_checksum};
 use longhaul_core::proto::http::FileName;
@@ -25,13 +26,11 @@ use super::unproved::compare;
 use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
 use crate::connect::Deadline;
-use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, SourceError};
 
 /// From this RTT on, a window or send buffer may limit a connection, so that several may pay.
 const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
@@ -103,10 +102,10 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Returns the results of the login.
-    pub(super) fn described(&self) -> Result<Arc<LoginResult>, SourceError> {
+    pub(super) fn described(&self) -> Result<Arc<LoginResult>, Failure> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
-            SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
+            Failure::new(FailureKind::Internal, message)
         };
         self.described.lock().clone().ok_or_else(out_of_order)
     }
@@ -146,10 +145,10 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
-    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, SourceError> {
+    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, Failure> {
         let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
         let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, ask.cancel)?);
-        retries.repeat(&mut (), attempt, |(), error: &SourceError| error.first_retry().unless(!ask.waits))
+        retries.repeat(&mut (), attempt, |(), error: &Failure| error.first_retry().unless(!ask.waits))
     }
 
     /// Logs in, and finds whether ranges can be fetched.
@@ -240,7 +239,7 @@ impl StreamPeer for GridFtpSource<'_> {
 }
 
 impl Source for GridFtpSource<'_> {
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError> {
+    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
         let opened = self.open(&self.access()?, ask)?;
         let description = self.description(&opened, ask);
         let by_ranges = !description.whole;
@@ -251,7 +250,7 @@ impl Source for GridFtpSource<'_> {
         Ok(description)
     }
 
-    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
+    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         let described = self.described()?;
         let access = self.access()?;
         let (mut session, state) = access.open(cancel)?;
@@ -259,11 +258,11 @@ impl Source for GridFtpSource<'_> {
         Ok(passive::read_part(&access, &mut session, part, cancel)?)
     }
 
-    fn published_pieces(&self, _cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
+    fn published_pieces(&self, _cancel: &Cancel) -> Result<Option<Pieces>, Failure> {
         Ok(None)
     }
 
-    fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, SourceError> {
+    fn digest(&self, algorithm: Algorithm, cancel: &Cancel) -> Result<Option<Checksum>, Failure> {
         let described = self.described()?;
         let access = self.access()?;
         let (mut session, state) = access.open(cancel)?;

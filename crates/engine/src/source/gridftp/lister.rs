@@ -4,6 +4,7 @@ use std::io::{BufReader, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{
     Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
@@ -19,14 +20,12 @@ use super::remote_state::is_unknown_command;
 use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
 };
-use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum size of a listing, about 10 million entries.
 const LONGEST: Bytes = Bytes::gib(1);
@@ -51,14 +50,14 @@ impl FtpLister {
     fn retrying<T>(
         &self,
         cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, SourceError>,
-    ) -> Result<T, SourceError> {
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let emit = |event: &_| tracing::debug!(?event, "asking for a listing");
         let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
         retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
-    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), SourceError> {
+    fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), Failure> {
         let access = self.access(RemoteAddress::of_directory(directory))?;
         let mut session = access.open_for_directory(cancel)?;
         let (mut transport, form) = passive::list(&access, &mut session, cancel)?;
@@ -79,7 +78,7 @@ impl FtpLister {
     }
 
     /// Creates a directory and its missing parents over one session.
-    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+    fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
         let is_new = make_with_parents(directory, |directory| {
             let access = self.access(RemoteAddress::of_directory(directory))?;
@@ -94,7 +93,7 @@ impl FtpLister {
         access: &ServerAccess<'_>,
         transport: &mut Transport,
         cancel: &Cancel,
-    ) -> Result<Spool, SourceError> {
+    ) -> Result<Spool, Failure> {
         let (mut spool, mut buffer, mut last) =
             (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         loop {
@@ -103,11 +102,11 @@ impl FtpLister {
                     last = Instant::now();
                     spool.add(&buffer[..length]).map_err(|error| {
                         let message = format!("cannot keep the listing of {}: {error}", access.at());
-                        failed(FailureKind::Disk, message)
+                        Failure::new(FailureKind::Disk, message)
                     })?;
                 }
                 Ok(Received::Idle) if last.elapsed() > self.options.stall => {
-                    return Err(SourceError::stalled(access.at(), Bytes::new(1), self.options.stall));
+                    return Err(Failure::stalled(access.at(), Bytes::new(1), self.options.stall));
                 }
                 Ok(Received::Idle) => {}
                 // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
@@ -121,11 +120,11 @@ impl FtpLister {
                 Err(source) => return Err(FtpError::Data { at: access.at().to_owned(), source }.into()),
             }
             if cancel.is_cancelled() {
-                return Err(SourceError::interrupted());
+                return Err(Failure::interrupted());
             }
             if spool.length() > LONGEST {
                 let message = format!("the listing of {} is longer than {LONGEST}", access.at());
-                return Err(failed(FailureKind::Data, message));
+                return Err(Failure::new(FailureKind::Data, message));
             }
         }
     }
@@ -136,9 +135,9 @@ fn make_directory(
     access: &ServerAccess<'_>,
     session: &mut Session,
     cancel: &Cancel,
-) -> Result<MadeDirectory, SourceError> {
+) -> Result<MadeDirectory, Failure> {
     let path = &access.address.path;
-    let mut ask = |command: Command<'_>| -> Result<Reply, SourceError> {
+    let mut ask = |command: Command<'_>| -> Result<Reply, Failure> {
         let reply = session.control.ask(&[command], access.at(), cancel)?.pop();
         reply.ok_or_else(|| FtpError::Closed { at: access.at().to_owned() }.into())
     };
@@ -161,12 +160,8 @@ fn make_directory(
     ))
 }
 
-fn failed(class: FailureKind, message: String) -> SourceError {
-    SourceError::new(class, Retry::Never, Cause::Connection, message)
-}
-
 impl RemoteDirectories for FtpLister {
-    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, Failure> {
         let mut directory = directory.clone();
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
@@ -174,7 +169,7 @@ impl RemoteDirectories for FtpLister {
         let (spool, form) = self.retrying(cancel, || self.list_once(&directory, cancel))?;
         let shown = SafeUrl::of(&directory).to_string();
         let reader = spool.into_reader().map_err(|error| {
-            failed(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
+            Failure::new(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
         let entries = FtpEntries {
             lister: self.clone(),
@@ -188,7 +183,7 @@ impl RemoteDirectories for FtpLister {
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
 
-    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
         self.retrying(cancel, || {
             let (session, state) = self.access(RemoteAddress::of(file))?.open(cancel)?;
             self.sessions.keep(session);
@@ -196,7 +191,7 @@ impl RemoteDirectories for FtpLister {
         })
     }
 
-    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         self.retrying(cancel, || self.make_once(directory, cancel))
     }
 
@@ -229,11 +224,11 @@ struct FtpEntries<R> {
 }
 
 impl<R> FtpEntries<R> {
-    fn unusable(&self, why: &str) -> SourceError {
-        failed(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
+    fn unusable(&self, why: &str) -> Failure {
+        Failure::new(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
     }
 
-    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, SourceError> {
+    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, Failure> {
         let ListingEntry { name, facts } = entry.map_err(|error| self.unusable(&error.to_string()))?;
         let mut kind = match facts.kind {
             FileKind::File => ListedKind::File,
@@ -258,7 +253,7 @@ impl<R> FtpEntries<R> {
 }
 
 impl<R: Read> Iterator for FtpEntries<R> {
-    type Item = Result<RemoteEntry, SourceError>;
+    type Item = Result<RemoteEntry, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut buffer = [0; 16 << 10];

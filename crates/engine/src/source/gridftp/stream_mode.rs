@@ -3,6 +3,7 @@
 
 use std::net::Shutdown;
 
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -17,7 +18,6 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 use crate::source::StreamPeer;
 use crate::transfer::Stream;
-use crate::transfer::error::SourceError;
 
 /// The minimum range; a shorter one does not pay for its round trips and slow start.
 const MIN_RANGE: Bytes = Bytes::mib(4);
@@ -27,7 +27,7 @@ pub(super) fn fetch(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<bool, SourceError> {
+) -> Result<bool, Failure> {
     if !context.described.by_ranges {
         fetch_whole(context, session, stream)?;
         return Ok(true);
@@ -47,7 +47,7 @@ fn fetch_range(
     session: &mut Session,
     stream: &mut Stream<'_>,
     range: ByteRange,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let access = context.access;
     let cancel = stream.renew_cancel();
     let mut transport = passive::retrieve(access, session, range.start(), &cancel)?;
@@ -59,24 +59,19 @@ fn fetch_range(
     drop(transport);
     match received {
         Ok(()) => {}
+        Err(FtpError::Stream(error)) => return Err(error),
         // The server's reply takes precedence over the error of the data connection.
-        Err(Failure::Early(error)) => {
-            return Err(
-                match session.control.reply(
-                    "the transfer",
-                    access.at(),
-                    &Deadline::new(&cancel, REPORT_PATIENCE),
-                ) {
-                    Ok(reply) if !reply.is_positive() => {
-                        FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
-                    }
-                    // The file may have become shorter.
-                    Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
-                    Err(_) => error.into(),
-                },
-            );
+        Err(error) => {
+            let deadline = Deadline::new(&cancel, REPORT_PATIENCE);
+            return Err(match session.control.reply("the transfer", access.at(), &deadline) {
+                Ok(reply) if !reply.is_positive() => {
+                    FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
+                }
+                // The file may have become shorter.
+                Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
+                Err(_) => error.into(),
+            });
         }
-        Err(Failure::Source(error)) => return Err(error),
     }
     // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
     // host.
@@ -143,26 +138,13 @@ fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) 
     stream.answered();
 }
 
-/// The reason why receiving ended early.
-enum Failure {
-    /// The data connection broke or ended.
-    Early(FtpError),
-    Source(SourceError),
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
-    }
-}
-
 /// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail.
 fn receive(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
     reached: &mut u64,
-) -> Result<(), Failure> {
+) -> Result<(), FtpError> {
     let at = || context.access.at().to_owned();
     while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
         match transport.receive(stream.buffer(left)?) {
@@ -174,15 +156,15 @@ fn receive(
             Ok(Received::Idle) => {}
             Ok(Received::End { .. }) => {
                 let got = stream.delivered_so_far();
-                return Err(Failure::Early(FtpError::ClosedEarly { at: at(), got }));
+                return Err(FtpError::ClosedEarly { at: at(), got });
             }
-            Err(source) => return Err(Failure::Early(FtpError::Data { at: at(), source })),
+            Err(source) => return Err(FtpError::Data { at: at(), source }),
         }
         stream.check_alive(context.worker.source.shown())?;
     }
     stream.flush();
     if !stream.complete() {
-        return Err(SourceError::stolen(context.worker.source.shown()).into());
+        return Err(Failure::stolen(context.worker.source.shown()).into());
     }
     Ok(())
 }
@@ -192,7 +174,7 @@ fn fetch_whole(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let access = context.access;
     if context.worker.is_begun {
         if stream.lease_chunk(Bytes::new(u64::MAX)).is_none() {
@@ -220,11 +202,11 @@ fn receive_all(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
-) -> Result<(), SourceError> {
+) -> Result<(), Failure> {
     let at = || context.access.at().to_owned();
     let size = context.described.state.size;
     loop {
-        let left = stream.front().ok_or_else(|| SourceError::stolen(context.worker.source.shown()))?;
+        let left = stream.front().ok_or_else(|| Failure::stolen(context.worker.source.shown()))?;
         let received = if left.is_empty() {
             transport.receive(&mut [0])
         } else {

@@ -1,12 +1,12 @@
 //! Bytes that arrived since the server last showed that the file is unchanged.
 
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::error::FtpError;
 use super::remote_state::RemoteState;
 use crate::transfer::Stream;
-use crate::transfer::error::SourceError;
 
 /// The number of bytes taken back so that a file is not complete before it is proved. It is less than the threshold of
 /// progress ([`Backoff::PROGRESS`](longhaul_core::retry::Backoff::PROGRESS)), so that retries end with a server that
@@ -46,7 +46,7 @@ impl Unproved {
     ///
     /// # Errors
     /// The disk failed.
-    pub(super) fn withhold(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    pub(super) fn withhold(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         // A completely received lease counts as outstanding until it is dropped.
         stream.drop_received();
         if !stream.is_complete() {
@@ -63,7 +63,7 @@ impl Unproved {
     ///
     /// # Errors
     /// The disk failed.
-    pub(super) fn take_back(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    pub(super) fn take_back(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         stream.take_back(&std::mem::take(&mut self.0))
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::retry::Retry;
+
 use super::chunk_pace::ChunkPace;
 use super::error::FtpError;
 use super::extended_mode;
@@ -10,10 +13,8 @@ use super::login::ServerAccess;
 use super::sessions::Session;
 use super::stream_mode;
 use super::unproved::{Unproved, compare};
-use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, SourceError};
 
 /// The worker of one stream.
 pub(super) struct GridFtpWorker<'s> {
@@ -53,7 +54,7 @@ impl<'s> GridFtpWorker<'s> {
         access: &ServerAccess<'_>,
         described: &LoginResult,
         stream: &mut Stream<'_>,
-    ) -> Result<Option<Session>, SourceError> {
+    ) -> Result<Option<Session>, Failure> {
         if let Some(first) = self.source.take_first() {
             stream.lease_requested(first.range);
             if described.by_ranges {
@@ -78,7 +79,7 @@ impl<'s> GridFtpWorker<'s> {
         Ok(Some(session))
     }
 
-    fn serve(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    fn serve(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         let source = self.source;
         let (described, access) = (source.described()?, source.access()?);
         let Some(mut session) = self.session(&access, &described, stream)? else { return Ok(()) };
@@ -122,7 +123,7 @@ impl GridFtpWorker<'_> {
 }
 
 impl StreamWorker for GridFtpWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         let served = self.serve(stream);
         stream.flush();
         let Err(error) = served else { return Ok(()) };
@@ -157,9 +158,9 @@ impl StreamWorker for GridFtpWorker<'_> {
 }
 
 /// Creates the error of a server whose MODE E does not reach this host: the next attempt uses MODE S.
-pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> SourceError {
+pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> Failure {
     source.disable_extended_mode();
     let message = format!("{error}; connections to the server are used instead");
     tracing::warn!("{message}");
-    SourceError::new(crate::failure::FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
+    Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce)
 }

@@ -18,7 +18,6 @@ use super::config::Timeouts;
 use super::connection_key::ConnectionKey;
 use super::digest_login::DigestLogin;
 use super::error::HttpError;
-use super::error_class::ErrorKind;
 use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
 pub use answers::EarlyAnswer;
@@ -151,7 +150,7 @@ impl Connection {
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
         let is_single = self.unanswered.len() <= 1 && !self.transport.has_buffered();
         let was_idle = self.persistence.has_answered || self.persistence.has_waited;
-        was_idle && is_single && error.kind() == ErrorKind::Io
+        was_idle && is_single && error.is_broken_connection()
     }
 
     /// Notes that the connection has been idle before its first request: the server may have closed it.

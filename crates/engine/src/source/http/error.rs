@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::{ChunkedError, ContentRange, HeadError, HeaderError, ResponseHead};
 use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::units::Bytes;
@@ -363,11 +364,11 @@ pub(crate) fn asks_unspoken_login(head: &ResponseHead) -> bool {
 }
 
 /// Returns a remedy for a status.
-fn remedy(status: u16) -> &'static str {
+pub(crate) fn remedy(status: u16) -> &'static str {
     match status {
         401 => "give a login with --user, in ~/.netrc or in the URL, or a token with --token FILE",
         407 => "give the proxy's login in the proxy's URL",
-        408 | 425 | 429 | 500..=599 => "try again later",
+        _ if FailureKind::of_status(status) == FailureKind::Unavailable => "try again later",
         _ => "",
     }
 }

@@ -1,92 +1,45 @@
-//! Classes of errors, and their retries.
+//! Kinds of errors, their retries, and the failures that they are.
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::proto::http::RangeError;
 use longhaul_core::proto::socks5::SocksError;
+use longhaul_core::retry::Retry;
 
 use super::error::HttpError;
 use super::first_answer::RangeFailure;
 use crate::connect::ConnectError;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
-
-/// The class of an error, for exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The command or the environment is wrong (EX_USAGE).
-    Usage,
-    /// A named local file cannot be read (EX_NOINPUT).
-    LocalFile,
-    /// The server does not have the file (EX_NOINPUT).
-    NotFound,
-    /// The host name does not resolve (EX_NOHOST).
-    NoHost,
-    /// The server cannot be reached or cannot serve (EX_UNAVAILABLE).
-    Unavailable,
-    /// A step timed out (EX_TEMPFAIL).
-    Timeout,
-    /// The server broke the protocol (EX_PROTOCOL).
-    Protocol,
-    /// The server or proxy denies access (EX_NOPERM).
-    Denied,
-    /// The server is not trusted (EX_PROTOCOL).
-    Tls,
-    /// A connection broke (EX_IOERR).
-    Io,
-    /// The user cancelled the transfer.
-    Cancelled,
-    /// The file on the server is shorter than expected (EX_DATAERR).
-    Shrunk,
-    /// An error in the program (EX_SOFTWARE).
-    Internal,
-}
-
-impl From<ErrorKind> for FailureKind {
-    fn from(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::Usage => Self::Usage,
-            ErrorKind::LocalFile | ErrorKind::NotFound => Self::NotFound,
-            ErrorKind::NoHost => Self::NoHost,
-            ErrorKind::Unavailable => Self::Unavailable,
-            ErrorKind::Timeout | ErrorKind::Io => Self::Temporary,
-            ErrorKind::Protocol | ErrorKind::Tls => Self::Protocol,
-            ErrorKind::Denied => Self::Denied,
-            ErrorKind::Shrunk => Self::Data,
-            ErrorKind::Cancelled => Self::Interrupted,
-            ErrorKind::Internal => Self::Internal,
-        }
-    }
-}
 
 impl HttpError {
-    /// Classifies the error.
-    pub fn kind(&self) -> ErrorKind {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
         match self {
             Self::Url { .. }
             | Self::Header(_)
             | Self::OwnHeader(_)
             | Self::ProxySetting { .. }
-            | Self::Cleartext { .. } => ErrorKind::Usage,
-            Self::CaFile { .. } | Self::ClientCertificate { .. } | Self::Netrc { .. } => ErrorKind::LocalFile,
-            Self::Connect(error) => error.into(),
-            Self::Timeout { .. } => ErrorKind::Timeout,
-            Self::Tls { .. } | Self::NoRoots => ErrorKind::Tls,
-            Self::Status { status, .. } | Self::ProxyRefused { status, .. } => match status {
-                404 | 410 => ErrorKind::NotFound,
-                401 | 403 | 407 | 451 => ErrorKind::Denied,
-                408 | 425 | 429 | 500..=599 => ErrorKind::Unavailable,
-                _ => ErrorKind::Protocol,
-            },
+            | Self::Cleartext { .. } => FailureKind::Usage,
+            Self::CaFile { .. } | Self::ClientCertificate { .. } | Self::Netrc { .. } => {
+                FailureKind::NotFound
+            }
+            Self::Connect(error) => error.kind(),
+            Self::Status { status, .. } | Self::ProxyRefused { status, .. } => {
+                FailureKind::of_status(*status)
+            }
             Self::Socks { source, .. } => match source {
-                SocksError::NeedsLogin | SocksError::Denied => ErrorKind::Denied,
-                SocksError::NotSocks => ErrorKind::Protocol,
-                SocksError::TooLong => ErrorKind::Usage,
-                SocksError::Refused(_) => ErrorKind::Unavailable,
+                SocksError::NeedsLogin | SocksError::Denied => FailureKind::Denied,
+                SocksError::NotSocks => FailureKind::Protocol,
+                SocksError::TooLong => FailureKind::Usage,
+                SocksError::Refused(_) => FailureKind::Unavailable,
             },
-            Self::Send { .. }
+            Self::Timeout { .. }
+            | Self::Send { .. }
             | Self::Receive { .. }
             | Self::ClosedBeforeHead { .. }
             | Self::ClosedEarly { .. }
-            | Self::NoCloseNotify { .. } => ErrorKind::Io,
-            Self::HeadTooLong { .. }
+            | Self::NoCloseNotify { .. } => FailureKind::Temporary,
+            Self::Tls { .. }
+            | Self::NoRoots
+            | Self::HeadTooLong { .. }
             | Self::TooManyInterim { .. }
             | Self::NotModified { .. }
             | Self::NotHttp { .. }
@@ -94,11 +47,16 @@ impl HttpError {
             | Self::Chunked { .. }
             | Self::RedirectLoop(_)
             | Self::TooManyRedirects(_)
-            | Self::RedirectRefused { .. } => ErrorKind::Protocol,
-            Self::RangeNotSatisfiable { .. } => ErrorKind::Shrunk,
-            Self::Cancelled => ErrorKind::Cancelled,
-            Self::OutOfOrder { .. } => ErrorKind::Internal,
+            | Self::RedirectRefused { .. } => FailureKind::Protocol,
+            Self::RangeNotSatisfiable { .. } => FailureKind::Data,
+            Self::Cancelled => FailureKind::Interrupted,
+            Self::OutOfOrder { .. } => FailureKind::Internal,
         }
+    }
+
+    /// Returns whether an established connection broke.
+    pub fn is_broken_connection(&self) -> bool {
+        self.kind() == FailureKind::Temporary && !matches!(self, Self::Timeout { .. } | Self::Connect(_))
     }
 
     /// Returns whether no connection was established.
@@ -137,16 +95,13 @@ impl HttpError {
         match self {
             Self::Status { status, retry_after, .. } => Retry::of_status(*status, *retry_after),
             Self::ProxyRefused { status, .. } => Retry::of_status(*status, None),
-            // A general failure, or the host could not be reached. A retry does not change rules (RFC 1928, section 6).
-            Self::Socks { source: SocksError::Refused(1 | 3..=6), .. }
-            | Self::Send { .. }
-            | Self::Receive { .. }
-            | Self::Timeout { .. }
-            | Self::ClosedBeforeHead { .. }
-            | Self::ClosedEarly { .. }
-            | Self::NoCloseNotify { .. } => Retry::Backoff,
-            Self::Connect(error) if error.may_be_retried() => Retry::Backoff,
-            _ => Retry::Never,
+            // A retry helps after a general failure, or if the host could not be reached; it does not change rules (RFC 1928,
+            // section 6).
+            Self::Socks { source: SocksError::Refused(reply), .. } if !matches!(reply, 1 | 3..=6) => {
+                Retry::Never
+            }
+            Self::Connect(error) => error.retry(),
+            error => error.kind().retry(),
         }
     }
 
@@ -156,16 +111,24 @@ impl HttpError {
     }
 }
 
-impl From<&ConnectError> for ErrorKind {
-    fn from(error: &ConnectError) -> Self {
-        match error {
-            ConnectError::Resolve { .. } => Self::NoHost,
-            ConnectError::Refused { .. } => Self::Unavailable,
-            ConnectError::ResolveTimeout { .. } | ConnectError::Timeout { .. } => Self::Timeout,
-            ConnectError::Thread { .. } => Self::Internal,
-            ConnectError::Cancelled => Self::Cancelled,
-        }
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        let cause = match &error {
+            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
+            HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
+            HttpError::NotModified { .. } => Cause::NotModified,
+            HttpError::Cancelled => Cause::Interrupted,
+            error if error.is_before_connection() => Cause::Unreachable,
+            _ => Cause::Connection,
+        };
+        Self::new(error.kind(), error.to_string()).caused_by(cause).with_retry(error.retry())
     }
+}
+
+/// Creates the error of a 206 with another range than requested.
+pub(super) fn bad_range(shown: &str, source: &RangeError) -> Failure {
+    let message = format!("cannot use the answer of {shown}: {source}");
+    Failure::new(FailureKind::Protocol, message)
 }
 
 #[cfg(test)]

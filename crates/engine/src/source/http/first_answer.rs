@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -16,11 +17,9 @@ use super::error::HttpError;
 use super::http_source::HttpSource;
 use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
-use crate::failure::FailureKind;
 use crate::path_memory::{Endpoint, KnownPath};
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::{Ask, Description};
-use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{AptSettings, Streams};
 /// The length of the first request of several streams, before the size is known.
 pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
@@ -120,7 +119,7 @@ impl HttpSource<'_> {
         client: &Client,
         ask: &Ask<'_>,
         known_pace: Option<&KnownPace>,
-    ) -> Result<FirstAnswer, SourceError> {
+    ) -> Result<FirstAnswer, Failure> {
         let whole = |_: &Connection, _: &ResolvedUrl| None;
         let ranged = RefCell::new(None);
         let choose = |connection: &Connection, target: &ResolvedUrl| {
@@ -158,7 +157,7 @@ impl HttpSource<'_> {
         let answer = match (first, failure.zip(ranged.take())) {
             (Err(error), Some((failure, target))) => {
                 self.close_ahead();
-                let whole = self.open(client, &whole, ask, &|| false).map_err(SourceError::from);
+                let whole = self.open(client, &whole, ask, &|| false).map_err(Failure::from);
                 let answer = whole.and_then(|opened| {
                     // An empty file has no ranges.
                     let is_empty = opened.head.content_length() == Some(Bytes::ZERO);
@@ -213,20 +212,16 @@ impl HttpSource<'_> {
         }
     }
 
-    fn not_the_file(&self, total: Bytes, head: &ResponseHead) -> SourceError {
+    fn not_the_file(&self, total: Bytes, head: &ResponseHead) -> Failure {
         let (shown, content) = (&self.shown, head.describe_content());
         let message = format!(
             "{shown} announced a file of {} bytes, and then sent {content} instead of it",
             total.get()
         );
-        SourceError::new(FailureKind::Data, Retry::Never, Cause::OtherFile, message)
+        Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile)
     }
 
-    pub(super) fn first_answer(
-        &self,
-        client: &Client,
-        opened: OpenedUrl,
-    ) -> Result<FirstAnswer, SourceError> {
+    pub(super) fn first_answer(&self, client: &Client, opened: OpenedUrl) -> Result<FirstAnswer, Failure> {
         let held = held_by(&opened)?;
         let refuses_ranges =
             opened.requested.is_none() && client.refuses_ranges(&opened.target, Some(&opened.head));

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
@@ -26,12 +28,9 @@ use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
 use crate::path_memory::{KnownPath, Paths};
-use crate::retry::Retry;
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::transfer::Streams;
-use crate::transfer::error::{Cause, SourceError};
 
 /// The settings of a source.
 #[derive(Debug, Clone)]
@@ -108,10 +107,10 @@ impl<'e> HttpSource<'e> {
     }
 
     /// Returns the results of the first answer.
-    pub(super) fn described(&self) -> Result<Arc<DescribedSource>, SourceError> {
+    pub(super) fn described(&self) -> Result<Arc<DescribedSource>, Failure> {
         let out_of_order = || {
             let message = format!("{} was used before it was described", self.shown);
-            SourceError::new(FailureKind::Internal, Retry::Never, Cause::Connection, message)
+            Failure::new(FailureKind::Internal, message)
         };
         self.described.lock().clone().ok_or_else(out_of_order)
     }
@@ -164,18 +163,18 @@ impl<'e> HttpSource<'e> {
     }
 
     /// Records an answer with another file from `peer`; returns the error, and whether to avoid the address.
-    pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (SourceError, bool) {
+    pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (Failure, bool) {
         let Disagreement { is_final, avoid_address } = self.disagreements.count(peer);
         let retry = if is_final || self.options.retries == 0 { Retry::Never } else { Retry::AtOnce };
         (self.other_file(difference, retry), avoid_address)
     }
 
-    fn other_file(&self, difference: &str, retry: Retry) -> SourceError {
+    fn other_file(&self, difference: &str, retry: Retry) -> Failure {
         let shown = &self.shown;
         let message = format!(
             "{shown} changed on the server during the transfer ({difference}); use --no-resume to fetch the new file"
         );
-        SourceError::new(FailureKind::Data, retry, Cause::OtherFile, message)
+        Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).with_retry(retry)
     }
 
     /// Returns the client's settings, with the stored pace of an earlier transfer if it may still apply.
@@ -184,14 +183,14 @@ impl<'e> HttpSource<'e> {
     }
 
     /// Reads a small range, within the timeout of a head.
-    fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, SourceError> {
+    fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, Failure> {
         let limit = self.options.client.timeouts.head;
         let began = Instant::now();
         let mut bytes = vec![0; part.len().as_usize()];
         let mut filled = 0;
         while filled < bytes.len() {
             if began.elapsed() > limit {
-                return Err(SourceError::stalled(&self.shown, part.len(), limit));
+                return Err(Failure::stalled(&self.shown, part.len(), limit));
             }
             match connection.read_body(&mut bytes[filled..])? {
                 Read::Data(n) => filled += n,
@@ -219,7 +218,7 @@ impl StreamPeer for HttpSource<'_> {
 }
 
 impl Source for HttpSource<'_> {
-    fn describe(&self, ask: &Ask<'_>) -> Result<Description, SourceError> {
+    fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
         let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
         let client = self.clients.get(&self.config(known_pace.as_ref())?)?;
         let answer = self.ask(&client, ask, known_pace.as_ref())?;
@@ -246,7 +245,7 @@ impl Source for HttpSource<'_> {
         Ok(description)
     }
 
-    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, SourceError> {
+    fn sample(&self, part: ByteRange, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         let described = self.described()?;
         let DescribedSource { client, file, .. } = &*described;
         // If the server does not support If-Range, the request is repeated without it.
@@ -261,10 +260,10 @@ impl Source for HttpSource<'_> {
             }
         }
         let message = format!("{} answered a request for a part with the whole file", self.shown);
-        Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::OtherFile, message))
+        Err(Failure::new(FailureKind::Protocol, message).caused_by(Cause::OtherFile))
     }
 
-    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
+    fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, Failure> {
         self.pieces_of_metalinks(cancel)
     }
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::SafeUrl;
 use crate::source::listing::{RemoteEntry, below};
-use crate::transfer::error::SourceError;
 
 /// The most names of a page that are kept because only links with a query lead to them.
 const MAX_QUERIED: usize = 100_000;
@@ -82,8 +82,8 @@ fn hash_of(kind: ListedKind, name: &[u8]) -> [u8; 16] {
     hash
 }
 
-impl<I: Iterator<Item = Result<String, SourceError>>> Iterator for LinkedEntries<I> {
-    type Item = Result<RemoteEntry, SourceError>;
+impl<I: Iterator<Item = Result<String, Failure>>> Iterator for LinkedEntries<I> {
+    type Item = Result<RemoteEntry, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while let Some(link) = self.links.next() {

@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
 use longhaul_core::proto::listing::{
     HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError, XmlEntries,
 };
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
@@ -19,13 +21,11 @@ use super::linked_entries::LinkedEntries;
 use super::short_exchange::ShortAnswer;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
+use crate::retry::Retries;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
     below, child_url, make_with_parents,
 };
-use crate::transfer::error::{Cause, SourceError};
 
 /// The requested types: `longhaul serve` answers with JSON; other servers send their configured type.
 const ACCEPT: &str = "application/json, text/html;q=0.5";
@@ -69,7 +69,7 @@ impl HttpLister {
         Ok(Some(Self { client: Arc::new(self.client.with_config(config)?), ..self.clone() }))
     }
 
-    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), SourceError> {
+    fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), Failure> {
         let (opened, listing) = self.retrying(directory, cancel, || {
             let mut opened = self.client.open_uncoded(directory, cancel)?;
             let listing = self.receive(&mut opened)?;
@@ -102,7 +102,7 @@ impl HttpLister {
 
     /// Receives a complete listing, so that no connection idles during the transfer of its files. The outer error
     /// permits a retry.
-    fn receive(&self, opened: &mut OpenedUrl) -> Result<Result<Spool, SourceError>, HttpError> {
+    fn receive(&self, opened: &mut OpenedUrl) -> Result<Result<Spool, Failure>, HttpError> {
         let (mut spool, mut buffer, mut last) =
             (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
         let shown = opened.target.safe_url().to_string();
@@ -112,17 +112,17 @@ impl HttpLister {
                     last = Instant::now();
                     if let Err(error) = spool.add(&buffer[..length]) {
                         let message = format!("cannot keep the listing of {shown}: {error}");
-                        return Ok(Err(failed(FailureKind::Disk, message)));
+                        return Ok(Err(Failure::new(FailureKind::Disk, message)));
                     }
                 }
                 Read::Idle if last.elapsed() > self.options.stall => {
-                    return Ok(Err(SourceError::stalled(&shown, Bytes::new(1), self.options.stall)));
+                    return Ok(Err(Failure::stalled(&shown, Bytes::new(1), self.options.stall)));
                 }
                 Read::Idle => {}
                 Read::End => return Ok(Ok(spool)),
             }
             if spool.length() > LONGEST {
-                return Ok(Err(failed(
+                return Ok(Err(Failure::new(
                     FailureKind::Data,
                     format!("the listing of {shown} is longer than {LONGEST}"),
                 )));
@@ -131,12 +131,8 @@ impl HttpLister {
     }
 }
 
-fn failed(class: FailureKind, message: String) -> SourceError {
-    SourceError::new(class, Retry::Never, Cause::Connection, message)
-}
-
 impl RemoteDirectories for HttpLister {
-    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, SourceError> {
+    fn list(&self, directory: &Url, cancel: &Cancel) -> Result<OpenListing, Failure> {
         let page = ListingPage::request(self, directory, cancel)?;
         let directory = page.directory.clone();
         let (lister, cancel) = (self.clone(), cancel.clone());
@@ -144,14 +140,14 @@ impl RemoteDirectories for HttpLister {
         Ok(OpenListing { directory, entries: Box::new(pages) })
     }
 
-    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, SourceError> {
+    fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
         let answer = self.ask(file, Ask::Head, cancel)?;
         answer.check()?;
         let head = answer.head;
         Ok(FileFacts { size: head.content_length(), modified: head.last_modified() })
     }
 
-    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, SourceError> {
+    fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         make_with_parents(directory, |directory| {
             let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
             match answer.head.status() {
@@ -190,7 +186,7 @@ struct ListingPage {
 }
 
 impl ListingPage {
-    fn request(lister: &HttpLister, url: &Url, cancel: &Cancel) -> Result<Self, SourceError> {
+    fn request(lister: &HttpLister, url: &Url, cancel: &Cancel) -> Result<Self, Failure> {
         let (OpenedUrl { head, target, connection, .. }, spool) = lister.open(url, cancel)?;
         lister.client.keep(connection);
         // The URL's login also applies to URLs below it.
@@ -204,7 +200,7 @@ impl ListingPage {
         let shown = SafeUrl::of(&directory).to_string();
         let unusable = move |error: ListingError| {
             let message = format!("cannot use the listing of {shown}: {error}");
-            failed(
+            Failure::new(
                 if matches!(error, ListingError::Read(_)) { FailureKind::Disk } else { FailureKind::Data },
                 message,
             )
@@ -236,7 +232,7 @@ impl ListingPage {
                     SafeUrl::of(&directory),
                     head.describe_content()
                 );
-                return Err(failed(FailureKind::Data, why));
+                return Err(Failure::new(FailureKind::Data, why));
             }
         };
         Ok(Self { directory, entries, next })
@@ -246,8 +242,8 @@ impl ListingPage {
 /// Returns the function that adds the URLs of entries of `directory`.
 fn in_directory(
     directory: Url,
-    unusable: impl Fn(ListingError) -> SourceError,
-) -> impl FnMut(Result<ListedEntry, ListingError>) -> Result<RemoteEntry, SourceError> {
+    unusable: impl Fn(ListingError) -> Failure,
+) -> impl FnMut(Result<ListedEntry, ListingError>) -> Result<RemoteEntry, Failure> {
     move |entry| {
         let entry = entry.map_err(&unusable)?;
         let url = child_url(&directory, &entry.name, entry.kind == ListedKind::Directory);
@@ -261,7 +257,7 @@ fn media_type(head: &ResponseHead) -> String {
 }
 
 /// Returns the URL of the next page, which must belong to this directory.
-fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, SourceError> {
+fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, Failure> {
     let Some(next) = head.next_page() else { return Ok(None) };
     let url = directory.join(&next).ok();
     let host = |url: &Url| url[Position::BeforeHost..Position::BeforePath].to_owned();
@@ -273,7 +269,7 @@ fn next_page(head: &ResponseHead, directory: &Url) -> Result<Option<Url>, Source
             SafeUrl::of(directory),
             next.escape_debug()
         );
-        failed(FailureKind::Data, message)
+        Failure::new(FailureKind::Data, message)
     })
 }
 
@@ -290,9 +286,9 @@ struct Pages {
 
 impl Pages {
     /// Requests the next page; rejects an endless listing, which repeats a page or has too many empty pages.
-    fn turn(&mut self, next: &Url) -> Result<ListingPage, SourceError> {
+    fn turn(&mut self, next: &Url) -> Result<ListingPage, Failure> {
         let endless = |why: &str| {
-            failed(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))
+            Failure::new(FailureKind::Data, format!("the listing goes on at {}, {why}", SafeUrl::of(next)))
         };
         let mut hash = [0; 16];
         hash.copy_from_slice(&blake3::hash(next.as_str().as_bytes()).as_bytes()[..16]);
@@ -308,7 +304,7 @@ impl Pages {
 }
 
 impl Iterator for Pages {
-    type Item = Result<RemoteEntry, SourceError>;
+    type Item = Result<RemoteEntry, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::metalink::{MAX_DOCUMENT, Metalink, Pieces};
-use longhaul_core::retry::Backoff;
+use longhaul_core::retry::{Backoff, Retry};
 use url::Url;
 
 use super::connection::Connection;
 use super::http_source::HttpSource;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::{Retries, Retry};
-use crate::transfer::error::{Cause, SourceError};
+use crate::retry::Retries;
 
 /// The maximum number of metalinks to try.
 const MAX_METALINKS: usize = 4;
@@ -50,14 +49,14 @@ impl DigestWait {
 
 impl HttpSource<'_> {
     /// Fetches the piece digests of the described file; `None` if no metalink of the file has any.
-    pub(super) fn pieces_of_metalinks(&self, cancel: &Cancel) -> Result<Option<Pieces>, SourceError> {
+    pub(super) fn pieces_of_metalinks(&self, cancel: &Cancel) -> Result<Option<Pieces>, Failure> {
         let described = self.described()?;
         let mut limit = DigestWait::new(Instant::now());
         for url in described.metalinks.iter().take(MAX_METALINKS) {
             let metalink =
                 Metalink::parse(&self.fetch_metalink(url, &mut limit, cancel)?).map_err(|error| {
                     let message = format!("cannot use the metalink {}: {error}", SafeUrl::of(url));
-                    SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message)
+                    Failure::new(FailureKind::Protocol, message)
                 })?;
             let mut files = metalink.files.into_iter();
             // Among several files, the described one cannot be identified.
@@ -71,12 +70,7 @@ impl HttpSource<'_> {
     }
 
     /// Fetches a document; retries while the server requests a short wait.
-    fn fetch_metalink(
-        &self,
-        url: &Url,
-        limit: &mut DigestWait,
-        cancel: &Cancel,
-    ) -> Result<Vec<u8>, SourceError> {
+    fn fetch_metalink(&self, url: &Url, limit: &mut DigestWait, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         // A login is for the first origin only.
         let secrets = url.origin() == self.url.origin();
         let config = &self.options.client;
@@ -89,16 +83,15 @@ impl HttpSource<'_> {
             backoff.received(Backoff::PROGRESS);
             Ok(client.open_uncoded(url, cancel)?)
         };
-        let opened = retries.repeat(&mut Instant::now(), attempt, |requested, error: &SourceError| {
-            match error.retry {
+        let opened =
+            retries.repeat(&mut Instant::now(), attempt, |requested, error: &Failure| match error.retry {
                 Retry::After(wait) if limit.allows(wait, *requested, Instant::now()) => error.retry,
                 _ => Retry::Never,
-            }
-        })?;
+            })?;
         self.read_document(opened.connection, url)
     }
 
-    fn read_document(&self, mut connection: Connection, url: &Url) -> Result<Vec<u8>, SourceError> {
+    fn read_document(&self, mut connection: Connection, url: &Url) -> Result<Vec<u8>, Failure> {
         let limit = self.options.client.timeouts.head;
         let (began, most) = (Instant::now(), MAX_DOCUMENT.as_usize());
         let (mut document, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
@@ -111,12 +104,7 @@ impl HttpSource<'_> {
             if document.len() > most || began.elapsed() > limit {
                 let why = if document.len() > most { "is too large" } else { "takes too long" };
                 let message = format!("the metalink {} {why}", SafeUrl::of(url));
-                return Err(SourceError::new(
-                    FailureKind::Protocol,
-                    Retry::Never,
-                    Cause::Connection,
-                    message,
-                ));
+                return Err(Failure::new(FailureKind::Protocol, message));
             }
         }
     }

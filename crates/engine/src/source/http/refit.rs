@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::http::RangeAnswer;
 use longhaul_core::units::Bytes;
 use url::Url;
@@ -13,7 +14,6 @@ use super::first_answer::{FIRST_BLOCK, FirstAnswer, LONG_RTT, handshake_rtt};
 use super::http_source::SourceOptions;
 use super::remote_file::Agreement;
 use crate::cancel::Cancel;
-use crate::transfer::error::SourceError;
 use crate::transfer::{Streams, recv_buffer};
 
 /// The minimum number of streams that share a path if their number is free.
@@ -46,8 +46,8 @@ impl Refit<'_> {
         answer: FirstAnswer,
         misled: bool,
         cancel: &Cancel,
-        describe: &dyn Fn(&Client, OpenedUrl) -> Result<FirstAnswer, SourceError>,
-    ) -> Result<(Arc<Client>, FirstAnswer), SourceError> {
+        describe: &dyn Fn(&Client, OpenedUrl) -> Result<FirstAnswer, Failure>,
+    ) -> Result<(Arc<Client>, FirstAnswer), Failure> {
         let config = &self.options.client;
         // All of a small file is already in flight.
         let small = answer.file.size.is_some_and(|size| size < FIRST_BLOCK);
@@ -64,7 +64,7 @@ impl Refit<'_> {
         // Without retries, because the first connection must not wait.
         let requested = answer.opened.requested.as_ref();
         let with_if_range = requested.is_some_and(|requested| requested.if_range().is_some());
-        let second = fitting.open(self.url, requested, cancel).map_err(SourceError::from);
+        let second = fitting.open(self.url, requested, cancel).map_err(Failure::from);
         let second = second.and_then(|opened| describe(&fitting, opened));
         let agrees = |second: &FirstAnswer| {
             second.held == answer.held

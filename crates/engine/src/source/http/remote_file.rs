@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::{Framing, RangeAnswer, RangeRequest, ResponseHead, Validator};
@@ -10,7 +11,6 @@ use longhaul_core::units::Bytes;
 
 use super::client::OpenedUrl;
 use super::http_source::SourceOptions;
-use crate::transfer::error::SourceError;
 
 /// The described file.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ fn validators(head: &ResponseHead) -> Validators {
 }
 
 /// Parses the range that the answer `opened` contains.
-pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, SourceError> {
+pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, Failure> {
     RangeAnswer::of(&opened.head, opened.requested.as_ref())
-        .map_err(|source| super::source_error::bad_range(&opened.target.safe_url().to_string(), &source))
+        .map_err(|source| super::error_class::bad_range(&opened.target.safe_url().to_string(), &source))
 }

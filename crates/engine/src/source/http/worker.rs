@@ -7,8 +7,10 @@ mod whole_answer;
 
 use std::collections::VecDeque;
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::RangeRequest;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::Read;
@@ -17,11 +19,8 @@ use super::error::HttpError;
 use super::first_answer::MAX_RANGE_FAILURES;
 use super::http_source::{DescribedSource, HttpSource};
 use super::location::Location;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
-use crate::transfer::error::{Cause, SourceError};
 
 /// The maximum number of pipelined requests; a server reads each only after it has sent the answers before it.
 const MAX_REQUESTS_AHEAD: usize = 64;
@@ -97,7 +96,7 @@ impl<'s> HttpWorker<'s> {
 }
 
 impl StreamWorker for HttpWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         let described = self.source.described()?;
         self.requested.clear();
         (self.trails, self.in_whole) = (false, false);
@@ -109,7 +108,7 @@ impl StreamWorker for HttpWorker<'_> {
             exchange.stream.disconnected();
             done.map(|()| Some(connection))
         });
-        let broke = |error: &SourceError| error.cause == Cause::Connection && error.retry == Retry::Backoff;
+        let broke = |error: &Failure| error.cause == Cause::Connection && error.retry == Retry::Backoff;
         if !self.has_answered && self.redirect == Redirect::Holds && served.as_ref().is_err_and(broke) {
             self.redirect = Redirect::Doubtful;
         }
@@ -147,7 +146,7 @@ struct Exchange<'a, 's, 't> {
 
 impl Exchange<'_, '_, '_> {
     /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
-    fn first_connection(&mut self) -> Result<Option<Connection>, SourceError> {
+    fn first_connection(&mut self) -> Result<Option<Connection>, Failure> {
         if let Some((mut connection, range)) = self.worker.source.take_first() {
             connection.set_cancel(self.stream.renew_cancel());
             self.stream.connected(connection.socket(), connection.peer());
@@ -164,7 +163,7 @@ impl Exchange<'_, '_, '_> {
         self.connect().map(Some)
     }
 
-    fn run(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+    fn run(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         loop {
             if self.stream.front().is_none() {
                 if !self.stream.wait_for_work() {
@@ -199,8 +198,8 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Creates an error that is retried at once.
-    fn at_once(&self, error: &HttpError) -> SourceError {
-        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, error.to_string())
+    fn at_once(&self, error: &HttpError) -> Failure {
+        Failure::new(FailureKind::Temporary, error.to_string()).with_retry(Retry::AtOnce)
     }
 
     /// Drops the requests on an unusable connection.
@@ -215,7 +214,7 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Leases a range and requests it; `false` if none is left, or this stream drains.
-    fn request_next(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+    fn request_next(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
         // Leased from here on; after any failure, `disconnected` releases the lease.
         let Some((range, request)) = self.lease() else { return Ok(false) };
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
@@ -239,12 +238,12 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Requests the next range if no request is outstanding; `false` if none is left, or this stream drains.
-    fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+    fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
         Ok(!self.worker.requested.is_empty() || self.request_next(connection)?)
     }
 
     /// Keeps enough requests outstanding that the server never waits for the next.
-    fn request_ahead(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+    fn request_ahead(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let file = &self.described.file;
         loop {
             // A body of unknown length is the last answer on its connection.
@@ -264,7 +263,7 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Receives the first lease, which shrinks as its bytes arrive, so that a failure keeps the rest.
-    fn receive(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+    fn receive(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let file = &self.described.file;
         while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
             match connection.read_body(self.stream.buffer(left)?)? {
@@ -292,10 +291,10 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Drops the completed lease, and reads what follows its last byte: nothing, or the end of a chunked body.
-    fn end_answer(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+    fn end_answer(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         self.worker.requested.pop_front();
         if !self.stream.complete() {
-            return Err(SourceError::stolen(self.shown()));
+            return Err(Failure::stolen(self.shown()));
         }
         let is_cut = self.described.file.size.is_some_and(|size| connection.body_position() < size.get());
         if self.worker.in_whole && is_cut {

@@ -1,13 +1,11 @@
 //! Takes back delivered bytes that must not stay in the file.
 
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 
 use super::Stream;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::sink::pipeline::{Inlet, Pipeline};
-use crate::transfer::error::{Cause, SourceError};
 
 impl Stream<'_> {
     /// Forgets all delivered bytes once they are written: bytes of an earlier response must not be
@@ -15,7 +13,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// The disk failed.
-    pub(crate) fn forget_delivered(&mut self) -> Result<(), SourceError> {
+    pub(crate) fn forget_delivered(&mut self) -> Result<(), Failure> {
         self.forget(Pipeline::written_ranges)
     }
 
@@ -23,7 +21,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// The disk failed.
-    pub(crate) fn take_back(&mut self, ranges: &RangeSet) -> Result<(), SourceError> {
+    pub(crate) fn take_back(&mut self, ranges: &RangeSet) -> Result<(), Failure> {
         if ranges.total() == Bytes::ZERO {
             self.flush();
             return Ok(());
@@ -37,16 +35,16 @@ impl Stream<'_> {
     }
 
     /// Forgets ranges once all delivered bytes are written.
-    fn forget(&mut self, ranges: impl FnOnce(&Pipeline) -> RangeSet) -> Result<(), SourceError> {
+    fn forget(&mut self, ranges: impl FnOnce(&Pipeline) -> RangeSet) -> Result<(), Failure> {
         self.flush();
         let Some(pipeline) = self.intake.inlet().map(Inlet::pipeline) else { return Ok(()) };
         if !pipeline.drain() {
-            return Err(SourceError::interrupted());
+            return Err(Failure::interrupted());
         }
         ranges(pipeline).iter().try_for_each(|range| pipeline.forget(range)).map_err(|error| {
             let message = error.to_string();
             self.transfer.fail(error.into());
-            SourceError::new(FailureKind::Disk, Retry::Never, Cause::Interrupted, message)
+            Failure::new(FailureKind::Disk, message).caused_by(Cause::Interrupted)
         })
     }
 }

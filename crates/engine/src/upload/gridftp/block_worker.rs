@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::gridftp::BlockHeader;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -19,7 +20,6 @@ use crate::send::{SendError, Supply, TURN};
 use crate::source::StreamWorker;
 use crate::threads::add;
 use crate::transfer::Stream;
-use crate::transfer::error::SourceError;
 use crate::upload::body::{Stall, TICK, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
@@ -35,7 +35,7 @@ pub(super) struct BlockWorker<'p> {
 }
 
 impl StreamWorker for BlockWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), SourceError> {
+    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         let peer = self.peer;
         if peer.is_over() || stream.is_over() {
             return Ok(());

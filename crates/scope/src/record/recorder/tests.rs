@@ -1,10 +1,11 @@
 use longhaul_core::event::{Done, Warning};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::tcp_info::{SIZE, TcpInfo};
 use longhaul_core::telemetry::{PageCache, Sockets};
 use longhaul_core::units::Bytes;
 use std::fs;
 
-use super::super::{Record, RecordErrorKind};
+use super::super::Record;
 use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -110,7 +111,7 @@ fn record_is_locked_by_its_transfer() {
     let path = dir.path().join("r.jsonl");
     let _recorder = create(&path).unwrap();
     let locked = create(&path).unwrap_err();
-    assert_eq!(locked.kind(), RecordErrorKind::CannotCreate);
+    assert_eq!(locked.kind(), FailureKind::CannotCreate);
     assert!(locked.to_string().contains("another transfer"), "{locked}");
 }
 

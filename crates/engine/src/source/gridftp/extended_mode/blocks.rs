@@ -6,7 +6,7 @@ use longhaul_core::proto::gridftp::BlockHeader;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::{Exchange, Failure};
+use super::Exchange;
 use crate::connect::Received;
 use crate::source::gridftp::channel::ChannelEvent;
 use crate::source::gridftp::error::FtpError;
@@ -19,7 +19,7 @@ const DISCARD: usize = 64 << 10;
 
 impl Exchange<'_, '_, '_, '_> {
     /// Receives from one connection.
-    pub(super) fn serve_channel(&mut self, index: usize) -> Result<(), Failure> {
+    pub(super) fn serve_channel(&mut self, index: usize) -> Result<(), FtpError> {
         for _ in 0..CALLS_EACH {
             let Some(channel) = self.session.data.as_mut().and_then(|data| data.channels.get_mut(index))
             else {
@@ -30,8 +30,8 @@ impl Exchange<'_, '_, '_, '_> {
                     Ok(Ok(ChannelEvent::Header(header))) => self.take_header(index, header),
                     Ok(Ok(ChannelEvent::Idle)) => Ok(false),
                     Ok(Ok(ChannelEvent::Closed { between })) => self.closed(index, between).map(|()| false),
-                    Ok(Err(source)) => Err(FtpError::Block { at: self.at(), source }.into()),
-                    Err(source) => Err(FtpError::Data { at: self.at(), source }.into()),
+                    Ok(Err(source)) => Err(FtpError::Block { at: self.at(), source }),
+                    Err(source) => Err(FtpError::Data { at: self.at(), source }),
                 }
             } else {
                 self.receive(index)
@@ -40,7 +40,7 @@ impl Exchange<'_, '_, '_, '_> {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 // The server's reply may explain the error.
-                Err(Failure::Ftp(error @ (FtpError::Data { .. } | FtpError::ClosedEarly { .. }))) => {
+                Err(error @ (FtpError::Data { .. } | FtpError::ClosedEarly { .. })) => {
                     self.drop_channel(index);
                     self.broken.get_or_insert((error, Instant::now()));
                     return Ok(());
@@ -52,25 +52,25 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Handles a header; returns whether more may be received.
-    fn take_header(&mut self, index: usize, header: BlockHeader) -> Result<bool, Failure> {
+    fn take_header(&mut self, index: usize, header: BlockHeader) -> Result<bool, FtpError> {
         let Some(data) = &self.session.data else { return Ok(false) };
         let (number, of_chunk) = (data.channels[index].number, data.channels[index].chunk);
         let at = self.at();
         let Some(chunk) = of_chunk.and_then(|chunk| self.chunk_mut(chunk)) else {
-            return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
+            return Err(FtpError::Unrequested { at, what: "a block of data".into() });
         };
         chunk.ledger.announce(number, header).map_err(|source| FtpError::Ledger { at, source })?;
         Ok(header.payload().is_some() || self.end_block(index))
     }
 
     /// Receives payload into a segment; returns whether more may be received.
-    fn receive(&mut self, index: usize) -> Result<bool, Failure> {
+    fn receive(&mut self, index: usize) -> Result<bool, FtpError> {
         let rate = self.rate();
         let at = self.at();
         let Some(data) = &mut self.session.data else { return Ok(false) };
         let (channel, intake) = (&mut data.channels[index], &mut self.intakes[index]);
         let Some(chunk) = self.chunks.iter_mut().find(|chunk| Some(chunk.number) == channel.chunk) else {
-            return Err(FtpError::Unrequested { at, what: "a block of data".into() }.into());
+            return Err(FtpError::Unrequested { at, what: "a block of data".into() });
         };
         let (block, base) = (channel.payload(), chunk.range.start());
         let in_file = ByteRange::new(base + block.start(), base + block.end());
@@ -97,9 +97,9 @@ impl Exchange<'_, '_, '_, '_> {
             Ok(Received::Idle) => return Ok(false),
             Ok(Received::End { .. }) => {
                 let got = chunk.ledger.received();
-                return Err(FtpError::ClosedEarly { at, got }.into());
+                return Err(FtpError::ClosedEarly { at, got });
             }
-            Err(source) => return Err(FtpError::Data { at, source }.into()),
+            Err(source) => return Err(FtpError::Data { at, source }),
         };
         let arrived = ByteRange::with_len(in_file.start(), Bytes::new(n));
         chunk.ledger.receive(ByteRange::with_len(block.start(), Bytes::new(n)));

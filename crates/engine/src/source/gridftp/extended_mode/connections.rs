@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use longhaul_core::units::Bytes;
 
-use super::{Exchange, Failure};
+use super::Exchange;
 use crate::source::gridftp::error::FtpError;
 
 impl Exchange<'_, '_, '_, '_> {
     /// Accepts connections opened by the server.
-    pub(super) fn accept(&mut self) -> Result<(), Failure> {
+    pub(super) fn accept(&mut self) -> Result<(), FtpError> {
         let Some(data) = &mut self.session.data else { return Ok(()) };
         if data.accept(self.context.access.at())? == 0 {
             return Ok(());
@@ -66,14 +66,14 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Handles a connection closed by the server, which is permitted between two chunks.
-    pub(super) fn closed(&mut self, index: usize, between_blocks: bool) -> Result<(), Failure> {
+    pub(super) fn closed(&mut self, index: usize, between_blocks: bool) -> Result<(), FtpError> {
         let at = self.at();
         let Some(data) = &self.session.data else { return Ok(()) };
         let channel = &data.channels[index];
         let chunk = self.chunks.iter().find(|chunk| Some(chunk.number) == channel.chunk);
         let got = chunk.map_or(Bytes::ZERO, |chunk| chunk.ledger.received());
         if !between_blocks || !channel.is_between_chunks() {
-            return Err(FtpError::ClosedEarly { at, got }.into());
+            return Err(FtpError::ClosedEarly { at, got });
         }
         self.drop_channel(index);
         Ok(())

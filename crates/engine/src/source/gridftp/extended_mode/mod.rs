@@ -20,7 +20,9 @@ mod requests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{LedgerError, Reply};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Rate;
 
 use self::chunk::Chunk;
@@ -32,10 +34,7 @@ use super::error::FtpError;
 use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
 use crate::delivery_meter::MIN_DELIVERY;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::StreamPeer;
-use crate::transfer::error::{Cause, SourceError};
 use crate::transfer::{Intake, Stream};
 
 /// The timeout for the first data connection: SYNs are retransmitted after 1, 3 and 7 s.
@@ -67,7 +66,7 @@ pub(super) fn fetch(
     context: &mut FetchContext<'_, '_>,
     session: &mut Session,
     stream: &mut Stream<'_>,
-) -> Result<bool, SourceError> {
+) -> Result<bool, Failure> {
     if let Some(data) = &mut session.data {
         data.begin_file();
     }
@@ -86,9 +85,7 @@ pub(super) fn fetch(
     };
     exchange.take_in_channels();
     let done = exchange.run();
-    if let Err(Failure::Ftp(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. })) =
-        done
-    {
+    if let Err(FtpError::Closed { .. } | FtpError::Receive { .. } | FtpError::Busy { .. }) = done {
         exchange.drain();
     }
     let holds_window = exchange.intakes.iter().any(Intake::holds_window);
@@ -101,45 +98,24 @@ pub(super) fn fetch(
             }
             Ok(true)
         }
-        Err(Failure::Ftp(error)) if error.rules_out_extended_mode() => {
-            Err(fall_back_to_stream_mode(source, &error))
-        }
-        Err(Failure::Ftp(error @ FtpError::OpenedAnew { .. })) => {
+        Err(error) if error.rules_out_extended_mode() => Err(fall_back_to_stream_mode(source, &error)),
+        Err(error @ FtpError::OpenedAnew { .. }) => {
             // Requests chunks one at a time from now on, which avoids the error.
             context.worker.requests_ahead = false;
             let message = error.to_string();
-            Err(SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message))
+            Err(Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce))
         }
-        Err(Failure::Ftp(error)) => {
+        Err(error) => {
             if error.refutes_data() {
                 context.worker.unproved.take_back(stream)?;
             }
             Err(error.into())
         }
-        Err(Failure::Source(error)) => Err(error),
-    }
-}
-
-/// The reason why an exchange ended early.
-enum Failure {
-    Ftp(FtpError),
-    Source(SourceError),
-}
-
-impl From<FtpError> for Failure {
-    fn from(error: FtpError) -> Self {
-        Self::Ftp(error)
-    }
-}
-
-impl From<SourceError> for Failure {
-    fn from(error: SourceError) -> Self {
-        Self::Source(error)
     }
 }
 
 impl Exchange<'_, '_, '_, '_> {
-    fn run(&mut self) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), FtpError> {
         loop {
             self.request_ahead()?;
             if self.chunks.is_empty() && self.due.is_empty() {
@@ -187,7 +163,7 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Waits up to one tick for an event, and handles it.
-    fn serve(&mut self) -> Result<(), Failure> {
+    fn serve(&mut self) -> Result<(), FtpError> {
         self.assign_channels()?;
         let ready = self.wait(self.context.access.config.timeouts.tick);
         if ready.control {
@@ -222,20 +198,20 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Fails if the transfer is stopped, all leases were stolen, or no byte has arrived for too long.
-    fn check_progress(&mut self) -> Result<(), Failure> {
+    fn check_progress(&mut self) -> Result<(), FtpError> {
         if self.stream.stop().is_cancelled() {
-            return Err(SourceError::interrupted().into());
+            return Err(Failure::interrupted().into());
         }
         if let Some((_, since)) = &self.broken
             && since.elapsed() >= REPORT_PATIENCE
             && let Some((error, _)) = self.broken.take()
         {
-            return Err(error.into());
+            return Err(error);
         }
         self.intakes.iter_mut().for_each(Intake::flush_if_slow);
         // Makes a draining stream release ranges that would take too long.
         if self.stream.front().is_none() && self.chunks.iter().any(Chunk::lacks_bytes) {
-            return Err(SourceError::stolen(self.context.worker.source.shown()).into());
+            return Err(Failure::stolen(self.context.worker.source.shown()).into());
         }
         // No longer than the user waits for a connection or a reply.
         let patience = CONNECT_PATIENCE.min(self.context.access.handshake_limit());
@@ -245,7 +221,7 @@ impl Exchange<'_, '_, '_, '_> {
         {
             let local =
                 self.session.data.as_ref().map_or(self.session.control.local, |data| data.listener.address);
-            return Err(FtpError::NotConnected { at: self.at(), local, waited: patience }.into());
+            return Err(FtpError::NotConnected { at: self.at(), local, waited: patience });
         }
         let (since, bytes) = self.progress;
         let stall = self.stream.stall_timeout();
@@ -259,18 +235,18 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     /// Creates the error that names the missing event.
-    fn stalled(&self, stall: Duration) -> Failure {
+    fn stalled(&self, stall: Duration) -> FtpError {
         let at = self.at();
         let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {
             let shown = self.context.worker.source.shown();
-            return SourceError::stalled(shown, MIN_DELIVERY, stall).into();
+            return Failure::stalled(shown, MIN_DELIVERY, stall).into();
         };
         match first.ledger.channels() {
             Some(announced) if !first.ledger.all_ended() => {
                 let source = LedgerError::Channels { announced, other: first.ledger.ended() };
-                FtpError::Ledger { at, source }.into()
+                FtpError::Ledger { at, source }
             }
-            _ => FtpError::Timeout { at, step: "the transfer", waited: stall }.into(),
+            _ => FtpError::Timeout { at, step: "the transfer", waited: stall },
         }
     }
 }

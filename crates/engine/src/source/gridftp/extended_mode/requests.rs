@@ -5,7 +5,7 @@ use longhaul_core::ranges::ByteRange;
 
 use super::chunk::Chunk;
 use super::replies::DueReply;
-use super::{Exchange, Failure, sum};
+use super::{Exchange, sum};
 use crate::connect::SocketSettings;
 use crate::source::gridftp::data_listener::DataListener;
 use crate::source::gridftp::data_path::DataPath;
@@ -19,7 +19,7 @@ const MAX_AHEAD: usize = 8;
 impl Exchange<'_, '_, '_, '_> {
     /// Requests chunks until enough bytes are outstanding. The number of connections changes only between two chunks,
     /// because the server ignores another number for open connections.
-    pub(super) fn request_ahead(&mut self) -> Result<(), Failure> {
+    pub(super) fn request_ahead(&mut self) -> Result<(), FtpError> {
         while self.broken.is_none() {
             let streams = self.stream.wanted_streams().max(1);
             let fits = self.session.data.as_ref().is_some_and(|data| data.parallelism == streams);

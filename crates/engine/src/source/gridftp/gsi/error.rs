@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_core::failure::FailureKind;
 use thiserror::Error;
-
-use crate::failure::FailureKind;
 
 /// An error of authentication with certificates, or of the protected control connection after it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -191,8 +190,8 @@ pub(crate) enum GsiError {
 }
 
 impl GsiError {
-    /// Returns the class, which determines the exit code.
-    pub(crate) fn class(&self) -> FailureKind {
+    /// Returns the kind of the failure.
+    pub(crate) fn kind(&self) -> FailureKind {
         match self {
             Self::NoCredentials { .. }
             | Self::Credentials { .. }

@@ -1,8 +1,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use longhaul_core::failure::FailureKind;
+
 use super::*;
-use crate::source::http::{ErrorKind, Read as BodyRead};
+use crate::source::http::Read as BodyRead;
 
 const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -125,6 +127,6 @@ fn clients_of_one_user_share_cookies_and_headers_of_the_transfer_are_refused() {
     for header in ["Range: bytes=0-1", "expect: 100-continue", "Proxy-Authorization: x"] {
         let headers = vec![header.parse().unwrap()];
         let error = Client::new(ClientConfig { headers, ..ClientConfig::default() }).err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Usage, "the transfer sets it: {error}");
+        assert_eq!(error.kind(), FailureKind::Usage, "the transfer sets it: {error}");
     }
 }

@@ -1,34 +1,33 @@
 //! Compares the head of an answer with the request.
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{RangeAnswer, ResponseHead};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::{Exchange, Redirect, Requested};
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
+use crate::source::http::error_class::bad_range;
 use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::remote_file::Agreement;
-use crate::source::http::source_error::bad_range;
-use crate::transfer::error::{Cause, SourceError};
 
 /// A connection that has delivered this much and is closed between two answers is not counted as a failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);
 
 impl Exchange<'_, '_, '_> {
     /// Reads the head of the next answer, which must contain the requested range of the described file.
-    pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), SourceError> {
+    pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), Failure> {
         let Some(&Requested { range: requested, with_if_range, answered }) = self.worker.requested.front()
         else {
-            return Err(SourceError::stolen(self.shown()));
+            return Err(Failure::stolen(self.shown()));
         };
         if answered {
             return Ok(());
         }
         if self.stream.front().is_none_or(|front| front.start() != requested.start()) {
-            return Err(SourceError::stolen(self.shown()));
+            return Err(Failure::stolen(self.shown()));
         }
         let head = match connection.read_head() {
             // The next attempt uses a new connection.
@@ -40,12 +39,7 @@ impl Exchange<'_, '_, '_> {
                 if self.stream.delivered_so_far() >= SERVED_WELL =>
             {
                 let message = format!("{} closed the connection between two answers", self.shown());
-                return Err(SourceError::new(
-                    FailureKind::Temporary,
-                    Retry::AtOnce,
-                    Cause::Connection,
-                    message,
-                ));
+                return Err(Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce));
             }
             // Each further timeout is as long as this one.
             Err(error @ HttpError::Timeout { .. }) => {
@@ -67,7 +61,7 @@ impl Exchange<'_, '_, '_> {
         head: &ResponseHead,
         requested: ByteRange,
         with_if_range: bool,
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), Failure> {
         let (file, asks_whole) = (&self.described.file, self.asks_whole());
         let request = file.request(requested).filter(|_| !asks_whole);
         let answer = RangeAnswer::of(head, request.as_ref())
@@ -94,14 +88,14 @@ impl Exchange<'_, '_, '_> {
                     "{} answered a request for a part, if unchanged, with the whole file",
                     self.shown()
                 );
-                Err(SourceError::new(FailureKind::Protocol, Retry::AtOnce, Cause::Connection, message))
+                Err(Failure::new(FailureKind::Protocol, message).with_retry(Retry::AtOnce))
             }
             Agreement::RangesIgnored => {
                 let message = format!(
                     "{} answered a request for a part with the whole file; use --streams 1",
                     self.shown()
                 );
-                Err(SourceError::new(FailureKind::Protocol, Retry::Never, Cause::Connection, message))
+                Err(Failure::new(FailureKind::Protocol, message))
             }
             Agreement::OtherFile => Err(self.disagreed(connection, &file.difference(head))),
         }
@@ -117,7 +111,7 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Converts a failure status to an error, which a new connection may avoid.
-    fn bad_status(&mut self, error: HttpError, connection: &Connection) -> SourceError {
+    fn bad_status(&mut self, error: HttpError, connection: &Connection) -> Failure {
         let refused = error.range_failure() == Some(RangeFailure::Refused);
         match &error {
             // The range was within the file when the file was described.
@@ -126,7 +120,7 @@ impl Exchange<'_, '_, '_> {
                 self.worker.redirect = Redirect::Expired;
                 let again = std::mem::replace(&mut self.worker.has_refreshed, true);
                 let retry = if again { Retry::Backoff } else { Retry::AtOnce };
-                SourceError::new(FailureKind::Temporary, retry, Cause::Connection, error.to_string())
+                Failure::new(FailureKind::Temporary, error.to_string()).with_retry(retry)
             }
             _ if refused => self.without_ranges(error.into()),
             _ => error.into(),
@@ -134,14 +128,14 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Requests the whole file again if a server that has sent it so refuses its rest; else `error` is final.
-    fn without_ranges(&self, mut error: SourceError) -> SourceError {
+    fn without_ranges(&self, mut error: Failure) -> Failure {
         if self.described.file.give_up_ranges() {
             error.retry = Retry::AtOnce;
         }
         error
     }
 
-    fn disagreed(&mut self, connection: &Connection, difference: &str) -> SourceError {
+    fn disagreed(&mut self, connection: &Connection, difference: &str) -> Failure {
         let (error, avoid) = self.worker.source.disagreed(connection.peer(), difference);
         if avoid {
             self.worker.location.avoid(connection.peer());
@@ -152,7 +146,7 @@ impl Exchange<'_, '_, '_> {
     /// Restarts a file from its start, if the server sends it in one answer only.
     ///
     /// Received bytes then do not count as progress; only a whole file does.
-    fn start_over(&mut self) -> Result<(), SourceError> {
+    fn start_over(&mut self) -> Result<(), Failure> {
         let file = &self.described.file;
         if file.identity.is_none() || file.size.is_none() || self.stream.is_to_stdout() {
             self.stream.forget_delivered()?;

@@ -1,17 +1,17 @@
 //! Opens connections of a worker: to the redirect's target, or through the original URL if the target has expired.
 
+use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::retry::Retry;
+
 use super::{Exchange, Redirect, Requested};
 use crate::cancel::Cancel;
-use crate::failure::FailureKind;
-use crate::retry::Retry;
 use crate::source::http::client::OpenedUrl;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::transfer::error::{Cause, SourceError};
 
 impl Exchange<'_, '_, '_> {
     /// Connects to the current target; if its redirect has expired, requests the original URL again.
-    pub(super) fn connect(&mut self) -> Result<Connection, SourceError> {
+    pub(super) fn connect(&mut self) -> Result<Connection, Failure> {
         let cancel = self.stream.renew_cancel();
         self.adopt_location();
         if self.worker.redirect != Redirect::Holds && self.worker.location.may_be_renewed() {
@@ -70,7 +70,7 @@ impl Exchange<'_, '_, '_> {
     /// because the new target may not serve a second request.
     ///
     /// Returns `None` if another worker has found a new target meanwhile.
-    fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, SourceError> {
+    fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, Failure> {
         let source = self.worker.source;
         let _refreshing = source.lock_redirect();
         if self.adopt_location() {
@@ -95,8 +95,8 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Creates the error after which the worker waits for a range, and then requests it from the original URL.
-    fn without_range(&self) -> SourceError {
+    fn without_range(&self) -> Failure {
         let message = format!("{}: another stream has taken over the range", self.shown());
-        SourceError::new(FailureKind::Temporary, Retry::AtOnce, Cause::Connection, message)
+        Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce)
     }
 }

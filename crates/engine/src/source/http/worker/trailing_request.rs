@@ -1,5 +1,6 @@
 //! Sends a request after the last range of a connection, so that the last packet before its answer is not delayed.
 
+use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -8,7 +9,6 @@ use crate::source::StreamPeer;
 use crate::source::http::Read;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::transfer::error::{Cause, SourceError};
 
 /// The length of a trailing request: on Ethernet its answer fills the packet with the last bytes, and one more.
 const TRAILING: Bytes = Bytes::kib(4);
@@ -25,7 +25,7 @@ impl Exchange<'_, '_, '_> {
         &mut self,
         connection: &mut Connection,
         outstanding: Bytes,
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), Failure> {
         let file = &self.described.file;
         let pays =
             outstanding >= WORTH_TRAILING && file.identity.is_some() && !file.paced && !file.refuses_ranges();
@@ -39,7 +39,7 @@ impl Exchange<'_, '_, '_> {
 
     /// Reads the answer to a trailing request if further ranges are to be requested after all; returns whether the
     /// connection can be used. Failures of the answer are ignored, because its bytes are not needed.
-    pub(super) fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, SourceError> {
+    pub(super) fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
         if !std::mem::take(&mut self.worker.trails) {
             return Ok(true);
         }

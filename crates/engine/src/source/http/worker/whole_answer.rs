@@ -1,5 +1,6 @@
 //! Takes the missing ranges from an answer with the whole file, of a server that fails at ranges.
 
+use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 
 use super::Exchange;
@@ -8,7 +9,6 @@ use crate::source::http::Read;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
 use crate::source::http::first_answer::RangeFailure;
-use crate::transfer::error::SourceError;
 
 /// The bytes that are read at once and discarded.
 const SKIPPED_AT_ONCE: Bytes = Bytes::kib(256);
@@ -21,7 +21,7 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Begins to take leases, the first at `start`, from an answer with the whole file.
-    pub(super) fn take_whole(&mut self, connection: &mut Connection, start: u64) -> Result<(), SourceError> {
+    pub(super) fn take_whole(&mut self, connection: &mut Connection, start: u64) -> Result<(), Failure> {
         self.worker.in_whole = true;
         if self.described.file.refuse_ranges()
             && let Some(target) = self.worker.location.target()
@@ -32,13 +32,13 @@ impl Exchange<'_, '_, '_> {
     }
 
     /// Reads and discards the answer up to a lease that begins at `start`.
-    pub(super) fn skip_to(&mut self, connection: &mut Connection, start: u64) -> Result<(), SourceError> {
+    pub(super) fn skip_to(&mut self, connection: &mut Connection, start: u64) -> Result<(), Failure> {
         let mut scrap = vec![0; SKIPPED_AT_ONCE.as_usize()];
         loop {
             let at = connection.body_position();
             let is_leased = self.stream.front().is_some_and(|front| front.start() == start);
             if !is_leased || at > start {
-                return Err(SourceError::stolen(self.shown()));
+                return Err(Failure::stolen(self.shown()));
             }
             if at == start {
                 return Ok(());
