@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longhaul_engine::connect::{AddressFamily, AddressRules, FixedAddresses, parse_address};
+use longhaul_engine::job::TransferOptions;
 use longhaul_engine::source::http::{ClientConfig, ProxyPolicy, Timeouts};
 
 use crate::values::time;
@@ -41,11 +42,11 @@ pub(crate) struct ConnectArgs {
     connect_timeout: Option<Duration>,
 
     /// Treat a connection as dead when next to nothing moves on it for this time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = format!("{}s", TransferOptions::DEFAULT_STALL.as_secs()), value_parser = time)]
     pub(crate) stall_timeout: Duration,
 
     /// Allow a stream this many failures in a row
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = TransferOptions::DEFAULT_RETRIES)]
     pub(crate) retries: u32,
 }
 

@@ -1,11 +1,14 @@
 //! The options common to `get` and `put`.
 
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::job::{Streams, TransferOptions};
+use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::verify::Verify;
 use longhaul_scope::record::schema::Side;
@@ -131,14 +134,25 @@ impl TransferArgs {
         self.trust.encrypt
     }
 
-    /// Returns the number of consecutive failures that a stream may have.
-    pub(crate) fn retries(&self) -> u32 {
-        self.connect.retries
-    }
-
-    /// Returns the time after which a connection without progress is stalled.
-    pub(crate) fn stall_timeout(&self) -> Duration {
-        self.connect.stall_timeout
+    /// Returns the settings of a transfer in either direction.
+    pub(crate) fn transfer_options(
+        &self,
+        streams: Streams,
+        memory: Option<PathBuf>,
+        limit: Option<Rate>,
+        client: ClientConfig,
+    ) -> TransferOptions {
+        TransferOptions {
+            streams,
+            memory,
+            sample: self.record.interval(),
+            pace: self.pace,
+            limit: limit.map(RateLimit::new),
+            resume: !self.no_resume,
+            retries: self.connect.retries,
+            stall: self.connect.stall_timeout,
+            client,
+        }
     }
 
     /// Returns the cancel flag of the command, which --max-time raises.

@@ -1,14 +1,13 @@
 //! Converts a request to a job of the engine.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
+use longhaul_engine::job::{ExistingFilePolicy, Expected, Job, JobOptions, Streams, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::send::ReaderChoice;
@@ -25,11 +24,6 @@ use super::{
 };
 use crate::error::QueueError;
 use crate::transfer::TransferKind;
-
-/// The maximum number of consecutive failures of a stream, as in `longhaul get`.
-const STREAM_RETRIES: u32 = 5;
-/// The stall timeout, as in `longhaul get`.
-const STALL: Duration = Duration::from_secs(60);
 
 /// The context of a run, beside its request.
 pub(crate) struct RunContext<'a> {
@@ -93,20 +87,13 @@ impl TransferRequest {
         self.checksum.as_ref().map(parse).transpose()
     }
 
-    fn streams(&self) -> Streams {
-        match self.streams {
-            StreamsSetting::Auto => Streams::Auto,
-            StreamsSetting::Fixed(n) => Streams::Fixed(n),
-        }
-    }
-
     /// Creates the engine's job from a normalised request.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn engine_job(&self, context: RunContext<'_>) -> Result<EngineJob, QueueError> {
         if let Some(path) = self.paths.first() {
-            let put = Box::new(self.put(path, context)?);
+            let put = Box::new(self.put(path, &context)?);
             return Ok(if self.kind == TransferKind::Tree {
                 EngineJob::PutTree(put)
             } else {
@@ -115,18 +102,17 @@ impl TransferRequest {
         }
         let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let (target, offered_size) = (context.target.clone(), context.offered_size);
-        let mut options = Box::new(self.options(context, first.clone())?);
+        let mut options = Box::new(self.options(&context, first.clone())?);
         if self.kind == TransferKind::Tree {
             let target = self.output.clone().unwrap_or_default();
             return Ok(EngineJob::GetTree { url: first, target, options });
         }
-        let (output, name, if_exists) = self.destination(target.as_deref());
-        options.if_exists = Some(if_exists);
+        let (output, name, if_exists) = self.destination(context.target.as_deref());
+        options.existing.if_exists = Some(if_exists);
         let metalink = self.metalink.as_ref();
         let expected = Expected {
             name,
-            size: metalink.and_then(|facts| facts.size).or(offered_size),
+            size: metalink.and_then(|facts| facts.size).or(context.offered_size),
             checksums: self.checksum()?.into_iter().collect(),
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()
@@ -154,21 +140,36 @@ impl TransferRequest {
         (Output::Directory(output), known.or_else(|| self.name.clone()), if_exists)
     }
 
-    fn options(&self, context: RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
-        let (mut client, pace) = (self.client()?, self.pace()?);
+    /// Returns the settings that downloads and uploads share.
+    fn transfer_options(&self, context: &RunContext<'_>) -> Result<TransferOptions, QueueError> {
+        let streams = match self.streams {
+            StreamsSetting::Auto => Streams::Auto,
+            StreamsSetting::Fixed(n) => Streams::Fixed(n),
+        };
+        Ok(TransferOptions {
+            streams,
+            memory: user_state::path_memory(),
+            sample: Some(context.sample.clone()),
+            pace: self.pace()?,
+            limit: Some(context.limit.clone()),
+            client: self.client()?,
+            ..TransferOptions::default()
+        })
+    }
+
+    fn options(&self, context: &RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
+        let mut transfer = self.transfer_options(context)?;
+        let (client, pace) = (&mut transfer.client, transfer.pace);
         if pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
             client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
         }
-        let limit = match pace {
+        if let Pace::Rate(rate) = pace {
             // Servers that do not pace are limited here.
-            Pace::Rate(rate) => context.limit.within(Some(rate)),
-            Pace::Auto | Pace::Off => context.limit,
-        };
+            transfer.limit = Some(context.limit.within(Some(rate)));
+        }
         Ok(JobOptions {
-            streams: self.streams(),
-            memory: user_state::path_memory(),
+            transfer,
             segment: None,
-            sample: Some(context.sample),
             count_pages: true,
             verify: Verify::Passing,
             writer: match self.writer {
@@ -177,39 +178,22 @@ impl TransferRequest {
                 WriterSetting::Mmap => WriterChoice::Mmap,
                 WriterSetting::Buffered => WriterChoice::Buffered,
             },
-            pace,
-            limit: Some(limit),
             max_size: None,
-            resume: true,
             assume_unchanged: self.assume_unchanged,
-            newer_than: None,
-            accept_complete: false,
-            if_exists: None,
-            claims: None,
+            existing: ExistingFilePolicy::default(),
             keep_time: self.kind == TransferKind::Tree,
-            retries: STREAM_RETRIES,
-            stall: STALL,
-            client,
             logins_for: Some(first),
         })
     }
 
-    fn put(&self, path: &Path, context: RunContext<'_>) -> Result<PutRequest, QueueError> {
+    fn put(&self, path: &Path, context: &RunContext<'_>) -> Result<PutRequest, QueueError> {
         Ok(PutRequest {
             path: path.to_owned(),
             url: parse_url(self.url.as_deref().unwrap_or_default())?,
             reader: ReaderChoice::Auto,
             verify: Some(Verify::Passing),
-            streams: self.streams(),
-            pace: self.pace()?,
             congestion: None,
-            limit: Some(context.limit),
-            resume: true,
-            retries: STREAM_RETRIES,
-            stall: STALL,
-            sample: Some(context.sample),
-            memory: user_state::path_memory(),
-            client: self.client()?,
+            transfer: self.transfer_options(context)?,
             sessions: context.engine.ftp_sessions(),
         })
     }

@@ -13,7 +13,7 @@ use longhaul_core::failure::FailureKind;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::{TreeOptions, Walked};
+use longhaul_engine::tree::Walked;
 use longhaul_engine::upload::{self, PutRequest};
 use parking_lot::Mutex;
 use url::Url;
@@ -167,14 +167,12 @@ pub(super) fn get(
     live: &Live,
     url: &Url,
     target: &Path,
-    options: JobOptions,
+    mut options: JobOptions,
 ) -> Result<Done, RunFailure> {
-    let listing =
-        TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
-    let tree = queue.engine.remote_tree(url, target, listing);
+    let tree = queue.engine.remote_tree(url, target, &options.transfer);
     let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
     // Samples of many concurrent files are not recorded.
-    let options = JobOptions { sample: None, ..options };
+    options.transfer.sample = None;
     let run = TreeRun::new(queue, live);
     run.run(tree.walk(&live.cancel), JobAdmission::new(MAX_LARGE), |run, job, file| {
         if let Some((_, size)) = tree.unchanged(&file, &live.cancel) {
@@ -193,11 +191,9 @@ pub(super) fn get(
 }
 
 /// Uploads a directory.
-pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Done, RunFailure> {
-    let request = PutRequest { sample: None, ..request };
-    let options =
-        TreeOptions { client: request.client.clone(), retries: request.retries, stall: request.stall };
-    let tree = queue.engine.upload_tree(&request.path, &request.url, options);
+pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result<Done, RunFailure> {
+    request.transfer.sample = None;
+    let tree = queue.engine.upload_tree(&request.path, &request.url, &request.transfer);
     let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
     let run = TreeRun::new(queue, live);
     let admission = JobAdmission::new(MAX_LARGE).with_small(MAX_SMALL);
@@ -206,9 +202,9 @@ pub(super) fn put(queue: &Queue, live: &Live, request: PutRequest) -> Result<Don
             return Ok(file.size);
         }
         let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        let mut client = request.client.clone();
-        client.headers.extend(file.time_header());
-        let put = PutRequest { path: file.path, url: file.url, client, ..request.clone() };
+        let mut put = request.clone();
+        put.transfer.client.headers.extend(file.time_header());
+        (put.path, put.url) = (file.path, file.url);
         let observer = TreeObserver(run);
         let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
         Ok(outcome?.size)

@@ -153,13 +153,16 @@ pub(super) fn load_capture(path: &Path, keep: Keep) -> Result<Capture, Failure> 
 fn of_flow(flow: Flow) -> Explanation {
     let what = format!("{} -> {}", flow.from, flow.to);
     let rtt = flow.min_rtt.map_or_else(|| "RTT unknown".into(), |rtt| format!("RTT {rtt}"));
-    let side = match flow.at_sender {
+    let side = match flow.coverage.at_sender {
         Some(true) => ", captured at the sender",
         Some(false) => ", captured at the receiver",
         None => "",
     };
-    let handshake =
-        if flow.has_handshake { "" } else { "; its handshake is missing, so the window is not known" };
+    let handshake = if flow.coverage.has_handshake {
+        ""
+    } else {
+        "; its handshake is missing, so the window is not known"
+    };
     let more = format!("{rtt}, {} sent again or reordered{side}{handshake}", flow.retransmits);
     let facts = json!({
         "from": flow.from.to_string(),
@@ -168,7 +171,7 @@ fn of_flow(flow: Flow) -> Explanation {
         "seconds": seconds::of(flow.time),
         "min_rtt": flow.min_rtt.map(|rtt| seconds::of(rtt.get())),
         "retransmits": flow.retransmits,
-        "at_sender": flow.at_sender,
+        "at_sender": flow.coverage.at_sender,
     });
     Explanation { what, facts, more, diagnosis: flow.diagnosis.map_err(|why| why.to_string()) }
 }

@@ -11,11 +11,9 @@ use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::send::ReaderChoice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::TreeOptions;
 use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
@@ -167,8 +165,7 @@ impl<'a> Upload<'a> {
 
     /// Sends a directory.
     fn tree(&self, directory: &Path, url: &Url) -> ExitCode {
-        let PutRequest { client, retries, stall, resume, .. } = &self.request;
-        let options = TreeOptions { client: client.clone(), retries: *retries, stall: *stall };
+        let options = &self.request.transfer;
         let tree = match self.engine.upload_tree(directory, url, options) {
             Ok(tree) => tree,
             Err(error) => return not_begun(&error, exit::of(error.kind()), self.cancel).into(),
@@ -178,15 +175,15 @@ impl<'a> Upload<'a> {
             Err(code) => return code.into(),
         };
         batch.run_walk(tree.walk(self.cancel), |session, job, file| {
-            if *resume && tree.is_unchanged(&file, self.cancel) {
+            if options.resume && tree.is_unchanged(&file, self.cancel) {
                 let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                 let (path, size) = (file.path, file.size);
                 let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
                 return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
             }
-            let mut client = client.clone();
-            client.headers.extend(file.time_header());
-            let request = PutRequest { path: file.path, url: file.url, client, ..self.request.clone() };
+            let time = file.time_header();
+            let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
+            request.transfer.client.headers.extend(time);
             self.send(session, job, request)
         })
     }
@@ -224,16 +221,8 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         url: url.clone(),
         reader: args.reader.into(),
         verify: (!args.no_verify).then(|| common.verify()),
-        streams: args.streams.requested()?,
-        pace: common.pace,
         congestion: args.congestion.clone(),
-        limit: limit.map(RateLimit::new),
-        resume: !common.no_resume,
-        retries: common.retries(),
-        stall: common.stall_timeout(),
-        sample: common.record.interval(),
-        memory: args.memory.memory(),
-        client,
+        transfer: common.transfer_options(args.streams.requested()?, args.memory.memory(), limit, client),
         sessions: FtpSessions::default(),
     })
 }

@@ -75,14 +75,20 @@ pub(super) struct Evidence {
     pub(super) streams: u64,
     /// Bytes in flight times the seconds of each interval.
     pub(super) in_flight_seconds: f64,
-    /// The largest window.
-    pub(super) window: Bytes,
+    pub(super) window: WindowEvidence,
     /// The least RTT.
     pub(super) min_rtt: Option<Rtt>,
     /// The highest RTT of the data.
     pub(super) data_rtt: Option<Rtt>,
     /// The highest rate at which data arrived in an interval.
     pub(super) best: Rate,
+}
+
+/// What the intervals have shown of the receive windows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WindowEvidence {
+    /// The largest sum of the windows.
+    pub(super) largest: Bytes,
     /// Whether a connection was opened without window scaling.
     pub(super) unscaled: bool,
 }
@@ -96,11 +102,13 @@ impl Evidence {
             lost: interval.lost(),
             streams: interval.streams(),
             in_flight_seconds: interval.in_flight().get() as f64 * interval.span.as_secs_f64(),
-            window: interval.now.window.unwrap_or_default(),
+            window: WindowEvidence {
+                largest: interval.now.window.unwrap_or_default(),
+                unscaled: interval.now.unscaled,
+            },
             min_rtt: interval.min_rtt(),
             data_rtt: interval.now.data_rtt,
             best: interval.rate_on_path(),
-            unscaled: interval.now.unscaled,
         }
     }
 
@@ -112,11 +120,13 @@ impl Evidence {
             lost: self.lost + other.lost,
             streams: self.streams.max(other.streams),
             in_flight_seconds: self.in_flight_seconds + other.in_flight_seconds,
-            window: self.window.max(other.window),
+            window: WindowEvidence {
+                largest: self.window.largest.max(other.window.largest),
+                unscaled: self.window.unscaled || other.window.unscaled,
+            },
             min_rtt: self.min_rtt.into_iter().chain(other.min_rtt).min(),
             data_rtt: self.data_rtt.max(other.data_rtt),
             best: self.best.max(other.best),
-            unscaled: self.unscaled || other.unscaled,
         }
     }
 
@@ -162,14 +172,14 @@ impl Attribution {
     /// Notes what the peer paces itself to: an even rate without a queue is the path's, the operator's or the requested one.
     #[must_use]
     pub fn with_peer_pace(mut self, pace: Option<PeerPace>) -> Self {
-        self.classifier.peer_pace = pace;
+        self.classifier.peer.pace = pace;
         self
     }
 
     /// Notes that the other end is a client, whose limits are not those of a server.
     #[must_use]
     pub fn with_client_peer(mut self, is_client: bool) -> Self {
-        self.classifier.is_client_peer = is_client;
+        self.classifier.peer.is_client = is_client;
         self
     }
 
@@ -280,7 +290,7 @@ impl Attribution {
 
     /// Returns what the peer paces itself to.
     pub(super) fn peer_pace(&self) -> Option<PeerPace> {
-        self.classifier.peer_pace
+        self.classifier.peer.pace
     }
 
     /// Returns the rate that a policer has let through.

@@ -19,40 +19,55 @@ use crate::units::{Bytes, Rtt};
 #[derive(Debug, Clone)]
 pub(super) struct Classifier {
     end: End,
-    /// What the peer paces itself to.
-    pub(super) peer_pace: Option<PeerPace>,
-    /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
-    pub(super) is_client_peer: bool,
+    pub(super) peer: KnownPeer,
     /// When the first byte had arrived.
     first_byte: Option<Duration>,
-    slow_start: SlowStart,
-    recent: RecentRates,
+    rates: RateHistory,
     queue: BottleneckQueue,
     pub(super) capped: CappedArrivals,
     losses: LossTracker,
-    send_buffers: SendBufferReadings,
     /// Whether the transfer had begun before it was observed.
     pub(super) is_under_way: bool,
+    buffers: BufferHistory,
+    last: Witness,
+}
+
+/// What is known of the other end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct KnownPeer {
+    /// What it paces itself to.
+    pub(super) pace: Option<PeerPace>,
+    /// Whether it is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
+    pub(super) is_client: bool,
+}
+
+/// How fast the transfer was in earlier intervals.
+#[derive(Debug, Clone, Default)]
+struct RateHistory {
+    slow_start: SlowStart,
+    recent: RecentRates,
+}
+
+/// How full the buffers of both ends were.
+#[derive(Debug, Clone)]
+struct BufferHistory {
     /// The smallest and the largest window of a connection.
     windows: (u64, u64),
-    last: Witness,
+    send: SendBufferReadings,
 }
 
 impl Classifier {
     pub(super) fn new(end: End) -> Self {
         Self {
             end,
-            peer_pace: None,
-            is_client_peer: false,
+            peer: KnownPeer::default(),
             first_byte: None,
-            slow_start: SlowStart::default(),
-            recent: RecentRates::default(),
+            rates: RateHistory::default(),
             queue: BottleneckQueue::default(),
             capped: CappedArrivals::default(),
             losses: LossTracker::new(end),
-            send_buffers: SendBufferReadings::default(),
             is_under_way: false,
-            windows: (u64::MAX, 0),
+            buffers: BufferHistory { windows: (u64::MAX, 0), send: SendBufferReadings::default() },
             last: Witness::Opening,
         }
     }
@@ -61,31 +76,31 @@ impl Classifier {
     pub(super) fn classify(&mut self, interval: &Interval) -> Witness {
         self.record(interval);
         let witness = self.limit_of_host(interval).unwrap_or_else(|| self.limit_of_connection(interval));
-        self.slow_start.record_rate(interval.rate());
+        self.rates.slow_start.record_rate(interval.rate());
         if witness.limit() == LimitedBy::SlowStart {
-            self.recent.note_growth();
+            self.rates.recent.note_growth();
         }
         self.last = witness;
-        if self.is_client_peer { witness.of_client(self.end) } else { witness }
+        if self.peer.is_client { witness.of_client(self.end) } else { witness }
     }
 
     fn record(&mut self, interval: &Interval) {
-        let in_slow_start = !self.slow_start.has_ended();
+        let in_slow_start = !self.rates.slow_start.has_ended();
         let is_overflow = in_slow_start && overflowed_in_slow_start(interval);
         let was_queued = self.queue.is_standing(interval) || is_overflow;
         let after_loss = interval.lost() > 0 || self.losses.is_after_loss(interval);
         self.queue.record(interval, after_loss);
         self.capped.record(interval, self.end);
         let queues = (was_queued, self.queue.is_standing(interval));
-        self.losses.record(interval, queues, &self.recent, in_slow_start);
-        self.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
+        self.losses.record(interval, queues, &self.rates.recent, in_slow_start);
+        self.rates.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
         if self.end == End::Receiver {
-            self.queue.record_probe(interval, &self.recent, after_loss);
+            self.queue.record_probe(interval, &self.rates.recent, after_loss);
         }
-        self.send_buffers.record(interval);
+        self.buffers.send.record(interval);
         if let Some(window) = interval.now.window {
             let window = window.get() / interval.streams();
-            self.windows = (self.windows.0.min(window), self.windows.1.max(window));
+            self.buffers.windows = (self.buffers.windows.0.min(window), self.buffers.windows.1.max(window));
         }
     }
 
@@ -143,7 +158,7 @@ impl Classifier {
         }
         // A pace sends bursts, which wait for one another as in a queue: that it is reached shows more.
         if let Some(witness) = self.held_pace(interval) {
-            self.slow_start.end();
+            self.rates.slow_start.end();
             return witness;
         }
         if self.end == End::Receiver && self.is_stop_and_go(interval, first_byte) {
@@ -155,11 +170,11 @@ impl Classifier {
         if self.end == End::Receiver && lateness == Some(Lateness::Pauses) && !is_window_full {
             return Witness::Pauses;
         }
-        if self.slow_start.is_growing(interval, first_byte) {
+        if self.rates.slow_start.is_growing(interval, first_byte) {
             return Witness::Growth;
         }
         let is_queued = lateness == Some(Lateness::Queue);
-        let is_drained = self.send_buffers.are_often_empty() && !is_queued;
+        let is_drained = self.buffers.send.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
             // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
             let full = interval.share(|reading| reading.sender.map(|times| times.buffer_limited));
@@ -257,7 +272,7 @@ impl Classifier {
         // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
         let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
         let window = interval.now.window.unwrap_or_default().get() as f64;
-        let (smallest, largest) = (self.windows.0 as f64, self.windows.1 as f64);
+        let (smallest, largest) = (self.buffers.windows.0 as f64, self.buffers.windows.1 as f64);
         let open = largest * interval.streams() as f64;
         let opens_seldom = |rtt: Option<Rtt>| {
             (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * PARAMS.closed_window_share
@@ -291,23 +306,25 @@ impl Classifier {
         let is_full = |in_flight: Bytes| window > 0.0 && full.contains(&(in_flight.get() as f64));
         is_full(interval.in_flight())
             || self.queue.lateness(interval).is_some_and(|lateness| lateness != Lateness::Queue)
-                && self.recent.settled().is_some_and(|rate| is_full(rate.bdp(rtt)))
+                && self.rates.recent.settled().is_some_and(|rate| is_full(rate.bdp(rtt)))
     }
 
     /// Returns whether the server sends in bursts with gaps that are longer than a round trip, as a rate limit in user space does.
     fn is_stop_and_go(&self, interval: &Interval, first_byte: Duration) -> bool {
         let observed = interval.end.saturating_sub(first_byte);
-        interval.span >= interval.base_rtt() && observed >= recent_rates::COVERED && self.recent.stop_and_go()
+        interval.span >= interval.base_rtt()
+            && observed >= recent_rates::COVERED
+            && self.rates.recent.stop_and_go()
     }
 
     /// Returns what shows that the peer sends at a pace that it does not measure, and nothing is lost. Each reply begins with a burst above it.
     fn held_pace(&self, interval: &Interval) -> Option<Witness> {
-        let (pace, witness) = match self.peer_pace? {
+        let (pace, witness) = match self.peer.pace? {
             PeerPace::Path => return None,
             PeerPace::Fixed(pace) => (pace, Witness::FixedPace),
             PeerPace::Requested(pace) => (pace, Witness::RequestedPace),
         };
-        let rate = interval.rate().max(self.recent.settled().unwrap_or_default());
+        let rate = interval.rate().max(self.rates.recent.settled().unwrap_or_default());
         let each = rate.as_bits_per_sec() as f64 / interval.streams() as f64;
         let is_held = each >= pace.as_bits_per_sec() as f64 * PARAMS.held_pace_share;
         (is_held && interval.lost() == 0).then_some(witness)
@@ -317,19 +334,19 @@ impl Classifier {
     fn limit_without_queue_and_loss(&self, interval: &Interval) -> Witness {
         // No congestion control slows down without a loss or a queue, and neither does a peer that paces itself to the path.
         let is_long = interval.base_rtt() >= LONG_RTT;
-        if self.end == End::Receiver && is_long && self.recent.have_fallen() {
+        if self.end == End::Receiver && is_long && self.rates.recent.have_fallen() {
             return Witness::Slowed;
         }
         // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
         // suffice, as its kernel counts.
-        if self.peer_pace == Some(PeerPace::Path) {
+        if self.peer.pace == Some(PeerPace::Path) {
             return Witness::PacingPeer;
         }
         if self.end == End::Sender && interval.busy_share() > PARAMS.busy_share {
             return Witness::CongestionControl;
         }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
-        let Some((rtt, rate)) = long.zip(self.recent.settled()) else { return Witness::Unexplained };
+        let Some((rtt, rate)) = long.zip(self.rates.recent.settled()) else { return Witness::Unexplained };
         let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
         let per_stream = Bytes::new(in_flight.get() / interval.streams());
         let (least, most) = PARAMS.stock_send_buffer;

@@ -128,7 +128,7 @@ impl Facts<'_> {
 
     /// Returns what bounds the receive window.
     fn larger_window(&self) -> String {
-        if self.evidence.unscaled {
+        if self.evidence.window.unscaled {
             let host = match self.known.window_scaling {
                 Some(false) => "this host",
                 Some(true) => "the other host, unless a middlebox removes the option",
@@ -143,7 +143,7 @@ impl Facts<'_> {
                 .into();
         }
         let (most, rmem_max) = (self.known.tcp_rmem_max.unwrap_or_default(), self.known.rmem_max);
-        let window = Bytes::new(self.evidence.window.get() / self.evidence.streams.max(1));
+        let window = Bytes::new(self.evidence.window.largest.get() / self.evidence.streams.max(1));
         match self.known.recv_buffer {
             Some(set) => match rmem_max.filter(|max| *max < set) {
                 Some(max) => format!(

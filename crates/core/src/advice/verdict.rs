@@ -141,7 +141,7 @@ impl Facts<'_> {
 
     /// Says how the limit was seen.
     fn seen(&self, limit: LimitedBy) -> String {
-        let Evidence { lost, window, streams, .. } = self.evidence;
+        let (Evidence { lost, streams, .. }, window) = (self.evidence, self.evidence.window.largest);
         let rate = self.evidence.rate();
         let rtt = self.evidence.min_rtt.unwrap_or_default();
         let each = self.evidence.in_flight_per_stream();

@@ -179,7 +179,7 @@ impl WitnessedTime {
             min_rtt: evidence.min_rtt,
             data_rtt: evidence.data_rtt,
             in_flight: evidence.min_rtt.map(|_| evidence.in_flight()),
-            window: Some(evidence.window).filter(|window| *window > Bytes::ZERO),
+            window: Some(evidence.window.largest).filter(|window| *window > Bytes::ZERO),
             lost: evidence.lost,
         }
     }

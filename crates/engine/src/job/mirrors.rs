@@ -34,18 +34,18 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             let pipeline = &fetch.transfer.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
-            let control = chosen(fetch.job.options.streams, &start);
+            let control = chosen(fetch.job.options.transfer.streams, &start);
             // The result is not stored: the mirror's streams shared this host's link with others.
             control.start(set, starter);
         }
-        fetch.transfer.set_joining(false);
+        fetch.transfer.running.set_joining(false);
         if let Err(refusal) = described {
             drop_mirror(set, refusal);
         }
     };
     let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
-        fetch.transfer.set_joining(false);
+        fetch.transfer.running.set_joining(false);
         drop_mirror(set, MirrorRefusal::Failed(error.to_string()));
     }
 }
@@ -76,7 +76,7 @@ fn drop_mirror(set: &StreamSet<'_>, refusal: MirrorRefusal) {
 fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, MirrorRefusal> {
     let transfer = fetch.transfer;
     let emit = |event: &Event| transfer.emit(event);
-    let finished = transfer.finished();
+    let finished = transfer.end.finished();
     let ask = Ask {
         resume: None,
         at_most: Some(SAMPLE),
@@ -124,7 +124,7 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
     let transfer = fetch.transfer;
     let part = loop {
         let written = transfer.pipeline.written_ranges();
-        let alone = transfer.running() == 0;
+        let alone = transfer.running.count() == 0;
         let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,

@@ -31,8 +31,8 @@ use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 
 pub use crate::transfer::error::{Kept, RefutedFate, TransferError};
-pub use crate::transfer::{AptSettings, Streams};
-pub use request::{Expected, FileHere, Job, JobOptions, Outcome};
+pub use crate::transfer::{AptSettings, Streams, TransferOptions};
+pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions, Outcome};
 
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
@@ -63,7 +63,7 @@ const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 /// Connects to the server of a job's first URL, and holds the connection for a job expected within
 /// seconds.
 pub(crate) fn hold_early(engine: &EngineState, job: &Job) -> Result<(), Failure> {
-    let paths = KnownPaths::read(job.options.memory.as_deref(), &|_| ());
+    let paths = KnownPaths::read(job.options.transfer.memory.as_deref(), &|_| ());
     open::hold_early(engine, job, &paths)
 }
 
@@ -89,15 +89,17 @@ pub(crate) fn run(
     } else {
         job
     };
-    let paths = KnownPaths::read(job.options.memory.as_deref(), &emit);
+    let paths = KnownPaths::read(job.options.transfer.memory.as_deref(), &emit);
     let opened = open::open(engine, job, &paths, &stop, &emit)?;
     let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
     let size = description.size;
-    let paced = description.pace.is_some() && options.pace != Pace::Off;
+    let paced = description.pace.is_some() && options.transfer.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
-    let control =
-        chosen(options.streams, &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left));
+    let control = chosen(
+        options.transfer.streams,
+        &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left),
+    );
 
     let mut requested = committed.clone();
     requested.insert(description.first);
@@ -118,8 +120,9 @@ pub(crate) fn run(
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,
     };
-    let schedule = SharedSchedule::new(start, scheduler, options.limit.clone());
-    let streams = TransferState::new(start, observer, stop, schedule, options.limit.clone(), sources.len());
+    let schedule = SharedSchedule::new(start, scheduler, options.transfer.limit.clone());
+    let streams =
+        TransferState::new(start, observer, stop, schedule, options.transfer.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
     let peer_pace = description.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
@@ -136,10 +139,10 @@ pub(crate) fn run(
         limits: &limits,
     };
     let is_file = !transfer.pipeline.part().is_stream();
-    let counted = is_file && (options.sample.is_some() || options.count_pages);
+    let counted = is_file && (options.transfer.sample.is_some() || options.count_pages);
     let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
     // One thread counts the pages: the sampler if there is one, else the monitor.
-    let Some(interval) = &options.sample else { return fetch.run(control, cancel, pages) };
+    let Some(interval) = &options.transfer.sample else { return fetch.run(control, cancel, pages) };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let transfer = &transfer;
@@ -155,15 +158,16 @@ pub(crate) fn run(
 
 /// Returns the pace that is requested of servers.
 fn requested_pace(options: &JobOptions) -> Option<Pace> {
-    let field = options.client.headers.iter().find(|header| header.is(PACE_HEADER))?;
+    let field = options.transfer.client.headers.iter().find(|header| header.is(PACE_HEADER))?;
     PaceRequest::parse(field.value()).ok().map(|request| request.pace)
 }
 
 /// Adapts the job to an output stream: bytes in order over one connection, hashed during the
 /// transfer.
 fn for_stream(job: &Job) -> Job {
-    let options = JobOptions { streams: Streams::Fixed(1), verify: Verify::Passing, ..job.options.clone() };
-    Job { options, ..job.clone() }
+    let mut job = job.clone();
+    (job.options.transfer.streams, job.options.verify) = (Streams::Fixed(1), Verify::Passing);
+    job
 }
 
 /// Enables hashing in the pipeline; by BLAKE3's tree if the whole file's digest is BLAKE3.
@@ -245,9 +249,9 @@ impl<'a> Fetch<'a> {
         let (options, part) = (&self.job.options, self.transfer.pipeline.part());
         KnownLimits {
             path_rate,
-            recv_buffer: options.client.recv_buffer,
+            recv_buffer: options.transfer.client.recv_buffer,
             window_clamp: self.transfer.sources.iter().filter_map(SourceProgress::window_clamp).min(),
-            limit_is_pace: is_of_pace(options.limit.as_ref(), options.pace),
+            limit_is_pace: is_of_pace(options.transfer.limit.as_ref(), options.transfer.pace),
             to_pipe: part.is_stream() && part.file().metadata().is_ok_and(|output| !output.is_file()),
             ..KnownLimits::default()
         }
@@ -280,7 +284,7 @@ impl<'a> Fetch<'a> {
     fn keep_origin(&self) {
         let part = self.transfer.pipeline.part();
         if let (Some(state), Some(url)) = (&self.description.state, self.job.urls.first())
-            && self.job.options.accept_complete
+            && self.job.options.existing.accept_complete
             && !part.is_stream()
             && let Err(error) = origin_tag::write_origin(part.file(), url, state)
         {
@@ -328,10 +332,10 @@ impl<'a> Fetch<'a> {
     ) -> Result<RoundResult, TransferError> {
         let transfer = self.transfer;
         let options = StreamOptions {
-            retries: self.job.options.retries,
-            stall: self.job.options.stall,
+            retries: self.job.options.transfer.retries,
+            stall: self.job.options.transfer.stall,
             // A buffer size set by the user is also the window.
-            hold_window: self.job.options.client.recv_buffer.is_none(),
+            hold_window: self.job.options.transfer.client.recv_buffer.is_none(),
         };
         let controlled = control.as_ref().is_none_or(CountControl::is_controlled);
         let sets: Vec<_> = (self.sources.iter().enumerate())
@@ -350,7 +354,7 @@ impl<'a> Fetch<'a> {
             let (usable, unproved): (Vec<_>, Vec<_>) = trusted.partition(|set| set.progress().is_usable());
             // Counted before the primary's streams start: a primary that fails at once leaves its
             // work to the mirrors.
-            unproved.iter().for_each(|_| transfer.set_joining(true));
+            unproved.iter().for_each(|_| transfer.running.set_joining(true));
             // Started before the mirrors: a mirror takes the absence of streams for the end of the
             // transfer.
             let tuner = control.and_then(|control| {
@@ -392,7 +396,7 @@ impl<'a> Fetch<'a> {
 
     /// Returns the reason if the streams ended before the file was complete.
     fn check_end(&self, cancel: &Cancel) -> Result<(), TransferError> {
-        match self.transfer.take_failure() {
+        match self.transfer.end.take_failure() {
             // A user's interrupt also fails the write to a stream.
             Some(error)
                 if !cancel.is_cancelled()
@@ -400,7 +404,7 @@ impl<'a> Fetch<'a> {
             {
                 Err(error)
             }
-            None if !cancel.is_cancelled() => match self.transfer.take_given_up() {
+            None if !cancel.is_cancelled() => match self.transfer.end.take_given_up() {
                 Some(error) if !self.transfer.schedule.is_done() => Err(error),
                 _ => Ok(()),
             },
@@ -443,10 +447,10 @@ impl<'a> Fetch<'a> {
         let options = &self.job.options;
         // During slow start the best second is far above the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);
-        let alone = options.pace == Pace::Auto
+        let alone = options.transfer.pace == Pace::Auto
             && self.description.pace.is_some()
             && facts.streams == 1
-            && options.limit.as_ref().and_then(RateLimit::rate).is_none();
+            && options.transfer.limit.as_ref().and_then(RateLimit::rate).is_none();
         let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };
         (alone && level && facts.flowing >= LEVEL_FOR).then_some(found)
     }

@@ -76,8 +76,8 @@ pub(super) fn open<'e>(
         }
     };
     // Before any network access, so that an unwritable output fails at once.
-    let output = job.output.prepare()?.treating_existing(job.options.if_exists);
-    let output = output.claiming(job.options.claims.clone());
+    let output = job.output.prepare()?.treating_existing(job.options.existing.if_exists);
+    let output = output.claiming(job.options.existing.claims.clone());
     let mut opener = Opener { job, output, cancel, emit, part: None, starts_apart: false };
     opener.open_early()?;
     let mut opened = opener.open_any(job.urls.iter().map(source_of).collect());
@@ -89,8 +89,9 @@ pub(super) fn open<'e>(
             part.abandon();
         }
     })?;
-    let is_usable =
-        |url: &Url| !(job.urls.contains(url) || (job.options.client.encrypt && url.scheme() == "http"));
+    let is_usable = |url: &Url| {
+        !(job.urls.contains(url) || (job.options.transfer.client.encrypt && url.scheme() == "http"))
+    };
     for url in opened.description.duplicates.iter().take(MAX_DUPLICATES) {
         if is_usable(url) {
             opened.sources.push(source_of(url));
@@ -102,10 +103,10 @@ pub(super) fn open<'e>(
 
 fn source_options(job: &Job) -> SourceOptions {
     SourceOptions {
-        client: job.options.client.clone(),
-        streams: job.options.streams,
-        pace: job.options.pace,
-        retries: job.options.retries,
+        client: job.options.transfer.client.clone(),
+        streams: job.options.transfer.streams,
+        pace: job.options.transfer.pace,
+        retries: job.options.transfer.retries,
         assume_unchanged: job.options.assume_unchanged,
     }
 }
@@ -237,7 +238,7 @@ impl Opener<'_> {
         if let Some(journal) = &mut journal {
             self.drop_refuted(journal, &mut committed, expected.checksums.first());
         }
-        let several = !matches!(self.job.options.streams, Streams::Fixed(1) | Streams::Auto);
+        let several = !matches!(self.job.options.transfer.streams, Streams::Fixed(1) | Streams::Auto);
         // An empty file has no ranges and needs none.
         if several && !description.divisible && description.size != Some(Bytes::ZERO) {
             let unidentified = description.identity.is_none() && description.size.is_some();
@@ -254,7 +255,7 @@ impl Opener<'_> {
         let is_known = self.output.name().is_some() || named.is_some();
         self.part = match is_known.then(|| self.open_named(named)) {
             // Only the server's answer shows whether the existing file is complete.
-            Some(Err(OutputError::Exists(_))) if self.job.options.accept_complete => None,
+            Some(Err(OutputError::Exists(_))) if self.job.options.existing.accept_complete => None,
             early => early.transpose()?,
         };
         Ok(())
@@ -262,7 +263,7 @@ impl Opener<'_> {
 
     /// Opens a partial file of another name, if the job permits one: the present one is of another file, and stays. Returns whether it did.
     fn start_apart(&mut self) -> Result<bool, OutputError> {
-        let may = self.job.options.if_exists == Some(IfExists::Number { resumes: false });
+        let may = self.job.options.existing.if_exists == Some(IfExists::Number { resumes: false });
         if may {
             (self.part, self.starts_apart) = (None, true);
             self.open_early()?;
@@ -275,7 +276,7 @@ impl Opener<'_> {
         let is_ours = |journal: &Journal| {
             !self.starts_apart && urls.iter().any(|url| journal.source(url.as_str()).is_some())
         };
-        match self.job.options.if_exists {
+        match self.job.options.existing.if_exists {
             Some(IfExists::Number { resumes }) => self.output.open_numbered(name, resumes, is_ours),
             _ => self.output.open(name),
         }
@@ -286,7 +287,7 @@ impl Opener<'_> {
     fn open_output(&self, source: &dyn Source, description: &Description) -> Result<PartFile, TransferError> {
         let name = self.job.expected.name.as_deref().or(description.name.as_deref());
         match self.open_named(name) {
-            Err(OutputError::Exists(path)) if self.job.options.accept_complete => {
+            Err(OutputError::Exists(path)) if self.job.options.existing.accept_complete => {
                 let size = description.size.unwrap_or_default();
                 let complete = already_there::is_complete(self.job, &path, description, self.cancel);
                 source.abandon();

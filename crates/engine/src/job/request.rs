@@ -8,20 +8,16 @@ use longhaul_core::advice::Finding;
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Done;
 use longhaul_core::identity::Identity;
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::ETag;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use crate::digest::WantedDigests;
-use crate::rate_limit::RateLimit;
-use crate::sampling::SampleInterval;
 use crate::sink::output::{IfExists, Output};
 use crate::sink::output_claims::OutputClaims;
 use crate::sink::writer::WriterChoice;
-use crate::source::http::ClientConfig;
-use crate::transfer::Streams;
+use crate::transfer::TransferOptions;
 use crate::verify::Verify;
 
 /// A file to fetch.
@@ -89,17 +85,13 @@ impl FileHere {
     }
 }
 
-/// The settings of a transfer.
+/// The settings of a download.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
-    /// The number of connections for each source that supports ranges.
-    pub streams: Streams,
-    /// The path memory's file; `None` stores nothing.
-    pub memory: Option<PathBuf>,
+    /// The settings that uploads have, too.
+    pub transfer: TransferOptions,
     /// The segment size, a power of two; `None` chooses automatically.
     pub segment: Option<Bytes>,
-    /// The interval of [`Event::Sample`](longhaul_core::event::Event::Sample); `None` emits none.
-    pub sample: Option<SampleInterval>,
     /// Whether to count the output file's cached pages for
     /// [`Event::Progress`](longhaul_core::event::Event::Progress). With samples, pages are always
     /// counted.
@@ -108,39 +100,33 @@ pub struct JobOptions {
     pub verify: Verify,
     /// The writer.
     pub writer: WriterChoice,
-    /// The requested pacing of the server.
-    pub pace: Pace,
-    /// The rate limit, shared with other jobs.
-    pub limit: Option<RateLimit>,
     /// The largest size of the file.
     pub max_size: Option<Bytes>,
-    /// Whether to resume an earlier run.
-    pub resume: bool,
     /// Whether the user guarantees that the file does not change, so that ranges are combined
     /// without a strong validator.
     pub assume_unchanged: bool,
+    /// What is done where a file of the output's name exists.
+    pub existing: ExistingFilePolicy,
+    /// Whether the file gets the server's modification time.
+    pub keep_time: bool,
+    /// The URL whose server receives the logins and secret headers of the client, and the .netrc's
+    /// `default`; no other server receives them. `None` means the job's first URL.
+    pub logins_for: Option<Url>,
+}
+
+/// What a download does where a file of the output's name exists.
+#[derive(Debug, Clone, Default)]
+pub struct ExistingFilePolicy {
     /// The existing file, if only a newer one is to be fetched.
     pub newer_than: Option<FileHere>,
     /// Whether an existing complete file of the name given by the server or the URL is the result.
     /// It is complete by its checksum, or by its size and its entity tag or time. If false, an
     /// existing file is an error.
     pub accept_complete: bool,
-    /// What is done where a file of the output's name exists; `None` replaces one whose name the user chose, and fails
-    /// for another.
+    /// What is done with it; `None` replaces one whose name the user chose, and fails for another.
     pub if_exists: Option<IfExists>,
     /// The outputs of the jobs of one command, none of which may have the path of another; `None` if they may.
     pub claims: Option<Arc<OutputClaims>>,
-    /// Whether the file gets the server's modification time.
-    pub keep_time: bool,
-    /// The maximum number of consecutive failures of a stream.
-    pub retries: u32,
-    /// The stall timeout of a stream.
-    pub stall: Duration,
-    /// The settings of the client. `recv_buffer: None` chooses automatically.
-    pub client: ClientConfig,
-    /// The URL whose server receives the logins and secret headers of `client`, and the .netrc's
-    /// `default`; no other server receives them. `None` means the job's first URL.
-    pub logins_for: Option<Url>,
 }
 
 /// A file that is complete and verified.

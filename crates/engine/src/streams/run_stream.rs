@@ -26,7 +26,7 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     }
     let id = stream.id();
     stream.leave();
-    set.transfer.unregister(id);
+    set.transfer.running.unregister(id);
     if set.transfer.schedule.is_done() {
         // Other streams may still wait for a connection.
         set.transfer.interrupt_all();
@@ -36,7 +36,7 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
 /// Waits until all bytes have arrived at most.
 impl Rest for TransferState<'_> {
     fn rest(&self, wait: Duration) -> bool {
-        self.schedule.rest(wait, &self.stop);
+        self.schedule.rest(wait, &self.end.stop);
         false
     }
 }
@@ -68,7 +68,7 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
         }
         if error.retry == Retry::AtOnce {
             if error.cause == Cause::OtherFile {
-                set.transfer.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
+                set.transfer.end.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
             }
             return Err(error);
         }
@@ -100,13 +100,13 @@ fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: Failure) {
         set.progress().set_failed();
         set.drop_source();
     } else if set.report_refusal(stream.id(), &error) {
-        transfer.note_given_up(error.into());
+        transfer.end.note_given_up(error.into());
         return;
     }
-    if transfer.leave_to_others(stream.id()) {
+    if transfer.running.leave_to_others(stream.id()) {
         let lost = Warning::StreamLost { stream: stream.id(), reason: error.to_string() };
         transfer.emit(&Event::Warning(lost));
-        transfer.note_given_up(error.into());
+        transfer.end.note_given_up(error.into());
         if set.streams().is_empty() {
             set.progress().set_failed();
             set.drop_source();

@@ -216,8 +216,8 @@ fn control_auto<'scope, 'a: 'scope>(
     let mut meter = IntervalMeter::new(rtt, set, starter.inlet.as_ref());
     let mut last = Rate::default();
     loop {
-        transfer.schedule.rest(meter.interval(), &transfer.stop);
-        if transfer.schedule.is_done() || transfer.stop.is_cancelled() || set.streams().is_empty() {
+        transfer.schedule.rest(meter.interval(), &transfer.end.stop);
+        if transfer.schedule.is_done() || transfer.end.stop.is_cancelled() || set.streams().is_empty() {
             return tuner.conclusion();
         }
         let seen = meter.look(set, starter.inlet.as_ref());
@@ -248,8 +248,8 @@ fn control_apt<'scope, 'a: 'scope>(
     let mut limit = StreamLimit::new(MAX_STREAMS);
     loop {
         let (began, before) = (Instant::now(), transfer.received());
-        while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.stop) {
-            if transfer.stop.is_cancelled() || set.streams().is_empty() {
+        while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.end.stop) {
+            if transfer.end.stop.is_cancelled() || set.streams().is_empty() {
                 return;
             }
         }

@@ -121,7 +121,7 @@ impl<'a> StreamSet<'a> {
                 }
             }
         }
-        self.transfer.register(self.index, count.saturating_sub(staying))
+        self.transfer.running.register(self.index, count.saturating_sub(staying), &self.transfer.end.stop)
     }
 
     fn start<'scope>(&'scope self, handle: Arc<StreamHandle>, starter: &Starter<'scope, '_, 'a>)
@@ -140,7 +140,7 @@ impl<'a> StreamSet<'a> {
             self.transfer.schedule.change(|schedule| schedule.leave(handle.id));
             // A lack of threads on this host is treated like a refusal by the server.
             if self.leave_refused(handle.id, Cause::Refused, None).is_none() {
-                self.transfer.unregister(handle.id);
+                self.transfer.running.unregister(handle.id);
                 self.transfer.fail(TransferError::Thread("a stream", error));
             }
         }
@@ -148,7 +148,7 @@ impl<'a> StreamSet<'a> {
 
     /// Returns the running streams of this source, including draining ones.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
-        let mut streams = self.transfer.streams();
+        let mut streams = self.transfer.running.all();
         streams.retain(|stream| stream.source == self.index);
         streams
     }
@@ -199,7 +199,7 @@ impl<'a> StreamSet<'a> {
         let others = |s: &Arc<StreamHandle>| s.id != stream && !s.is_draining();
         let mut staying = self.streams();
         staying.retain(others);
-        if !self.controlled || staying.is_empty() || !self.transfer.leave_to_others(stream) {
+        if !self.controlled || staying.is_empty() || !self.transfer.running.leave_to_others(stream) {
             return None;
         }
         self.progress().set_wanted(staying.len());

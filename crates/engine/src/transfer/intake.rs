@@ -133,7 +133,7 @@ impl<'a> Intake<'a> {
     }
 
     fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<bool, Failure> {
-        if self.transfer.stop.is_cancelled() {
+        if self.transfer.end.stop.is_cancelled() {
             return Err(Failure::interrupted());
         }
         let began = Instant::now();
@@ -181,7 +181,7 @@ impl<'a> Intake<'a> {
     /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
     /// without data.
     pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), Failure> {
-        if self.transfer.stop.is_cancelled() {
+        if self.transfer.end.stop.is_cancelled() {
             return Err(Failure::interrupted());
         }
         self.flush_if_slow();

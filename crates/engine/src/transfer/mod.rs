@@ -7,11 +7,13 @@
 pub(crate) mod error;
 mod intake;
 pub(crate) mod recv_buffer;
+mod running_streams;
 mod shared_schedule;
 mod state;
 mod stream;
 mod stream_handle;
 mod streams_choice;
+mod transfer_options;
 
 pub(crate) use intake::Intake;
 pub(crate) use shared_schedule::SharedSchedule;
@@ -19,3 +21,4 @@ pub(crate) use state::{FileTransfer, SourceProgress, TransferState, Waits};
 pub(crate) use stream::{Stream, StreamOptions};
 pub(crate) use stream_handle::StreamHandle;
 pub use streams_choice::{AptSettings, Streams};
+pub use transfer_options::TransferOptions;

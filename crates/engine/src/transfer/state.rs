@@ -1,20 +1,18 @@
 //! The state shared by the threads of one transfer.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::schedule::WorkerId;
 use longhaul_core::telemetry::{PageCache, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use parking_lot::Mutex;
 
 use super::error::TransferError;
+use super::running_streams::RunningStreams;
 use super::shared_schedule::SharedSchedule;
-use super::stream_handle::StreamHandle;
 use crate::cancel::Cancel;
 use crate::job_cpu::JobCpu;
 use crate::open_sockets::OpenSockets;
@@ -26,34 +24,66 @@ use crate::threads::add;
 pub(crate) struct TransferState<'a> {
     pub(crate) start: Instant,
     observer: JobObserver<'a>,
+    pub(crate) end: TransferEnd,
+    pub(crate) schedule: SharedSchedule,
+    limit: Option<RateLimit>,
+    received: AtomicU64,
+    pub(crate) running: RunningStreams,
+    pub(crate) waits: Waits,
+    pub(crate) cpu: JobCpu,
+    /// The progress of each source.
+    pub(crate) sources: Vec<SourceProgress>,
+}
+
+/// What ends a transfer: its cancellation, a failure, or that nothing is left to move.
+pub(crate) struct TransferEnd {
     /// Raised when the user cancels, and on any permanent failure.
     pub(crate) stop: Cancel,
     /// Raised with `stop`, and once all bytes have arrived; replaced if bytes are to be fetched
     /// again.
     finished: Mutex<Cancel>,
-    pub(crate) schedule: SharedSchedule,
-    limit: Option<RateLimit>,
-    received: AtomicU64,
-    /// The running streams of all sources, including draining ones.
-    streams: Mutex<Vec<Arc<StreamHandle>>>,
-    /// The length of `streams`, which is read for every segment.
-    running: AtomicUsize,
-    next_stream: AtomicUsize,
-    /// The number of sources being described and compared; their streams may still take over
-    /// leases.
-    joining: AtomicUsize,
-    /// The source that joined without comparison because no bytes existed. No second source may do
-    /// so while this one is in use.
-    joined_alone: Mutex<Option<usize>>,
-    pub(crate) waits: Waits,
-    pub(crate) cpu: JobCpu,
-    /// The progress of each source.
-    pub(crate) sources: Vec<SourceProgress>,
-    /// The latest count of the output file's cached pages, if counted.
-    pub(crate) pages: Mutex<Option<PageCache>>,
     failure: Mutex<Option<TransferError>>,
     /// The error of the last stream that gave up.
     given_up: Mutex<Option<TransferError>>,
+}
+
+impl TransferEnd {
+    fn new(stop: Cancel) -> Self {
+        let finished = Mutex::new(stop.child());
+        Self { stop, finished, failure: Mutex::default(), given_up: Mutex::default() }
+    }
+
+    /// Ends the transfer with `error`, unless it has failed already.
+    pub(crate) fn fail(&self, error: TransferError) {
+        self.failure.lock().get_or_insert(error);
+        self.stop.cancel();
+    }
+
+    /// Takes the error that ended the transfer.
+    pub(crate) fn take_failure(&self) -> Option<TransferError> {
+        self.failure.lock().take()
+    }
+
+    /// Records the error of a stream that gave up, which becomes the transfer's error if no stream
+    /// is left.
+    pub(crate) fn note_given_up(&self, error: TransferError) {
+        self.given_up.lock().replace(error);
+    }
+
+    /// Takes the error of the last stream that gave up.
+    pub(crate) fn take_given_up(&self) -> Option<TransferError> {
+        self.given_up.lock().take()
+    }
+
+    /// Returns the flag that is raised once nothing is left to fetch.
+    pub(crate) fn finished(&self) -> Cancel {
+        self.finished.lock().clone()
+    }
+
+    /// Replaces the flag of [`finished`](Self::finished), because bytes are to be moved again.
+    pub(crate) fn resume(&self) {
+        *self.finished.lock() = self.stop.child();
+    }
 }
 
 /// The progress of one source.
@@ -200,22 +230,14 @@ impl<'a> TransferState<'a> {
         Self {
             start,
             observer,
-            finished: Mutex::new(stop.child()),
-            stop,
+            end: TransferEnd::new(stop),
             schedule,
             limit,
             received: AtomicU64::new(0),
-            streams: Mutex::default(),
-            running: AtomicUsize::new(0),
-            next_stream: AtomicUsize::new(0),
-            joining: AtomicUsize::new(0),
-            joined_alone: Mutex::default(),
+            running: RunningStreams::default(),
             waits: Waits::default(),
             cpu: JobCpu::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
-            pages: Mutex::default(),
-            failure: Mutex::default(),
-            given_up: Mutex::default(),
         }
     }
 
@@ -226,110 +248,26 @@ impl<'a> TransferState<'a> {
 
     /// Ends the transfer with `error`, unless it has failed already.
     pub(crate) fn fail(&self, error: TransferError) {
-        self.failure.lock().get_or_insert(error);
-        self.stop.cancel();
-    }
-
-    /// Takes the error that ended the transfer.
-    pub(crate) fn take_failure(&self) -> Option<TransferError> {
-        self.failure.lock().take()
-    }
-
-    /// Records the error of a stream that gave up, which becomes the transfer's error if no stream
-    /// is left.
-    pub(crate) fn note_given_up(&self, error: TransferError) {
-        self.given_up.lock().replace(error);
-    }
-
-    /// Takes the error of the last stream that gave up.
-    pub(crate) fn take_given_up(&self) -> Option<TransferError> {
-        self.given_up.lock().take()
-    }
-
-    /// Creates handles for streams of a source; numbers are unique within a transfer.
-    pub(crate) fn register(&self, source: usize, count: usize) -> Vec<Arc<StreamHandle>> {
-        let mut streams = self.streams.lock();
-        let first = self.next_stream.fetch_add(count, Ordering::Relaxed);
-        let handle = |id| Arc::new(StreamHandle::new(id, source, &self.stop));
-        let handles: Vec<_> = (first..first + count).map(handle).collect();
-        streams.extend(handles.iter().cloned());
-        self.running.store(streams.len(), Ordering::Relaxed);
-        handles
-    }
-
-    /// Removes a stream that has ended or is about to end.
-    pub(crate) fn unregister(&self, stream: WorkerId) {
-        let mut streams = self.streams.lock();
-        streams.retain(|other| other.id != stream);
-        self.running.store(streams.len(), Ordering::Relaxed);
-    }
-
-    /// Returns the running streams.
-    pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
-        self.streams.lock().clone()
-    }
-
-    /// Removes a stream if another one can take over its leases; returns whether it was removed.
-    pub(crate) fn leave_to_others(&self, stream: WorkerId) -> bool {
-        let mut streams = self.streams.lock();
-        let others = streams.iter().any(|other| other.id != stream && !other.is_draining())
-            || self.joining.load(Ordering::Relaxed) > 0;
-        if others {
-            streams.retain(|other| other.id != stream);
-            self.running.store(streams.len(), Ordering::Relaxed);
-        }
-        others
-    }
-
-    /// Increments (`joins`) or decrements the number of sources being described and compared.
-    pub(crate) fn set_joining(&self, joins: bool) {
-        let change = if joins { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
-        change(&self.joining, 1, Ordering::Relaxed);
+        self.end.fail(error);
     }
 
     /// Returns whether another source is usable or is being compared.
     pub(crate) fn has_other_source(&self, source: usize) -> bool {
         let delivers = |(other, progress): (usize, &SourceProgress)| other != source && progress.is_usable();
-        self.joining.load(Ordering::Relaxed) > 0 || self.sources.iter().enumerate().any(delivers)
-    }
-
-    /// Returns the number of running streams, including draining ones.
-    pub(crate) fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
+        self.running.are_joining() || self.sources.iter().enumerate().any(delivers)
     }
 
     /// Returns the number of connections, open or planned, over all sources.
     pub(crate) fn connections(&self) -> usize {
-        let streams = self.streams.lock();
+        let streams = self.running.handles.lock();
         let of = |source: usize| streams.iter().filter(|stream| stream.source == source).count();
         self.sources.iter().enumerate().map(|(source, progress)| progress.connections(of(source))).sum()
     }
 
-    /// Returns a new connection number, unique within the transfer.
-    pub(super) fn next_number(&self) -> usize {
-        self.next_stream.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Cancels the current wait of a stream.
-    pub(crate) fn interrupt(&self, stream: WorkerId) {
-        self.streams.lock().iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
-    }
-
-    /// Returns the flag that is raised once nothing is left to fetch.
-    pub(crate) fn finished(&self) -> Cancel {
-        self.finished.lock().clone()
-    }
-
-    /// Replaces the flag of [`finished`](Self::finished), because bytes are to be fetched again.
-    pub(crate) fn resume(&self) {
-        *self.finished.lock() = self.stop.child();
-        *self.joined_alone.lock() = None;
-    }
-
     /// Cancels the waits of all streams and mirrors, because no work is left.
     pub(crate) fn interrupt_all(&self) {
-        self.finished().cancel();
-        self.streams.lock().iter().for_each(|stream| stream.interrupt());
+        self.end.finished().cancel();
+        self.running.handles.lock().iter().for_each(|stream| stream.interrupt());
     }
 
     /// Returns the bytes moved so far: read from sockets, or acknowledged by the peer.
@@ -368,7 +306,7 @@ impl<'a> TransferState<'a> {
     pub(super) fn wait_for_limit(&self, bytes: usize) {
         if let Some(limit) = &self.limit {
             let wait = limit.read(Bytes::new(bytes as u64));
-            wait_for_limit(&self.stop, wait, |waited| add(&self.waits.limit, waited));
+            wait_for_limit(&self.end.stop, wait, |waited| add(&self.waits.limit, waited));
         }
     }
 }
@@ -377,18 +315,29 @@ impl<'a> TransferState<'a> {
 pub(crate) struct FileTransfer<'a> {
     streams: TransferState<'a>,
     pub(crate) pipeline: Pipeline,
+    /// The latest count of the output file's cached pages, if counted.
+    pub(crate) pages: Mutex<Option<PageCache>>,
+    /// The source that joined without comparison because no bytes existed. No second source may do
+    /// so while this one is in use.
+    joined_alone: Mutex<Option<usize>>,
 }
 
 impl<'a> FileTransfer<'a> {
     pub(crate) fn new(streams: TransferState<'a>, pipeline: Pipeline) -> Self {
-        Self { streams, pipeline }
+        Self { streams, pipeline, pages: Mutex::default(), joined_alone: Mutex::default() }
+    }
+
+    /// Prepares another round, because bytes are to be fetched again.
+    pub(crate) fn resume(&self) {
+        self.end.resume();
+        *self.joined_alone.lock() = None;
     }
 
     /// Lets one mirror join without comparison if no stream runs and no bytes exist to compare;
     /// returns whether it may join.
     pub(crate) fn may_join_alone(&self, source: usize) -> bool {
         // Segments passed to the writers by ended streams count as existing bytes.
-        let alone = self.running() == 0 && self.pipeline.drain();
+        let alone = self.running.count() == 0 && self.pipeline.drain();
         if !alone || self.pipeline.written() > Bytes::ZERO {
             return false;
         }

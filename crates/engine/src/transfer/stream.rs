@@ -86,7 +86,7 @@ impl<'a> Stream<'a> {
     /// Returns whether the stream has no further work: the transfer ends, all bytes have arrived,
     /// or the stream drains.
     pub(crate) fn is_over(&self) -> bool {
-        self.transfer.stop.is_cancelled() || self.transfer.schedule.is_done() || self.is_draining()
+        self.transfer.end.stop.is_cancelled() || self.transfer.schedule.is_done() || self.is_draining()
     }
 
     /// Starts measuring a new connection.
@@ -183,7 +183,7 @@ impl<'a> Stream<'a> {
     /// The transfer ends, or memory is exhausted.
     pub(crate) fn buffer(&mut self, range: ByteRange) -> Result<&mut [u8], Failure> {
         // Assumes that the other streams deliver at about the rate of this one.
-        let streams = self.transfer.running() as u64;
+        let streams = self.transfer.running.count() as u64;
         let rate = Rate::bits_per_sec(self.intake.rate().as_bits_per_sec().saturating_mul(streams));
         while self.intake.try_buffer(range, rate)?.is_none() {
             self.touch();
@@ -277,7 +277,7 @@ impl<'a> Stream<'a> {
 
     /// Returns the flag that is raised only when the transfer is stopped.
     pub(crate) fn stop(&self) -> &'a Cancel {
-        &self.transfer.stop
+        &self.transfer.end.stop
     }
 
     /// Returns the stall timeout of a connection.

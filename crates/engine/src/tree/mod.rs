@@ -14,7 +14,7 @@ mod remote_walk;
 mod upload_tree;
 mod walk_error;
 
-pub use remote_tree::{ListedFile, RemoteTree, TreeOptions};
+pub use remote_tree::{ListedFile, RemoteTree};
 pub use remote_walk::RemoteWalk;
 pub use upload_tree::{LocalFile, UploadTree, UploadWalk};
 pub use walk_error::{TreeError, WalkError};

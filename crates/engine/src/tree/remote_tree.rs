@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::units::Bytes;
 use rustix::fs::{FileType, Stat};
@@ -12,24 +12,13 @@ use super::remote_walk::RemoteWalk;
 use super::walk_error::TreeError;
 use crate::cancel::Cancel;
 use crate::engine::Engine;
-use crate::job::{Expected, Job, JobOptions};
+use crate::job::{Expected, Job, JobOptions, TransferOptions};
 use crate::sink::directory::Directory;
 use crate::sink::output::Output;
 use crate::sink::part_file::remove_stray_journal;
 use crate::source::gridftp::FtpLister;
-use crate::source::http::{ClientConfig, HttpLister};
+use crate::source::http::HttpLister;
 use crate::source::listing::{FileFacts, ListerOptions, RemoteDirectories};
-
-/// The settings of a listing.
-#[derive(Debug, Clone)]
-pub struct TreeOptions {
-    /// The settings of the client.
-    pub client: ClientConfig,
-    /// The maximum number of consecutive failures of a listing.
-    pub retries: u32,
-    /// The timeout for a server that sends nothing.
-    pub stall: Duration,
-}
 
 /// A directory of a server and its local destination.
 pub struct RemoteTree {
@@ -61,7 +50,7 @@ impl Engine {
         &self,
         url: &Url,
         target: &Path,
-        options: TreeOptions,
+        options: &TransferOptions,
     ) -> Result<RemoteTree, TreeError> {
         let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
         let failed = |source| TreeError::Target { path: target.to_owned(), source };
@@ -75,10 +64,10 @@ impl Engine {
     pub(super) fn remote_directories(
         &self,
         url: &Url,
-        options: TreeOptions,
+        options: &TransferOptions,
         spool: Arc<Directory>,
     ) -> Result<Arc<dyn RemoteDirectories>, TreeError> {
-        let TreeOptions { client: config, retries, stall } = options;
+        let (config, retries, stall) = (options.client.clone(), options.retries, options.stall);
         let options = ListerOptions { config, retries, stall, spool };
         Ok(match url.scheme() {
             "ftp" | "ftps" | "gsiftp" => Arc::new(FtpLister::new(self.sessions(), options)),

@@ -10,10 +10,10 @@ use url::Url;
 use walkdir::{DirEntry, IntoIter, WalkDir};
 
 use super::Walked;
-use super::remote_tree::TreeOptions;
 use super::walk_error::{TreeError, WalkError};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
+use crate::job::TransferOptions;
 use crate::sink::directory::Directory;
 use crate::sink::part_names::is_partial;
 use crate::source::http::SafeUrl;
@@ -48,7 +48,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`TreeError`].
-    pub fn upload_tree(&self, root: &Path, url: &Url, options: TreeOptions) -> Result<UploadTree, TreeError> {
+    pub fn upload_tree(
+        &self,
+        root: &Path,
+        url: &Url,
+        options: &TransferOptions,
+    ) -> Result<UploadTree, TreeError> {
         let failed = |source| TreeError::Source { path: root.to_owned(), source };
         if !std::fs::metadata(root).map_err(failed)?.is_dir() {
             return Err(failed(std::io::ErrorKind::NotADirectory.into()));

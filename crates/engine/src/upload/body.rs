@@ -13,6 +13,7 @@ use longhaul_sys::tcp_info;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise};
 
+use super::context::UploadContext;
 use super::error::UploadError;
 use super::progress::UploadProgress;
 use crate::delivery_meter::MIN_DELIVERY;
@@ -71,12 +72,11 @@ impl BodyError {
 pub(super) fn send(
     connection: &mut Connection,
     supply: &mut Supply,
-    (source, reader): (&Arc<SourceFile>, Reader),
-    progress: &UploadProgress<'_>,
-    (stall, trailing): (Duration, Option<&mut TrailingRequest<'_>>),
+    context: &UploadContext<'_>,
+    trailing: Option<&mut TrailingRequest<'_>>,
 ) -> Result<bool, BodyError> {
-    let mut pump = Pump::new(connection, progress, stall);
-    let result = pump.run(connection, supply, DropBehind::of(source, reader), trailing);
+    let mut pump = Pump::new(connection, context.progress, context.request.transfer.stall);
+    let result = pump.run(connection, supply, context.drop_behind(), trailing);
     // An answer received before the connection broke explains more than the kernel's error.
     if let Err(BodyError::Send(SendError::Socket(_))) = &result
         && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)

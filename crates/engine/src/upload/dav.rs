@@ -43,6 +43,7 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
     let is_apache = head.text("server").is_some_and(|server| server.starts_with("Apache"));
     // Several requests would conflict with a condition on the state of the file.
     let conditional = request
+        .transfer
         .client
         .headers
         .iter()
@@ -54,13 +55,13 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
 /// Sends the file as ranges of a temporary file, if several streams pay. Returns whether the file
 /// has its final name; if not, the server is unchanged, and accepts no ranges.
 pub(super) fn send(session: &mut UploadSession<'_>, support: &RangeSupport) -> Result<bool, UploadError> {
-    let size = session.progress.size;
+    let size = session.context.progress.size;
     if session.target.is_redirected() || size < Bytes::new(2) {
         return Ok(false);
     }
     let Some(control) = ranges::control(session, support, &RangeSet::new()) else { return Ok(false) };
-    session.reader = ranges::reader(session.reader, session.request.reader);
-    session.progress.found(&RangeSet::new(), session.source, session.reader);
+    session.context.read_for_several();
+    session.context.found(&RangeSet::new());
     let file = session.target.clone();
     let temporary = file.beside(&format!(".longhaul-{:016x}", fastrand::u64(..)));
     session.aim(temporary.clone());
@@ -81,7 +82,7 @@ fn send_under(
     file: &ResolvedUrl,
     control: CountControl,
 ) -> Result<bool, UploadError> {
-    let size = session.progress.size;
+    let size = session.context.progress.size;
     if !stores_ranges(session, size)? || session.target.url() != temporary.url() {
         return Ok(false);
     }
@@ -89,14 +90,14 @@ fn send_under(
     let target = RangeTarget { url: session.target.clone(), kind: RangeKind::File, began: false };
     match ranges::send(session, &target, &RangeSet::new(), control) {
         // If the streams fail, one request shows whether the server accepts the file.
-        Err(UploadError::Streams(error)) if !session.progress.cancel.is_cancelled() => {
-            session.check_source()?;
+        Err(UploadError::Streams(error)) if !session.context.progress.cancel.is_cancelled() => {
+            session.context.check_source()?;
             tracing::warn!("{error}: the file is sent in one piece");
             return Ok(false);
         }
         sent => sent?,
     }
-    session.check_source()?;
+    session.context.check_source()?;
     let length = session.exchange(step(Ask::Head))?;
     if length.head.status() != 200 || length.head.content_length() != Some(size) {
         tracing::warn!("{} has not the size of what was sent: the file is sent in one piece", session.at());

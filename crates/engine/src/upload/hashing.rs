@@ -19,6 +19,7 @@ use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
+use super::context::UploadContext;
 use super::error::UploadError;
 use super::progress::UploadProgress;
 use crate::digest::{PrefixDigest, WantedDigests};
@@ -47,10 +48,10 @@ impl Hashing {
     /// Starts the thread that follows the sender.
     pub(super) fn start<'scope>(
         threads: &'scope Scope<'scope, '_>,
-        (source, reader): (&'scope Arc<SourceFile>, Reader),
-        progress: &'scope UploadProgress<'scope>,
+        context: &UploadContext<'scope>,
         algorithm: Algorithm,
     ) -> Result<Self, UploadError> {
+        let UploadContext { source, reader, progress, .. } = *context;
         let (sender, hashed) = crossbeam_channel::bounded(1);
         // A file of a single block has no tree.
         let tree = Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(TreeDigest::new);

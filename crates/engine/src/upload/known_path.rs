@@ -49,7 +49,7 @@ impl PathObserver for PathRecorder {
 impl UploadPath {
     /// Reads the path memory.
     pub(super) fn read(request: &PutRequest, emit: &dyn Fn(&Event)) -> Self {
-        let paths = KnownPaths::read(request.memory.as_deref(), emit);
+        let paths = KnownPaths::read(request.transfer.memory.as_deref(), emit);
         Self { paths, endpoint: Endpoint::of_upload(&request.url), found: Arc::default() }
     }
 
@@ -65,7 +65,9 @@ impl UploadPath {
     /// Returns the initial values for pacing the only connection. Its rate is measured only if no
     /// limit applies but the path's.
     pub(super) fn pacing(&self, request: &PutRequest, socket: &TcpStream) -> PacingStart {
-        if request.pace != Pace::Auto || request.limit.as_ref().and_then(RateLimit::rate).is_some() {
+        if request.transfer.pace != Pace::Auto
+            || request.transfer.limit.as_ref().and_then(RateLimit::rate).is_some()
+        {
             return PacingStart::default();
         }
         let tcp = tcp_info::read(socket).ok();
@@ -107,6 +109,7 @@ mod tests {
 
     use super::*;
     use crate::path_memory;
+    use crate::transfer::TransferOptions;
 
     const RTT: Rtt = Rtt::new(Duration::from_millis(100));
 
@@ -116,16 +119,8 @@ mod tests {
             url: "http://h/f".parse().unwrap(),
             reader: crate::send::ReaderChoice::Auto,
             verify: None,
-            streams: crate::transfer::Streams::Auto,
-            pace: Pace::Auto,
             congestion: None,
-            limit: None,
-            resume: true,
-            retries: 0,
-            stall: Duration::from_secs(1),
-            sample: None,
-            memory: Some(memory.to_owned()),
-            client: crate::source::http::ClientConfig::default(),
+            transfer: TransferOptions { memory: Some(memory.to_owned()), ..TransferOptions::default() },
             sessions: super::super::request::FtpSessions::default(),
         }
     }
@@ -170,7 +165,8 @@ mod tests {
         assert_eq!(known(now, true), Some(rate));
         assert_eq!(known(now, false), None);
         assert_eq!(known(Rtt::new(now.get() * 100), true), None);
-        let limited = PutRequest { limit: Some(RateLimit::new(rate)), ..request.clone() };
+        let mut limited = request.clone();
+        limited.transfer.limit = Some(RateLimit::new(rate));
         assert!(UploadPath::read(&limited, &|_| {}).pacing(&limited, &socket).observer.is_none());
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn differing(
     session: &UploadSession<'_>,
     pieces: &Pieces,
 ) -> Result<(RangeSet, Checksum), UploadError> {
-    let (source, progress) = (session.source, session.progress);
+    let (source, progress) = (session.context.source, session.context.progress);
     let size = progress.size;
     let wanted =
         WantedDigests { whole: Some(Algorithm::Blake3), pieces: Some((pieces.algorithm, pieces.length)) };
@@ -43,7 +43,7 @@ pub(super) fn differing(
             Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
         }
     }
-    session.check_source()?;
+    session.context.check_source()?;
     let digests = digest.digests();
     let wrong = pieces.differing(&digests.pieces, size);
     let wrong = wrong.ok_or_else(|| UploadError::Answer {

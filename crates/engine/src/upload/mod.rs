@@ -21,10 +21,12 @@
 
 mod answer;
 mod body;
+mod context;
 mod dav;
 mod error;
 mod gridftp;
 mod hashing;
+mod http_upload;
 mod known_path;
 mod mismatch;
 mod monitor;
@@ -42,14 +44,10 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
-use longhaul_core::event::{Event, JobObserver, Warning};
-use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
-use longhaul_core::proto::metalink::Pieces;
-use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::retry::{Backoff, Retry};
+use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
 
 pub use error::UploadError;
@@ -58,27 +56,18 @@ pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
 use crate::cancel::Cancel;
 use crate::input_file;
 use crate::pacing::CongestionPlan;
-use crate::retry::Retries;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError};
-use crate::streams::CountControl;
 use crate::threads::named;
-use answer::UploadAnswer;
+use context::UploadContext;
 use gridftp::FtpUpload;
-use hashing::Hashing;
+use http_upload::HttpUpload;
 use known_path::UploadPath;
-use longhaul_core::checksum::{Algorithm, Checksum};
 use progress::UploadProgress;
-use ranges::RangeSupport;
-use resumable::{Completion, PartOutcome, UploadResource};
-use session::{UploadSession, UploadStep};
+use session::UploadSession;
 
-/// A connection idle for longer is closed: the server may close it at any moment (Apache after 5
-/// s).
-const IDLE: Duration = Duration::from_secs(4);
-
-/// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS or HEAD, but accept PUT.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum number of rounds in which wrong ranges are sent again.
+const MAX_REPAIRS: u32 = 4;
 
 /// Sends a file; returns once the server has all of it under its name.
 ///
@@ -98,9 +87,10 @@ pub fn put(
         CongestionPlan::check(name)
             .map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
     }
-    let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.pace);
+    let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.transfer.pace);
     let is_ftp = matches!(request.url.scheme(), "ftp" | "ftps" | "gsiftp");
-    let client = Client::new(ClientConfig { congestion: congestion.initial, ..request.client.clone() })?;
+    let client =
+        Client::new(ClientConfig { congestion: congestion.initial, ..request.transfer.client.clone() })?;
     let size = Bytes::new(source.metadata().len());
     let progress = UploadProgress::new(request, start, observer, cancel, size);
     let path = UploadPath::read(request, &|event| progress.emit(event));
@@ -108,7 +98,7 @@ pub fn put(
         let (progress, path) = (&progress, &path);
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
-        if let Some(interval) = &request.sample {
+        if let Some(interval) = &request.transfer.sample {
             let sample = move || monitor::sample(progress, interval, &sampled);
             if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
                 tracing::warn!("no samples are taken: cannot start a thread: {error}");
@@ -116,13 +106,14 @@ pub fn put(
         }
         let watch = move || monitor::watch(request, progress, path, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
-        let found = (congestion.paced, path);
+        let congestion = congestion.paced.as_deref();
+        let context = UploadContext { request, progress, source: &source, reader, path, congestion };
         let result = progress.transfer.cpu.count(|| {
             if is_ftp {
-                return FtpUpload::new(request, progress, (&source, reader), found, threads).run();
+                return FtpUpload::new(context, threads).run();
             }
-            let session = UploadSession::new(request, progress, (&source, reader), &client, found);
-            session.and_then(|session| Upload::new(session, threads).run())
+            let session = UploadSession::new(context, &client);
+            session.and_then(|session| HttpUpload::new(session, threads).run())
         });
         progress.cancel.cancel();
         drop(alive);
@@ -176,287 +167,4 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
 fn has_unstated_content(source: &SourceFile) -> bool {
     let is_read = |file: &File| file.read_at(&mut [0], 0).is_ok_and(|read| read > 0);
     source.metadata().len() == 0 && is_read(source.file()) && source.check().is_ok()
-}
-
-/// The maximum number of rounds in which wrong ranges are sent again.
-const MAX_REPAIRS: u32 = 4;
-
-/// An upload, over all attempts.
-struct Upload<'scope, 'env> {
-    session: UploadSession<'scope>,
-    threads: &'scope Scope<'scope, 'env>,
-    protocol: Option<UploadProtocol>,
-    /// The highest offset that the server has reported.
-    furthest: Option<Bytes>,
-    /// Whether the server has a part of this upload: a 423 then means an earlier connection of this
-    /// client.
-    began: bool,
-    /// The answer to the first `HEAD` of the upload resource, which was sent in one flight with
-    /// `OPTIONS` or `DELETE`.
-    early_status: Option<UploadAnswer>,
-    /// The number of rounds in which wrong ranges were sent again.
-    repairs: u32,
-    /// The ranges of a file that a server without resumable uploads may accept.
-    file_ranges: RangeSupport,
-    /// Whether the protocol is assumed, because the server has not answered `OPTIONS`.
-    is_protocol_assumed: bool,
-}
-
-/// The protocol by which the server accepts files.
-enum UploadProtocol {
-    /// In parts; the server compares the digest if one is computed, which starts with the first
-    /// part.
-    Resumable(UploadResource, Option<Hashing>, RangeSupport),
-    Plain,
-}
-
-impl<'scope, 'env> Upload<'scope, 'env> {
-    fn new(session: UploadSession<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
-        Self {
-            session,
-            threads,
-            protocol: None,
-            furthest: None,
-            began: false,
-            early_status: None,
-            repairs: 0,
-            file_ranges: RangeSupport::default(),
-            is_protocol_assumed: false,
-        }
-    }
-
-    /// Repeats attempts until the server has the file or an error is final; returns the digest
-    /// compared by both ends.
-    fn run(mut self) -> Result<Option<Checksum>, UploadError> {
-        let progress = self.session.progress;
-        let emit = |event: &_| progress.emit(event);
-        let most = self.session.request.retries;
-        let retries = Retries { most, stream: 0, emit: &emit, rest: &progress.cancel };
-        retries.repeat(&mut self, Self::attempt, Self::after)
-    }
-
-    /// Prepares the next attempt; returns whether it can help.
-    fn after(&mut self, error: &UploadError) -> Retry {
-        if !self.session.has_connected && error.is_before_connection() {
-            return Retry::Never;
-        }
-        self.session.has_connected |= !error.is_before_connection();
-        self.session.close();
-        self.session.return_to_original();
-        self.session.asks_first = true;
-        if std::mem::take(&mut self.is_protocol_assumed) {
-            self.protocol = None;
-        }
-        match error {
-            UploadError::Refused { status: 423, retry_after, .. } if self.began => {
-                retry_after.map_or(Retry::Backoff, Retry::After)
-            }
-            error => error.retry(),
-        }
-    }
-
-    fn attempt(&mut self, backoff: &mut Backoff) -> Result<Option<Checksum>, UploadError> {
-        if self.protocol.is_none() {
-            self.protocol = Some(self.choose_protocol()?);
-        }
-        let session = &mut self.session;
-        let Some(UploadProtocol::Resumable(resource, hashing, support)) = &mut self.protocol else {
-            plain::send(session, &mut self.file_ranges)?;
-            return Ok(None);
-        };
-        let mut completing = None;
-        loop {
-            let there = resource.held(session, self.early_status.take())?;
-            let held = there.clone().unwrap_or_default();
-            let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
-            backoff.received(brought);
-            self.furthest = self.furthest.max(Some(held.total()));
-            let control = ranges::control(session, support, &held);
-            if control.is_some() {
-                session.reader = ranges::reader(session.reader, session.request.reader);
-            }
-            session.progress.found(&held, session.source, session.reader);
-            if session.request.verify.is_some() && hashing.is_none() {
-                *hashing = Some(Hashing::start(
-                    self.threads,
-                    (session.source, session.reader),
-                    session.progress,
-                    Algorithm::Blake3,
-                )?);
-            }
-            if held.total() == session.progress.size && there.is_some() {
-                break;
-            }
-            self.began |= there.is_some();
-            if let Some(control) = control {
-                let began = std::mem::replace(&mut self.began, true);
-                ranges::send(session, &resource.ranges(session, began), &held, control)?;
-                break;
-            }
-            let offset = progress::prefix(&held, session.progress.size);
-            let sent = resource.send(session, offset, hashing);
-            // A refused request starts no upload, even if bytes were sent before the refusal
-            // arrived.
-            let refused = matches!(sent, Err(UploadError::Refused { .. }));
-            self.began |= !refused && session.progress.snapshot().0.written > Bytes::ZERO;
-            match sent? {
-                PartOutcome::Redirected => {}
-                PartOutcome::Whole => break,
-                PartOutcome::Completing(answer) => {
-                    completing = Some(answer);
-                    break;
-                }
-            }
-        }
-        complete(session, (resource, hashing, support), completing, &mut self.repairs)
-    }
-
-    /// Requests how the server accepts files; deletes the remains of an earlier run if not to be
-    /// resumed.
-    fn choose_protocol(&mut self) -> Result<UploadProtocol, UploadError> {
-        let session = &mut self.session;
-        let (request, progress) = (session.request, session.progress);
-        let step =
-            UploadStep { name: "to report its capabilities", query: None, ask: Ask::Options, body: None };
-        let resource =
-            UploadResource::new(resumable::id(session.source, &request.url, request.verify.is_some()));
-        session.patience = Some(PATIENCE);
-        let alone = |session: &mut UploadSession<'_>| session.exchange(step).map(|answer| (answer, None));
-        let answers = if request.resume {
-            let status = resource.status_step();
-            session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)
-        } else {
-            alone(session)
-        };
-        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT.
-        let answers = answers.or_else(|error| {
-            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout { .. }));
-            if is_unanswered(&error) && !is_slow { alone(session) } else { Err(error) }
-        });
-        session.patience = None;
-        let head = match answers {
-            Ok((answer, ahead)) => {
-                self.early_status = ahead;
-                answer.head
-            }
-            Err(error) if is_unanswered(&error) && session.has_connected => {
-                tracing::debug!("plain PUT is assumed: {error}");
-                self.is_protocol_assumed = true;
-                progress.set_resumable(false);
-                progress.skip_hashing();
-                return Ok(UploadProtocol::Plain);
-            }
-            Err(error) => return Err(error),
-        };
-        let resumable = head.accepts_partial_uploads();
-        let support = RangeSupport { concurrent: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
-        self.file_ranges = RangeSupport { concurrent: dav::most_ranges(&head, request) };
-        progress.set_resumable(resumable);
-        if !resumable || request.verify.is_none() {
-            progress.skip_hashing();
-        }
-        if !resumable {
-            return Ok(UploadProtocol::Plain);
-        }
-        if !request.resume {
-            self.early_status = resource.start_over(session)?;
-        }
-        Ok(UploadProtocol::Resumable(resource, None, support))
-    }
-}
-
-/// Returns whether the server was reached, and has not said how it accepts files.
-fn is_unanswered(error: &UploadError) -> bool {
-    use HttpError as E;
-    match error {
-        UploadError::Http(error) => matches!(
-            error,
-            E::Send { .. }
-                | E::Receive { .. }
-                | E::ClosedBeforeHead { .. }
-                | E::NotHttp { .. }
-                | E::Head { .. }
-                | E::Timeout { .. }
-                | E::RedirectRefused { .. }
-        ),
-        _ => false,
-    }
-}
-
-/// Has the server compare the digest and give the file its name; sends wrong ranges again. The answer to the first completing request may
-/// have arrived already.
-fn complete(
-    session: &mut UploadSession<'_>,
-    (resource, hashing, support): (&UploadResource, &mut Option<Hashing>, &RangeSupport),
-    mut completing: Option<UploadAnswer>,
-    repairs: &mut u32,
-) -> Result<Option<Checksum>, UploadError> {
-    let mut digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
-    loop {
-        if completing.is_none() {
-            session.check_source()?;
-            session.progress.emit(&Event::Verifying);
-        }
-        match resource.complete(session, digest.as_ref(), completing.take())? {
-            Completion::Done => {
-                if digest.is_none() {
-                    // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
-                    session.check_source()?;
-                }
-                return Ok(digest);
-            }
-            Completion::Mismatch(pieces) => {
-                let hash = send_again(session, resource, support, &pieces, repairs)?;
-                if let Some(hashing) = hashing {
-                    hashing.replace(hash.clone());
-                    digest = Some(hash);
-                }
-            }
-        }
-    }
-}
-
-/// Sends the ranges again that differ on the server; returns the digest of the source, read again. Fails after too many rounds, or if
-/// ranges cannot be sent.
-fn send_again(
-    session: &mut UploadSession<'_>,
-    resource: &UploadResource,
-    support: &RangeSupport,
-    pieces: &Pieces,
-    repairs: &mut u32,
-) -> Result<Checksum, UploadError> {
-    let at = session.at();
-    // The server may close the connection while the source is read.
-    session.close();
-    let (ranges, digest) = mismatch::differing(session, pieces)?;
-    let is_repairable = support.concurrent.is_some() || ranges.total() == Bytes::ZERO;
-    if *repairs == MAX_REPAIRS || !is_repairable {
-        return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
-    }
-    *repairs += 1;
-    if ranges.total() == Bytes::ZERO {
-        // One side hashed other bytes than it wrote or sent: both have hashed the file again.
-        return Ok(digest);
-    }
-    let server = at.to_string();
-    session.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: ranges.clone(), server }));
-    let mut held = RangeSet::new();
-    held.insert(ByteRange::with_len(0, session.progress.size));
-    ranges.iter().for_each(|range| held.remove(range));
-    let control = ranges::control(session, support, &held).unwrap_or(CountControl::Fixed(1));
-    ranges::send(session, &resource.ranges(session, true), &held, control)?;
-    Ok(digest)
-}
-
-/// Waits for the hasher; closes the connection if that takes long.
-fn wait_for_digest(session: &mut UploadSession<'_>, hashing: &mut Hashing) -> Result<Checksum, UploadError> {
-    if let Some(digest) = hashing.within(IDLE)? {
-        return Ok(digest);
-    }
-    session.close();
-    loop {
-        if let Some(digest) = hashing.within(IDLE)? {
-            return Ok(digest);
-        }
-    }
 }

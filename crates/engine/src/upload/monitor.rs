@@ -42,7 +42,7 @@ pub(super) fn watch(
     limits.pause(emit);
     limits.finding(KnownLimits {
         path_rate: rtt.and_then(|rtt| path.remembered(rtt)).map(|known| known.rate),
-        limit_is_pace: is_of_pace(request.limit.as_ref(), request.pace),
+        limit_is_pace: is_of_pace(request.transfer.limit.as_ref(), request.transfer.pace),
         ..KnownLimits::default()
     })
 }

@@ -6,16 +6,17 @@ use longhaul_core::proto::http::Ask;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
+use super::dav;
 use super::error::UploadError;
+use super::http_upload::PATIENCE;
 use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
-use super::{PATIENCE, dav};
 use crate::source::http::HttpError;
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
 /// another size.
 pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) -> Result<(), UploadError> {
-    let size = session.progress.size;
+    let size = session.context.progress.size;
     if support.concurrent.is_some() {
         if dav::send(session, support)? {
             return Ok(());
@@ -23,7 +24,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) 
         // Ranges are not tried again.
         support.concurrent = None;
     }
-    session.progress.found(&RangeSet::new(), session.source, session.reader);
+    session.context.found(&RangeSet::new());
     let step = UploadStep {
         name: "the upload",
         query: None,
@@ -33,7 +34,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) 
     session.return_to_original();
     let answer = session.exchange(step)?;
     session.require_success(step.name, &answer)?;
-    session.check_source()?;
+    session.context.check_source()?;
     check_size(session)
 }
 
@@ -42,7 +43,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) 
 /// The server has reported success, and may permit nothing but PUT (an upload link of S3) or compress answers: without a size to compare, a
 /// warning is emitted.
 fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
-    let size = session.progress.size;
+    let size = session.context.progress.size;
     let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
@@ -78,6 +79,6 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
             }
         }
     };
-    session.progress.emit(&Event::Warning(Warning::NotVerified { reason }));
+    session.context.progress.emit(&Event::Warning(Warning::NotVerified { reason }));
     Ok(())
 }

@@ -88,12 +88,12 @@ impl<'a> UploadProgress<'a> {
     ) -> Self {
         let cancel = cancel.child();
         let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
-        let schedule = SharedSchedule::new(start, nothing, request.limit.clone());
+        let schedule = SharedSchedule::new(start, nothing, request.transfer.limit.clone());
         Self {
             transfer: TransferState::new(start, observer, cancel.child(), schedule, None, 1),
             cancel,
             size,
-            limiter: request.limit.clone(),
+            limiter: request.transfer.limit.clone(),
             body: Mutex::default(),
             ranges: Mutex::default(),
             read: AtomicU64::new(0),

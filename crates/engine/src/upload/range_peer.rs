@@ -1,6 +1,5 @@
 //! A server that accepts ranges of one upload over several connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
@@ -9,12 +8,10 @@ use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 
 use super::body::DropBehind;
-use super::progress::UploadProgress;
+use super::context::UploadContext;
 use super::range_worker::RangeWorker;
-use super::request::PutRequest;
 use super::session::UploadSession;
 use super::shared_pace::SharedPace;
-use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
 
@@ -67,10 +64,7 @@ impl RangeTarget<'_> {
 
 /// The state shared by the streams of an upload.
 pub(super) struct RangePeer<'a> {
-    pub(super) request: &'a PutRequest,
-    pub(super) progress: &'a UploadProgress<'a>,
-    pub(super) source: &'a Arc<SourceFile>,
-    pub(super) reader: Reader,
+    pub(super) context: UploadContext<'a>,
     pub(super) client: &'a Client,
     pub(super) target: &'a RangeTarget<'a>,
     pub(super) pace: SharedPace<'a>,
@@ -82,17 +76,14 @@ pub(super) struct RangePeer<'a> {
 
 impl<'a> RangePeer<'a> {
     pub(super) fn new(session: &'a UploadSession<'a>, target: &'a RangeTarget<'a>) -> Self {
-        let (request, source, reader) = (session.request, session.source, session.reader);
+        let context = session.context;
         Self {
-            request,
-            progress: session.progress,
-            source,
-            reader,
+            context,
             client: session.client,
             target,
-            pace: SharedPace::of_several(&session.pacing, request.pace, session.congestion.as_deref()),
+            pace: session.connection.shared_pace(&context),
             accepts: AtomicBool::new(false),
-            behind: DropBehind::of(source, reader).map(Mutex::new),
+            behind: context.drop_behind().map(Mutex::new),
             shown: target.url.safe_url().to_string(),
         }
     }
@@ -107,7 +98,7 @@ impl<'a> RangePeer<'a> {
     pub(super) fn accepted(&self, present: Bytes) {
         self.accepts.store(true, Ordering::Relaxed);
         if let Some(behind) = &self.behind {
-            behind.lock().follow(present, self.progress);
+            behind.lock().follow(present, self.context.progress);
         }
     }
 }

@@ -154,7 +154,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         paced: PacedConnection<'p>,
     ) -> Self {
         let peer = worker.peer;
-        let pump = Pump::new(&connection, peer.progress, peer.request.stall);
+        let pump = Pump::new(&connection, peer.context.progress, peer.context.request.transfer.stall);
         let unanswered = VecDeque::new();
         Self { worker, stream, connection, pump, paced, unanswered, given: 0, answer_due: None }
     }
@@ -212,22 +212,20 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     /// Sends one range completely; reads answers to earlier ones meanwhile.
     fn send(&mut self, range: ByteRange) -> Result<(), Failure> {
         let peer = self.worker.peer;
-        self.connection.send(peer.target.ask(range, peer.progress.size))?;
+        self.connection.send(peer.target.ask(range, peer.context.progress.size))?;
         let (before, acknowledged) = (self.given, range.start());
         self.unanswered.push_back(SentRange { range, before, acknowledged, whole: false });
         self.answer_due = None;
-        let supply = Supply::open(peer.source, peer.reader, range, peer.progress.tree());
-        let mut supply =
-            supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
+        let mut supply = peer.context.supply(range)?;
         self.paced.resume();
         self.send_body(range, &mut supply)
     }
 
     fn send_body(&mut self, range: ByteRange, supply: &mut Supply) -> Result<(), Failure> {
-        let progress = self.worker.peer.progress;
+        let progress = self.worker.peer.context.progress;
         let mut at = range.start();
         loop {
-            if progress.transfer.stop.is_cancelled() {
+            if progress.transfer.end.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = body::wait(&self.connection, true, TICK);
@@ -264,7 +262,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     fn read_answers(&mut self) -> Result<(), Failure> {
         loop {
             // A cancelled read leaves the rest of an answer, which is not a head.
-            if self.worker.peer.progress.transfer.stop.is_cancelled() {
+            if self.worker.peer.context.progress.transfer.end.stop.is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             match self.connection.poll_answer()? {
@@ -290,7 +288,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
         if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
             self.worker.locked += 1;
-            peer.progress.transfer.stop.sleep(LOCKED_WAIT);
+            peer.context.progress.transfer.end.stop.sleep(LOCKED_WAIT);
             let why = UploadError::refused(self.connection.at(), STEP, answer);
             return Err(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce));
         }
@@ -307,7 +305,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 self.worker.locked = 0;
                 self.answer_due = None;
                 self.stream.answered();
-                peer.accepted(peer.progress.range_confirmed(range));
+                peer.accepted(peer.context.progress.range_confirmed(range));
                 Ok(())
             }
             _ => {
@@ -358,7 +356,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             self.answer_due = None;
             return Ok(());
         }
-        let limit = self.worker.peer.request.stall;
+        let limit = self.worker.peer.context.request.transfer.stall;
         let due = *self.answer_due.get_or_insert_with(Instant::now);
         if due.elapsed() > limit {
             return Err(UploadError::Stalled { at: at.clone(), waited: limit }.into());

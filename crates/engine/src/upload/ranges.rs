@@ -1,28 +1,23 @@
 //! Sends the ranges that the server lacks over several streams, with the schedule and stream
 //! control of a fetch.
 
-use std::thread;
-
 use longhaul_core::pace::Pace;
-use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::tune::streams::StreamBound;
 use longhaul_core::tune::{INITIAL_SEGMENTS, MAX_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
+use super::context::UploadContext;
 use super::error::UploadError;
-use super::known_path::UploadPath;
 use super::progress::prefix;
 use super::range_peer::{RangePeer, RangeTarget};
-use super::request::PutRequest;
 use super::session::UploadSession;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, ReaderChoice};
-use crate::source::http::HttpError;
-use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
+use crate::streams::{CountControl, CountStart, chosen};
+use crate::transfer::Streams;
 use crate::transfer::recv_buffer::PLANNED_RATE;
-use crate::transfer::{StreamOptions, Streams};
 
 /// Ranges end on multiples of this size, the size of the blocks that the server hashes on receipt.
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
@@ -47,10 +42,10 @@ pub(super) fn control(
     support: &RangeSupport,
     held: &RangeSet,
 ) -> Option<CountControl> {
-    let (request, size) = (session.request, session.progress.size);
+    let size = session.context.progress.size;
     let rtt = session.rtt().unwrap_or_default();
     let left = size - held.total();
-    let control = control_of((request, session.path), rtt, left, support.concurrent?);
+    let control = control_of(&session.context, rtt, left, support.concurrent?);
     // A single request would resend ranges after the first gap.
     let has_prefix_only = held.total() == prefix(held, size);
     let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
@@ -58,14 +53,9 @@ pub(super) fn control(
 }
 
 /// Chooses the number of streams for `left` bytes to a server that accepts at most `most`.
-pub(super) fn control_of(
-    (request, path): (&PutRequest, &UploadPath),
-    rtt: Rtt,
-    left: Bytes,
-    most: usize,
-) -> CountControl {
-    let most = most.min(MAX_STREAMS);
-    let bound = send_bound(request.pace, request.limit.as_ref().and_then(RateLimit::rate));
+pub(super) fn control_of(context: &UploadContext<'_>, rtt: Rtt, left: Bytes, most: usize) -> CountControl {
+    let (request, most) = (context.request, most.min(MAX_STREAMS));
+    let bound = send_bound(request.transfer.pace, request.transfer.limit.as_ref().and_then(RateLimit::rate));
     let start = CountStart {
         divisible: true,
         alone: left < WORTH_SEVERAL || bound.is_none_or(|bound| bound.line.bdp(rtt) <= bound.window),
@@ -74,11 +64,11 @@ pub(super) fn control_of(
         left,
         rest: left,
         most,
-        remembered: path.remembered(rtt),
+        remembered: context.path.remembered(rtt),
         bound,
         multiplexed: false,
     };
-    let streams = match request.streams {
+    let streams = match request.transfer.streams {
         Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),
         streams => streams,
     };
@@ -118,41 +108,10 @@ pub(super) fn send(
     control: CountControl,
 ) -> Result<(), UploadError> {
     session.close();
-    let (request, progress) = (session.request, session.progress);
-    let transfer = &progress.transfer;
-    let gaps = held.gaps(ByteRange::with_len(0, progress.size));
-    let mut scheduler =
-        RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
-    if let Some(chunk) = control.first_chunk() {
-        scheduler.allow(chunk);
-    }
-    transfer.schedule.plan(scheduler);
-    transfer.resume();
-    progress.begin_ranges(held);
-
     let peer = RangePeer::new(session, target);
-    // Receive windows are held by the receiver, which is the server.
-    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
-    let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
-    thread::scope(|threads| {
-        let (alive, ended) = crossbeam_channel::bounded(0);
-        let starter = Starter { threads, inlet: None, alive };
-        let tuner = control.start(&set, starter.clone());
-        drop(starter);
-        // The channel carries no messages: it disconnects once every stream has ended.
+    session.context.send_ranges(&peer, held, control, |ended, _| {
         let _ = ended.recv();
-        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
-            session.path.found(found);
-        }
-    });
-    if let Some(error) = transfer.take_failure() {
-        return Err(error.into());
-    }
-    let given_up = transfer.take_given_up();
-    if transfer.schedule.is_done() {
-        return Ok(());
-    }
-    Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from))
+    })
 }
 
 #[cfg(test)]

@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use longhaul_core::advice::Finding;
 use longhaul_core::event::Done;
-use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
 use super::error::UploadError;
-use crate::rate_limit::RateLimit;
-use crate::sampling::SampleInterval;
 use crate::send::ReaderChoice;
 use crate::source::gridftp::Sessions;
-use crate::source::http::ClientConfig;
-use crate::transfer::Streams;
+use crate::transfer::TransferOptions;
 use crate::verify::Verify;
 use longhaul_core::checksum::Checksum;
 
@@ -33,26 +29,10 @@ pub struct PutRequest {
     pub reader: ReaderChoice,
     /// The server's verification of the file before completion; `None` without verification.
     pub verify: Option<Verify>,
-    /// The number of connections, if the server accepts ranges.
-    pub streams: Streams,
-    /// The pacing of the connections.
-    pub pace: Pace,
     /// The congestion control; `None` is the kernel's default.
     pub congestion: Option<String>,
-    /// The rate limit, shared with other uploads.
-    pub limit: Option<RateLimit>,
-    /// Whether to resume an earlier run.
-    pub resume: bool,
-    /// The maximum number of consecutive failures.
-    pub retries: u32,
-    /// The stall timeout of a connection.
-    pub stall: Duration,
-    /// The interval of [`Event::Sample`](longhaul_core::event::Event::Sample); `None` emits none.
-    pub sample: Option<SampleInterval>,
-    /// The path memory's file; `None` stores nothing.
-    pub memory: Option<PathBuf>,
-    /// The client's settings.
-    pub client: ClientConfig,
+    /// The settings that downloads have, too.
+    pub transfer: TransferOptions,
     /// Sessions with FTP servers, kept by earlier uploads.
     pub sessions: FtpSessions,
 }

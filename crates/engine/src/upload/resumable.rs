@@ -130,7 +130,7 @@ impl UploadResource {
             return Ok(None);
         }
         let length = answer.head.text(UPLOAD_LENGTH).and_then(parse_upload_bytes);
-        let size = session.progress.size;
+        let size = session.context.progress.size;
         match offset_of(&answer.head) {
             Some(offset) if offset <= size && length.is_none_or(|length| length == size) => {
                 let ranges = answer.head.text(UPLOAD_RANGES).and_then(|text| parse_held_ranges(text, size));
@@ -172,12 +172,12 @@ impl UploadResource {
         offset: Bytes,
         hashing: &mut Option<Hashing>,
     ) -> Result<PartOutcome, UploadError> {
-        let whole = session.progress.size;
+        let whole = session.context.progress.size;
         let (hash, expects) = (hashes_in_passing(session), session.asks_first);
         let part = UploadPart { offset, length: whole - offset, whole, hash, expects };
         let body = Some(ByteRange::new(offset.get(), whole.get()));
         let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
-        let (source, progress) = (session.source, session.progress);
+        let (source, progress) = (session.context.source, session.context.progress);
         let mut complete = |connection: &mut Connection| {
             let digest = match hashing {
                 Some(hashing) => match hashing.within(DIGEST_TICK)? {
@@ -214,7 +214,7 @@ impl UploadResource {
         offset: Bytes,
         answer: &UploadAnswer,
     ) -> Result<PartOutcome, UploadError> {
-        let whole = session.progress.size;
+        let whole = session.context.progress.size;
         if Redirects::keeps_method(answer.head.status()) {
             return Ok(PartOutcome::Redirected);
         }
@@ -242,7 +242,7 @@ impl UploadResource {
         ahead: Option<UploadAnswer>,
     ) -> Result<Completion, UploadError> {
         let digest = digest.map(repr_digest);
-        let (whole, hash) = (session.progress.size, hashes_in_passing(session));
+        let (whole, hash) = (session.context.progress.size, hashes_in_passing(session));
         let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
         let step = self.step("to complete the upload", ask);
         // A redirect is followed by a separate request.
@@ -252,7 +252,7 @@ impl UploadResource {
         if let Some(pieces) = answer.metalink.as_deref().and_then(|text| pieces_of(text, whole)) {
             return Ok(Completion::Mismatch(pieces));
         }
-        require_at(session, session.progress.size, step.name, &answer)?;
+        require_at(session, session.context.progress.size, step.name, &answer)?;
         Ok(Completion::Done)
     }
 }
@@ -262,7 +262,7 @@ fn repr_digest(digest: &Checksum) -> String {
 }
 
 fn hashes_in_passing(session: &UploadSession<'_>) -> bool {
-    session.request.verify == Some(Verify::Passing)
+    session.context.request.verify == Some(Verify::Passing)
 }
 
 /// Returns an error if the answer is not a success. The error is retried if the server's offset is

@@ -1,6 +1,5 @@
 //! The requests of an upload: manages the connection, redirects and logins.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
@@ -12,12 +11,10 @@ use longhaul_sys::tcp_info;
 
 use super::answer::UploadAnswer;
 use super::body::{self, TrailingRequest};
+use super::context::UploadContext;
 use super::error::UploadError;
-use super::known_path::UploadPath;
-use super::progress::UploadProgress;
-use super::request::PutRequest;
+use super::shared_pace::SharedPace;
 use crate::pacing::{PacingHandle, PacingThread};
-use crate::send::{Reader, SourceFile, Supply};
 use crate::source::http::{
     Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, Timeouts, UrlAndPeer,
 };
@@ -32,10 +29,7 @@ const BEHIND: Duration = Duration::from_millis(500);
 
 /// The requests of one upload.
 pub(super) struct UploadSession<'a> {
-    pub(super) request: &'a PutRequest,
-    pub(super) progress: &'a UploadProgress<'a>,
-    pub(super) source: &'a Arc<SourceFile>,
-    pub(super) reader: Reader,
+    pub(super) context: UploadContext<'a>,
     pub(super) client: &'a Client,
     /// The file's URL as given by the user; its login may come from .netrc.
     original: ResolvedUrl,
@@ -43,16 +37,7 @@ pub(super) struct UploadSession<'a> {
     pub(super) target: ResolvedUrl,
     /// The redirects since the last request to the original URL.
     redirects: Redirects,
-    connection: Option<Connection>,
-    /// The RTT of the last connection, once it is closed.
-    last_rtt: Option<Rtt>,
-    pub(super) pacing: PacingThread,
-    /// The connection's pacer, while it measures.
-    paced: Option<PacingHandle>,
-    /// The congestion control after slow start.
-    pub(super) congestion: Option<String>,
-    /// The measurements of the path by earlier uploads.
-    pub(super) path: &'a UploadPath,
+    pub(super) connection: UploadConnection,
     /// Whether to request the server's consent before sending a part: it has refused one, or closed the
     /// connection.
     pub(super) asks_first: bool,
@@ -60,6 +45,46 @@ pub(super) struct UploadSession<'a> {
     pub(super) has_connected: bool,
     /// The timeout of an answer to a request without a body, if shorter than that of the client.
     pub(super) patience: Option<Duration>,
+}
+
+/// The connection to the server, and its pacing.
+#[derive(Default)]
+pub(super) struct UploadConnection {
+    open: Option<Connection>,
+    /// The RTT of the last connection, once it is closed.
+    last_rtt: Option<Rtt>,
+    pacing: PacingThread,
+    /// The pacer of the open connection, while it measures.
+    paced: Option<PacingHandle>,
+}
+
+impl UploadConnection {
+    /// Returns the RTT of the connection, or of the last one.
+    fn rtt(&self) -> Option<Rtt> {
+        let of = |connection: &Connection| tcp_info::read(connection.socket()).ok()?.rtt();
+        self.open.as_ref().and_then(of).or(self.last_rtt)
+    }
+
+    /// Returns the pacing of further connections.
+    pub(super) fn shared_pace<'a>(&'a self, context: &UploadContext<'a>) -> SharedPace<'a> {
+        SharedPace::new(&self.pacing, context.pace_of_several(), context.congestion)
+    }
+
+    /// Starts to pace `connection`, whose pacer pauses until a body is sent.
+    fn pace(&mut self, connection: &Connection, context: &UploadContext<'_>) {
+        let socket = connection.socket();
+        let start = context.path.pacing(context.request, socket);
+        let paced = self.pacing.pace(socket, context.request.transfer.pace, context.congestion, start);
+        self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
+        self.paced.iter().for_each(PacingHandle::pause);
+    }
+
+    /// Forgets the connection; returns whether one was open.
+    fn close(&mut self) -> bool {
+        self.paced = None;
+        self.last_rtt = self.rtt();
+        self.open.take().is_some()
+    }
 }
 
 /// One request of an upload.
@@ -75,29 +100,15 @@ pub(super) struct UploadStep<'a> {
 }
 
 impl<'a> UploadSession<'a> {
-    pub(super) fn new(
-        request: &'a PutRequest,
-        progress: &'a UploadProgress<'a>,
-        (source, reader): (&'a Arc<SourceFile>, Reader),
-        client: &'a Client,
-        (congestion, path): (Option<String>, &'a UploadPath),
-    ) -> Result<Self, UploadError> {
-        let original = client.target(&request.url)?;
+    pub(super) fn new(context: UploadContext<'a>, client: &'a Client) -> Result<Self, UploadError> {
+        let original = client.target(&context.request.url)?;
         Ok(Self {
-            request,
-            progress,
-            source,
-            reader,
+            context,
             client,
             target: original.clone(),
             redirects: client.redirects(&original),
             original,
-            connection: None,
-            last_rtt: None,
-            pacing: PacingThread::default(),
-            paced: None,
-            congestion,
-            path,
+            connection: UploadConnection::default(),
             asks_first: false,
             has_connected: false,
             patience: None,
@@ -131,7 +142,7 @@ impl<'a> UploadSession<'a> {
             if let Some(answer) = self.settle(&step, answer)? {
                 return Ok(answer);
             }
-            if self.connection.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
+            if self.connection.open.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
                 // The trailing request was for the old target, so its answer is not read.
                 self.close();
             }
@@ -230,7 +241,8 @@ impl<'a> UploadSession<'a> {
     ) -> Result<UploadAnswer, UploadError> {
         let requested = self.requested(&step);
         self.ensure_connected()?;
-        let Self { connection: Some(connection), client, progress, paced, .. } = self else {
+        let (client, context) = (self.client, self.context);
+        let UploadConnection { open: Some(connection), paced, .. } = &mut self.connection else {
             return Err(HttpError::Cancelled.into());
         };
         client.aim(connection, &requested)?;
@@ -244,17 +256,11 @@ impl<'a> UploadSession<'a> {
             && consents(connection)?
         {
             let at = connection.at().clone();
-            let mut supply = Supply::open(self.source, self.reader, range, progress.tree())
-                .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))?;
-            progress.begin_part(Bytes::new(range.start()), supply.ring());
-            if let Some(paced) = paced {
-                paced.resume();
-            }
-            let source = (self.source, self.reader);
-            let sent = body::send(connection, &mut supply, source, progress, (self.request.stall, trailing));
-            if let Some(paced) = paced {
-                paced.pause();
-            }
+            let mut supply = context.supply(range)?;
+            context.progress.begin_part(Bytes::new(range.start()), supply.ring());
+            paced.iter().for_each(PacingHandle::resume);
+            let sent = body::send(connection, &mut supply, &context, trailing);
+            paced.iter().for_each(PacingHandle::pause);
             is_early = !sent.map_err(|error| error.at(&at))?;
         }
         let head = connection.read_head()?;
@@ -269,7 +275,8 @@ impl<'a> UploadSession<'a> {
     ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
         let urls = [&first, &second].map(|step| self.requested(step));
         self.ensure_connected()?;
-        let Self { connection: Some(connection), client, .. } = self else {
+        let client = self.client;
+        let Some(connection) = &mut self.connection.open else {
             return Err(HttpError::Cancelled.into());
         };
         for (step, url) in [&first, &second].into_iter().zip(&urls) {
@@ -288,7 +295,7 @@ impl<'a> UploadSession<'a> {
 
     /// Reads the answer to the trailing request; `None` if none was sent.
     pub(super) fn trailing_answer(&mut self) -> Result<Option<UploadAnswer>, UploadError> {
-        let Some(connection) = self.connection.as_mut().filter(|connection| connection.unanswered() > 0)
+        let Some(connection) = self.connection.open.as_mut().filter(|connection| connection.unanswered() > 0)
         else {
             return Ok(None);
         };
@@ -307,12 +314,12 @@ impl<'a> UploadSession<'a> {
         let is_usable = |connection: &mut Connection| {
             connection.reusable() && (connection.unanswered() > 0 || connection.is_silent())
         };
-        if !self.connection.as_mut().is_some_and(is_usable) {
+        if !self.connection.open.as_mut().is_some_and(is_usable) {
             self.connect()?;
         }
         let timeouts = self.client.config().timeouts;
         let head = self.patience.map_or(timeouts.head, |patience| patience.min(timeouts.head));
-        if let Some(connection) = &mut self.connection {
+        if let Some(connection) = &mut self.connection.open {
             connection.set_timeouts(Timeouts { head, ..timeouts });
         }
         Ok(())
@@ -320,17 +327,12 @@ impl<'a> UploadSession<'a> {
 
     fn connect(&mut self) -> Result<(), UploadError> {
         self.close();
-        let (request, progress) = (self.request, self.progress);
+        let (request, progress) = (self.context.request, self.context.progress);
         let connection = self.client.connect(&mut self.target, &progress.cancel)?;
         self.has_connected = true;
         let socket = connection.socket();
-        let start = self.path.pacing(request, socket);
-        let paced = self.pacing.pace(socket, request.pace, self.congestion.as_deref(), start);
-        self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
-        if let Some(paced) = &self.paced {
-            paced.pause();
-        }
-        if let Pace::Rate(wanted) = request.pace {
+        self.connection.pace(&connection, &self.context);
+        if let Pace::Rate(wanted) = request.transfer.pace {
             // Compare the effective rate: the kernel may accept the option and ignore it.
             let found = tcp_info::read(socket).ok().and_then(|info| info.pacing_rate());
             if found.is_some_and(|found| found > wanted) {
@@ -340,35 +342,27 @@ impl<'a> UploadSession<'a> {
         let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
         progress.sockets().add(0, socket);
         progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
-        self.connection = Some(connection);
+        self.connection.open = Some(connection);
         Ok(())
-    }
-
-    /// Fails if the source has changed.
-    pub(super) fn check_source(&self) -> Result<(), UploadError> {
-        self.source.check().map_err(UploadError::of_reading)
     }
 
     /// Closes the connection.
     pub(super) fn close(&mut self) {
-        self.paced = None;
-        self.last_rtt = self.rtt();
-        if self.connection.take().is_some() {
-            self.progress.sockets().remove(0);
-            self.progress.emit(&Event::Closed { stream: 0 });
+        if self.connection.close() {
+            self.context.progress.sockets().remove(0);
+            self.context.progress.emit(&Event::Closed { stream: 0 });
         }
     }
 
     /// Returns the RTT of the connection, or of the last one.
     pub(super) fn rtt(&self) -> Option<Rtt> {
-        let of = |connection: &Connection| tcp_info::read(connection.socket()).ok()?.rtt();
-        self.connection.as_ref().and_then(of).or(self.last_rtt)
+        self.connection.rtt()
     }
 
     /// Returns the URL and the peer, for errors.
     pub(super) fn at(&self) -> UrlAndPeer {
         let peer = || ([0, 0, 0, 0], 0).into();
-        let peer = self.connection.as_ref().map_or_else(peer, Connection::peer);
+        let peer = self.connection.open.as_ref().map_or_else(peer, Connection::peer);
         UrlAndPeer { url: self.target.safe_url(), peer }
     }
 

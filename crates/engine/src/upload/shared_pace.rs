@@ -27,16 +27,6 @@ impl<'a> SharedPace<'a> {
         Self { pacing, pace, congestion, rate: SharedRate::of(pace) }
     }
 
-    /// Creates the pacing of several connections. [`Pace::Auto`] then paces none: they share the
-    /// path by their windows.
-    ///
-    /// Each connection would take the queue of the others for the path's. At 1 Gbit/s, RTT 302 ms,
-    /// a queue of 1 MB and stock hosts (docs/pacing.md), separately paced connections take 1.1
-    /// times as long and lose as many packets.
-    pub(super) fn of_several(pacing: &'a PacingThread, pace: Pace, congestion: Option<&'a str>) -> Self {
-        Self::new(pacing, if pace == Pace::Auto { Pace::Off } else { pace }, congestion)
-    }
-
     /// Paces a connection; a rate set by the user applies to the sum of all connections.
     pub(super) fn pace(&self, socket: &TcpStream) -> PacedConnection<'_> {
         let pacer = self.pacing.pace(socket, self.pace, self.congestion, PacingStart::default());

@@ -20,7 +20,7 @@ impl AnnouncedWindow {
     /// Adds the window of a segment that this endpoint sent.
     pub(super) fn add(&mut self, segment: &Segment) {
         if segment.syn {
-            self.scale = Some(segment.scale.filter(|_| !self.is_unscaled).unwrap_or(0));
+            self.scale = Some(segment.options.scale.filter(|_| !self.is_unscaled).unwrap_or(0));
         }
         // The window field of a SYN is never scaled (RFC 7323, section 2.2).
         let shift = if segment.syn { Some(0) } else { self.scale };

@@ -38,7 +38,7 @@ impl Direction {
     /// Adds a segment that this endpoint sent.
     pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
         self.window.add(segment);
-        if let Some((value, _)) = segment.timestamps {
+        if let Some((value, _)) = segment.options.timestamps {
             self.times.add_stamp(at, value);
         }
         if self.first.is_none() && (segment.syn || segment.payload > 0) {
@@ -88,14 +88,14 @@ impl Direction {
             // A packet that was not captured has arrived, too.
             self.passed.add_until(acknowledged);
             self.reported.add_until(acknowledged);
-            for (start, end) in segment.beyond_gap.iter().flatten() {
+            for (start, end) in segment.options.beyond_gap.iter().flatten() {
                 let (start, end) = (unwrap(*start, self.highest), unwrap(*end, self.highest));
                 if start < end && end <= self.highest {
                     self.reported.add(start, end);
                 }
             }
         }
-        if let Some((_, echo)) = segment.timestamps {
+        if let Some((_, echo)) = segment.options.timestamps {
             self.times.echo(at, echo);
         }
     }

@@ -29,14 +29,21 @@ pub struct Flow {
     pub retransmits: u64,
     /// The minimum RTT.
     pub min_rtt: Option<Rtt>,
-    /// Whether the capture was taken at the sender; `None` if unknown.
-    pub at_sender: Option<bool>,
-    /// Whether the handshake was captured; without it the window scale is unknown.
-    pub has_handshake: bool,
+    /// What of the connection was captured.
+    pub coverage: CaptureCoverage,
     /// What limited the connection, or why the limit is unknown.
     pub diagnosis: Result<Diagnosis, Unexplained>,
     /// What was read of the packets while data moved, by the time after [`began`](Self::began); empty unless kept.
     pub(super) readings: Vec<(Duration, Reading)>,
+}
+
+/// What of a connection a capture has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CaptureCoverage {
+    /// Whether the capture was taken at the sender; `None` if unknown.
+    pub at_sender: Option<bool>,
+    /// Whether the handshake was captured; without it the window scale is unknown.
+    pub has_handshake: bool,
 }
 
 /// Why a connection cannot be explained.
@@ -170,7 +177,7 @@ impl CapturedConnection {
         self.packets += 1;
         let from = usize::from(segment.from != self.ends[0]);
         self.handshake(at, from, segment);
-        if segment.syn && segment.scale.is_none() {
+        if segment.syn && segment.options.scale.is_none() {
             self.sides.iter_mut().for_each(|side| side.direction.window.refuse_scale());
         }
         self.sides[from].seen += 1;
@@ -272,8 +279,7 @@ impl CapturedConnection {
             time,
             retransmits: sender.direction.lost,
             min_rtt,
-            at_sender,
-            has_handshake: receiver.direction.window.has_scale(),
+            coverage: CaptureCoverage { at_sender, has_handshake: receiver.direction.window.has_scale() },
             diagnosis,
             readings: sender.readings.map(KeptReadings::into_inner).unwrap_or_default(),
         })

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::CaptureError;
-pub use flow::{Flow, Unexplained};
+pub use flow::{CaptureCoverage, Flow, Unexplained};
 
 use clock::CaptureClock;
 use flow::CapturedConnection;

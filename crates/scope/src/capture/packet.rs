@@ -56,6 +56,12 @@ pub(super) struct Segment {
     pub(super) reset: bool,
     /// Bytes of payload on the wire, captured or not.
     pub(super) payload: u32,
+    pub(super) options: TcpOptions,
+}
+
+/// The options of a TCP segment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TcpOptions {
     /// Window scale shift that the sender announces; only in a SYN.
     pub(super) scale: Option<u8>,
     /// Starts and ends of what has arrived beyond a gap (RFC 2018), the latest first.
@@ -110,17 +116,15 @@ impl Segment {
             syn: tcp.syn(),
             reset: tcp.rst(),
             payload: u32::try_from(payload).ok()?,
-            scale: None,
-            beyond_gap: [None; 4],
-            timestamps: None,
+            options: TcpOptions::default(),
         };
         for option in tcp.options_iterator().map_while(Result::ok) {
             match option {
                 // The largest shift is 14 (RFC 7323, section 2.3).
-                TcpOptionElement::WindowScale(shift) => segment.scale = Some(shift.min(14)),
-                TcpOptionElement::Timestamp(value, echo) => segment.timestamps = Some((value, echo)),
+                TcpOptionElement::WindowScale(shift) => segment.options.scale = Some(shift.min(14)),
+                TcpOptionElement::Timestamp(value, echo) => segment.options.timestamps = Some((value, echo)),
                 TcpOptionElement::SelectiveAcknowledgement(latest, [second, third, fourth]) => {
-                    segment.beyond_gap = [Some(latest), second, third, fourth];
+                    segment.options.beyond_gap = [Some(latest), second, third, fourth];
                 }
                 _ => {}
             }

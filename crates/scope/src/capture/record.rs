@@ -16,7 +16,7 @@ impl Flow {
     /// Returns the record that the host where the packets were captured would have written, as far as packets show it; without samples if
     /// the capture was read with [`Keep::Diagnosis`](super::Keep).
     pub fn record(&self) -> Record {
-        let (side, program) = match self.at_sender {
+        let (side, program) = match self.coverage.at_sender {
             Some(true) => (Side::Put, "captured at the sender"),
             Some(false) => (Side::Get, "captured at the receiver"),
             None => (Side::Get, "captured"),

@@ -248,7 +248,7 @@ fn assert_limit(download: &Download, limit: LimitedBy, least: f64) {
         let finding = flow.diagnosis.as_ref().map(|diagnosis| &diagnosis.finding).unwrap();
         assert_eq!(finding.limit, limit, "{flow:?}");
         assert!(finding.shares.get(limit) >= least, "{flow:?}");
-        assert_eq!(flow.at_sender, Some(at_sender), "{flow:?}");
+        assert_eq!(flow.coverage.at_sender, Some(at_sender), "{flow:?}");
         let rtt = flow.min_rtt.unwrap().get().as_secs_f64();
         assert!((rtt - download.rtt).abs() < 0.1 * download.rtt, "{flow:?}");
     }
@@ -287,7 +287,7 @@ fn limit_is_named_from_the_packets_of_either_side() {
     let upload = only_flow(&packets).diagnosis.unwrap().finding;
     assert_eq!((upload.limit, upload.shares.get(LimitedBy::Server)), (LimitedBy::Unknown, 0.0), "{upload:?}");
     let flow = only_flow(&SMALL_WINDOW.data());
-    assert!(!flow.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
+    assert!(!flow.coverage.has_handshake && flow.min_rtt.is_some(), "{flow:?}");
     let limit = flow.diagnosis.unwrap().finding.limit;
     assert_ne!(limit, LimitedBy::ReceiveWindow, "the window scale is unknown");
 }

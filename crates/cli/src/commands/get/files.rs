@@ -65,11 +65,11 @@ impl RemoteFile {
         let own = self.urls.first().filter(|url| matches!(url.scheme(), "http" | "https"));
         if let (Some(own), false) = (own, self.headers.is_empty()) {
             if options.logins_for.as_ref().is_some_and(|trusted| trusted.origin() != own.origin()) {
-                options.client = options.client.without_secrets();
+                options.transfer.client = options.transfer.client.without_secrets();
             }
             let given = |header: &HeaderField| self.headers.iter().any(|own| own.is(header.name()));
-            options.client.headers.retain(|header| !given(header));
-            options.client.headers.extend(self.headers.iter().cloned());
+            options.transfer.client.headers.retain(|header| !given(header));
+            options.transfer.client.headers.extend(self.headers.iter().cloned());
             options.logins_for = Some(own.clone());
         }
         options

@@ -23,8 +23,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Job, JobOptions, TransferError};
-use longhaul_engine::rate_limit::RateLimit;
+use longhaul_engine::job::{ExistingFilePolicy, Job, JobOptions, TransferError};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::sink::writer::WriterChoice;
@@ -312,33 +311,27 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
 fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.check_cleartext(url))?;
+    // Without a pace nothing else enforces the rate.
+    let limit = match common.pace {
+        Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
+        Pace::Auto | Pace::Off => common.limit,
+    };
+    let (streams, memory) = (args.streams.requested()?, args.memory.memory());
     Ok(JobOptions {
-        streams: args.streams.requested()?,
-        memory: args.memory.memory(),
+        transfer: common.transfer_options(streams, memory, limit, client(args, cancel)?),
         segment: args.segment,
-        sample: common.record.interval(),
         count_pages: common.json || common.shows_line(),
         verify: common.verify(),
         writer: args.writer.into(),
-        pace: common.pace,
-        // Without a pace nothing else enforces the rate.
-        limit: match common.pace {
-            Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
-            Pace::Auto | Pace::Off => common.limit,
-        }
-        .map(RateLimit::new),
         max_size: args.max_size,
-        resume: !common.no_resume,
         assume_unchanged: args.assume_unchanged,
-        newer_than: None,
-        // Repeating the command succeeds, as with aria2 -c and wget -c.
-        accept_complete: !common.no_resume,
-        if_exists: None,
-        claims: Some(Arc::default()),
+        existing: ExistingFilePolicy {
+            // Repeating the command succeeds, as with aria2 -c and wget -c.
+            accept_complete: !common.no_resume,
+            claims: Some(Arc::default()),
+            ..ExistingFilePolicy::default()
+        },
         keep_time: args.recursive || args.if_newer,
-        retries: common.retries(),
-        stall: common.stall_timeout(),
-        client: client(args, cancel)?,
         logins_for: first.cloned(),
     })
 }

@@ -10,7 +10,6 @@ use longhaul_core::proto::listing::check_name;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::TreeOptions;
 use longhaul_scope::record::schema::Side;
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -40,10 +39,8 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         }
     };
     let engine = Engine::new(args.app_buffer);
-    let listing =
-        TreeOptions { client: options.client.clone(), retries: options.retries, stall: options.stall };
     let is_new = !target.exists();
-    let tree = match engine.remote_tree(url, &target, listing) {
+    let tree = match engine.remote_tree(url, &target, &options.transfer) {
         Ok(tree) => tree,
         Err(error) => return not_begun(&error, exit::of(error.kind()), &cancel).into(),
     };
@@ -56,7 +53,8 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
     let code = batch.run_walk(tree.walk(&cancel), |session, job, file| {
         let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        if let Some((path, size)) = options.resume.then(|| tree.unchanged(&file, &cancel)).flatten() {
+        if let Some((path, size)) = options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
+        {
             let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
             return session.run(&tag, there, TransferError::kind).map(|()| Some(size));
         }

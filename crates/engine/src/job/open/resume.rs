@@ -71,13 +71,14 @@ impl Opener<'_> {
                     return Err(self.other_file(journal, error.to_string()));
                 }
                 (Err(error), _)
-                    if error.cause == Cause::NotModified && self.job.options.newer_than.is_some() =>
+                    if error.cause == Cause::NotModified
+                        && self.job.options.existing.newer_than.is_some() =>
                 {
                     return Err(TransferError::NotModified);
                 }
                 (described, _) => described?,
             };
-            let here = self.job.options.newer_than.as_ref();
+            let here = self.job.options.existing.newer_than.as_ref();
             if here.is_some_and(|here| here.is_as_new_as(description.modified, description.identity.as_ref()))
             {
                 source.abandon();
@@ -153,7 +154,9 @@ impl Opener<'_> {
     /// Reads the journal of an earlier run; `None` if it has no committed bytes or resuming is
     /// disabled.
     fn prior(&self) -> Result<Option<Journal>, TransferError> {
-        let Some(part) = self.part.as_ref().filter(|_| self.job.options.resume) else { return Ok(None) };
+        let Some(part) = self.part.as_ref().filter(|_| self.job.options.transfer.resume) else {
+            return Ok(None);
+        };
         Ok(match part.journal().map_err(OutputError::from)? {
             StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
             StoredJournal::Damaged { why } => {

@@ -221,25 +221,11 @@ impl ControlConnection {
         }
     }
 
-    /// Waits for the next reply that is not preliminary; `step` completes "did not finish ...".
+    /// Waits for the next reply that is not preliminary, until the deadline; `step` completes "did not finish ...".
     ///
     /// # Errors
     /// [`FtpError`].
     pub(super) fn reply(
-        &mut self,
-        step: &'static str,
-        limit: Duration,
-        at: &str,
-        cancel: &Cancel,
-    ) -> Result<Reply, FtpError> {
-        self.reply_by(step, at, &Deadline::new(cancel, limit))
-    }
-
-    /// Waits like [`Self::reply`], until the deadline.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(super) fn reply_by(
         &mut self,
         step: &'static str,
         at: &str,
@@ -262,21 +248,11 @@ impl ControlConnection {
     pub(super) fn answer(
         &mut self,
         step: &'static str,
-        limit: Duration,
-        at: &str,
-        cancel: &Cancel,
-    ) -> Result<Reply, FtpError> {
-        self.answer_by(step, at, &Deadline::new(cancel, limit))
-    }
-
-    fn answer_by(
-        &mut self,
-        step: &'static str,
         at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
         loop {
-            let reply = self.reply_by(step, at, deadline)?;
+            let reply = self.reply(step, at, deadline)?;
             if reply.code != 226 {
                 return Ok(reply);
             }
@@ -299,7 +275,7 @@ impl ControlConnection {
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
         self.send_by(std::slice::from_ref(command), at, deadline)?;
-        self.answer_by(command.verb(), at, deadline)
+        self.answer(command.verb(), at, deadline)
     }
 
     /// Sends commands in one flight and waits for their replies.
@@ -314,7 +290,10 @@ impl ControlConnection {
     ) -> Result<Vec<Reply>, FtpError> {
         self.send(commands, at, cancel)?;
         let limit = self.limit;
-        commands.iter().map(|command| self.answer(command.verb(), limit, at, cancel)).collect()
+        commands
+            .iter()
+            .map(|command| self.answer(command.verb(), at, &Deadline::new(cancel, limit)))
+            .collect()
     }
 
     /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not

@@ -25,6 +25,7 @@ use super::sessions::{Session, Sessions};
 use super::unproved::compare;
 use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
+use crate::connect::Deadline;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
 use crate::retry::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
@@ -269,7 +270,7 @@ impl Source for GridFtpSource<'_> {
         let Some(name) = checksum_algorithm_name(algorithm) else { return Ok(None) };
         session.control.send(&[Command::Cksm(name, None, &access.address.path)], access.at(), cancel)?;
         let limit = session.control.limit + SLOWEST_CHECKSUM.time_for(state.size.unwrap_or_default());
-        let reply = session.control.reply("CKSM", limit, access.at(), cancel)?;
+        let reply = session.control.reply("CKSM", access.at(), &Deadline::new(cancel, limit))?;
         let digest = parse_checksum(&reply, algorithm);
         if digest.is_none() && !reply.is_positive() {
             return Err(FtpError::Refused { at: access.at().to_owned(), verb: "CKSM", reply }.into());

@@ -19,7 +19,7 @@ use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::is_unknown_command;
 use super::sessions::{Session, Sessions};
 use crate::cancel::Cancel;
-use crate::connect::{Received, Transport};
+use crate::connect::{Deadline, Received, Transport};
 use crate::retry::Retries;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
@@ -65,7 +65,7 @@ impl FtpLister {
         // proftpd reports the end only after the client has closed, too.
         drop(transport);
         let limit = session.control.limit;
-        let reply = session.control.reply("the listing", limit, access.at(), cancel)?;
+        let reply = session.control.reply("the listing", access.at(), &Deadline::new(cancel, limit))?;
         if !reply.is_positive() {
             let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
             return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }.into());

@@ -204,7 +204,7 @@ impl<'a> ServerAccess<'a> {
         mut control: ControlConnection,
         deadline: &Deadline<'_>,
     ) -> Result<(ControlConnection, DataProtection), FtpError> {
-        let greeting = control.reply_by("its greeting", self.at(), deadline)?;
+        let greeting = control.reply("its greeting", self.at(), deadline)?;
         if !greeting.is_positive() {
             return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
         }
@@ -268,10 +268,10 @@ impl<'a> ServerAccess<'a> {
             }
         }
         control.send(&commands[replies.len()..], self.at(), cancel)?;
-        replies.push(control.answer("the login", control.limit, self.at(), cancel)?);
+        replies.push(control.answer("the login", self.at(), &Deadline::new(cancel, control.limit))?);
         while replies.len() < commands.len() {
             let patience = FLIGHT_PATIENCE.min(control.limit);
-            let next = control.answer("a flight of commands", patience, self.at(), cancel);
+            let next = control.answer("a flight of commands", self.at(), &Deadline::new(cancel, patience));
             // The server may close the connection after a refused login.
             let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
             replies.push(next);

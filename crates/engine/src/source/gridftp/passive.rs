@@ -40,7 +40,8 @@ pub(super) fn retrieve(
     session.control.send(&commands, access.at(), cancel)?;
     let refused = |verb, reply: Reply| FtpError::Refused { at: access.at().to_owned(), verb, reply };
     if let [Command::Rest(_), _] = commands[..] {
-        let reply = session.control.answer("REST", session.control.limit, access.at(), cancel)?;
+        let reply =
+            session.control.answer("REST", access.at(), &Deadline::new(cancel, session.control.limit))?;
         if !reply.is_intermediate() {
             return Err(refused("REST", reply));
         }
@@ -123,7 +124,7 @@ pub(super) fn await_begin(
         if let FtpError::Tls { .. } = error {
             return error;
         }
-        match control.reply("the transfer", REPORT_PATIENCE, at, cancel) {
+        match control.reply("the transfer", at, &Deadline::new(cancel, REPORT_PATIENCE)) {
             Ok(reply) if !reply.is_positive() => refused(reply),
             _ => error,
         }
@@ -255,7 +256,7 @@ pub(super) fn end(
 ) -> Result<(), FtpError> {
     let at = access.at();
     if !broken_off {
-        let reply = session.control.reply("the transfer", limit, at, cancel)?;
+        let reply = session.control.reply("the transfer", at, &Deadline::new(cancel, limit))?;
         session.control.drop_unrequested(at);
         return if reply.is_positive() {
             Ok(())
@@ -268,7 +269,7 @@ pub(super) fn end(
     session.control.send(&[Command::Noop], at, cancel)?;
     let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {
-        let reply = session.control.reply("the transfer", limit, at, cancel)?;
+        let reply = session.control.reply("the transfer", at, &Deadline::new(cancel, limit))?;
         if reply.code == 200 {
             noop = true
         } else {

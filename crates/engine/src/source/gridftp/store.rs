@@ -122,7 +122,7 @@ impl StoreSession<'_> {
             if *command == store {
                 break;
             }
-            let reply = control.reply(command.verb(), control.limit, at, cancel)?;
+            let reply = control.reply(command.verb(), at, &Deadline::new(cancel, control.limit))?;
             if matches!(command, Command::Rest(_)) && !reply.is_intermediate() {
                 return Err(FtpError::Refused { at: at.to_owned(), verb: "REST", reply });
             }

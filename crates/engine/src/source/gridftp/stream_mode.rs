@@ -15,7 +15,7 @@ use super::sessions::Session;
 use super::unproved::compare;
 use super::worker::FetchContext;
 use crate::cancel::Cancel;
-use crate::connect::{Received, Transport};
+use crate::connect::{Deadline, Received, Transport};
 use crate::source::StreamPeer;
 use crate::transfer::Stream;
 
@@ -62,7 +62,8 @@ fn fetch_range(
         Err(FtpError::Stream(error)) => return Err(error),
         // The server's reply takes precedence over the error of the data connection.
         Err(error) => {
-            return Err(match session.control.reply("the transfer", REPORT_PATIENCE, access.at(), &cancel) {
+            let deadline = Deadline::new(&cancel, REPORT_PATIENCE);
+            return Err(match session.control.reply("the transfer", access.at(), &deadline) {
                 Ok(reply) if !reply.is_positive() => {
                     FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
                 }

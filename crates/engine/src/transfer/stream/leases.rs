@@ -19,8 +19,10 @@ const MIN_CHUNK: Bytes = Bytes::mib(2);
 impl Stream<'_> {
     /// Waits until a range can be leased; returns `false` if the stream ends instead.
     pub(crate) fn wait_for_work(&self) -> bool {
-        let over = || self.transfer.stop.is_cancelled() || self.is_draining();
-        self.transfer.schedule.wait_for_work(self.id(), over, |victim| self.transfer.interrupt(victim))
+        let over = || self.transfer.end.stop.is_cancelled() || self.is_draining();
+        self.transfer
+            .schedule
+            .wait_for_work(self.id(), over, |victim| self.transfer.running.interrupt(victim))
     }
 
     /// Leases a range; `None` if none is left, or the stream drains.

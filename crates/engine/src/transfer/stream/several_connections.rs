@@ -20,7 +20,7 @@ impl<'a> Stream<'a> {
     /// Creates the intake of one of several connections, and returns it with its number; the first
     /// connection has the stream's number.
     pub(crate) fn new_intake(&self, number: Option<usize>) -> (Intake<'a>, usize) {
-        let number = number.unwrap_or_else(|| self.transfer.next_number());
+        let number = number.unwrap_or_else(|| self.transfer.running.next_number());
         let inlet = self.intake.inlet().cloned();
         (Intake::new(number, self.handle.source, self.transfer, inlet, self.options), number)
     }

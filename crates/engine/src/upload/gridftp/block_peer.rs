@@ -2,7 +2,6 @@
 //! GFD.20).
 
 use std::io;
-use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
@@ -10,22 +9,17 @@ use parking_lot::Mutex;
 use super::block_worker::BlockWorker;
 use super::data_sender::DataSender;
 use crate::cancel::Cancel;
-use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::BlockDialler;
 use crate::source::http::UrlAndPeer;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::upload::body::DropBehind;
+use crate::upload::context::UploadContext;
 use crate::upload::error::UploadError;
-use crate::upload::progress::UploadProgress;
-use crate::upload::request::PutRequest;
 use crate::upload::shared_pace::SharedPace;
 
 /// The state shared by the data connections of one STOR or ESTO.
 pub(super) struct BlockPeer<'a> {
-    pub(super) request: &'a PutRequest,
-    pub(super) progress: &'a UploadProgress<'a>,
-    pub(super) source: &'a Arc<SourceFile>,
-    pub(super) reader: Reader,
+    pub(super) context: UploadContext<'a>,
     pub(super) dialler: BlockDialler<'a>,
     pub(super) pace: SharedPace<'a>,
     /// The URL and the server's address, for errors.
@@ -41,24 +35,19 @@ pub(super) struct BlockPeer<'a> {
 
 impl<'a> BlockPeer<'a> {
     pub(super) fn new(
-        request: &'a PutRequest,
-        progress: &'a UploadProgress<'a>,
-        (source, reader): (&'a Arc<SourceFile>, Reader),
+        context: UploadContext<'a>,
         dialler: BlockDialler<'a>,
         (pace, at): (SharedPace<'a>, UrlAndPeer),
     ) -> Self {
         Self {
-            request,
-            progress,
-            source,
-            reader,
+            context,
             dialler,
             pace,
             shown: at.url.to_string(),
             at,
-            behind: DropBehind::of(source, reader).map(Mutex::new),
+            behind: context.drop_behind().map(Mutex::new),
             sent: Mutex::default(),
-            over: progress.transfer.stop.child(),
+            over: context.progress.transfer.end.stop.child(),
             failure: Mutex::default(),
         }
     }
@@ -98,7 +87,7 @@ impl<'a> BlockPeer<'a> {
     /// Records that the server has the file up to `present` without a gap.
     pub(super) fn acknowledged(&self, present: Bytes) {
         if let Some(behind) = &self.behind {
-            behind.lock().follow(present, self.progress);
+            behind.lock().follow(present, self.context.progress);
         }
     }
 }

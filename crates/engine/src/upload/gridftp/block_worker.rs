@@ -87,7 +87,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         connection: &'e mut DataSender,
         paced: PacedConnection<'e>,
     ) -> Self {
-        let stall = Stall::new(connection.socket(), peer.request.stall);
+        let stall = Stall::new(connection.socket(), peer.context.request.transfer.stall);
         Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
     }
 
@@ -121,9 +121,7 @@ impl<'e, 's> BlockSender<'e, 's> {
     /// Sends a leased range in blocks, as long as it stays leased.
     fn send_range(&mut self, range: ByteRange) -> Result<(), UploadError> {
         let peer = self.peer;
-        let supply = Supply::open(peer.source, peer.reader, range, peer.progress.tree());
-        let mut supply =
-            supply.map_err(|error| UploadError::cannot_read(peer.source.path().clone(), error))?;
+        let mut supply = peer.context.supply(range)?;
         let mut at = range.start();
         let mut sent = Ok(());
         while at < range.end() && sent.is_ok() && !peer.is_over() && !self.stream.is_draining() {
@@ -165,13 +163,13 @@ impl<'e, 's> BlockSender<'e, 's> {
     /// Sends some of a payload without blocking; returns the offset of the rest.
     fn send_payload(&mut self, left: ByteRange, supply: &mut Supply) -> Result<u64, UploadError> {
         let before = supply.sent();
-        let share = self.peer.progress.share(TURN).min(left.len());
+        let share = self.peer.context.progress.share(TURN).min(left.len());
         let turn = self.connection.turn(supply, share);
         let sent = supply.sent() - before;
-        add(&self.peer.progress.transfer.waits.writer, supply.take_waited());
+        add(&self.peer.context.progress.transfer.waits.writer, supply.take_waited());
         self.given += sent.get();
         if sent > Bytes::ZERO {
-            self.peer.progress.range_sent(ByteRange::with_len(left.start(), sent));
+            self.peer.context.progress.range_sent(ByteRange::with_len(left.start(), sent));
         }
         turn.map_err(|error| match error {
             SendError::Socket(error) => self.peer.broken(error),
@@ -211,7 +209,7 @@ impl<'e, 's> BlockSender<'e, 's> {
             }
             self.unacknowledged.pop_front();
             complete = true;
-            self.peer.acknowledged(self.peer.progress.range_confirmed(range));
+            self.peer.acknowledged(self.peer.context.progress.range_confirmed(range));
         }
         if complete {
             self.stream.drop_received();

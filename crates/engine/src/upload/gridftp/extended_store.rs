@@ -6,13 +6,11 @@
 //!        111, 112 markers <---------------------------------------------'
 //! ```
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 use longhaul_core::proto::gridftp::{BlockHeader, Reply, parse_range_marker};
-use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::schedule::{Blocks, RangeScheduler};
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 
 use super::block_peer::BlockPeer;
@@ -20,12 +18,9 @@ use super::block_worker::send_header;
 use super::data_sender::DataSender;
 use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
-use crate::source::http::HttpError;
-use crate::streams::{CountControl, Starter, StreamSet};
-use crate::transfer::StreamOptions;
+use crate::streams::CountControl;
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
-use crate::upload::ranges::ALIGNMENT;
 
 /// The interval at which the control connection is read while streams send.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -42,35 +37,16 @@ pub(super) fn send(
     control: CountControl,
     stored: &mut RangeSet,
 ) -> Result<(), UploadError> {
-    let (request, progress) = (upload.request, upload.progress);
-    let (transfer, cancel) = (&progress.transfer, &progress.cancel);
-    let gaps = held.gaps(ByteRange::with_len(0, progress.size));
-    let address = session.listen_for_blocks(cancel)?;
-    let source = (upload.source, upload.reader);
+    let context = upload.context;
+    let progress = context.progress;
+    let address = session.listen_for_blocks(&progress.cancel)?;
     let is_one = control.streams() == 1 && !control.is_controlled();
-    let pace = if is_one { upload.shared_pace() } else { upload.shared_pace_of_several() };
-    let place = (pace, upload.at(session));
-    let peer = BlockPeer::new(request, progress, source, session.dialler(address), place);
-    let verb = session.begin(start, progress.size - held.total(), cancel)?;
-
-    let mut scheduler =
-        RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
-    if let Some(chunk) = control.first_chunk() {
-        scheduler.allow(chunk);
-    }
-    transfer.schedule.plan(scheduler);
-    transfer.resume();
-    progress.begin_ranges(held);
-    // Receive windows are held by the receiver, which is the server.
-    let options = StreamOptions { retries: request.retries, stall: request.stall, hold_window: false };
-    let set = StreamSet::new(transfer, &peer, 0, options, control.is_controlled());
+    let pace = if is_one { context.request.transfer.pace } else { context.pace_of_several() };
+    let at = upload.at(session);
+    let peer = BlockPeer::new(context, session.dialler(address), (upload.shared_pace(pace), at));
+    let verb = session.begin(start, progress.size - held.total(), &progress.cancel)?;
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
-    thread::scope(|threads| {
-        let (alive, ended) = crossbeam_channel::bounded::<()>(0);
-        let starter = Starter { threads, inlet: None, alive };
-        let tuner = control.start(&set, starter.clone());
-        drop(starter);
-        // The channel carries no messages: it disconnects once every stream has ended.
+    let sent = context.send_ranges(&peer, held, control, |ended, set| {
         while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
@@ -80,23 +56,14 @@ pub(super) fn send(
             if peer.is_over() && !set.is_dropped() {
                 set.drop_source();
                 // Wakes streams that wait for work.
-                transfer.schedule.change(|_| ());
+                progress.transfer.schedule.change(|_| ());
             }
-        }
-        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
-            upload.path.found(found);
         }
     });
     if let Some(error) = peer.take_failure() {
         return Err(report.explain(session, error));
     }
-    if let Some(error) = transfer.take_failure() {
-        return Err(error.into());
-    }
-    let given_up = transfer.take_given_up();
-    if !transfer.schedule.is_done() {
-        return Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from));
-    }
+    sent?;
     end_connections(upload, session, &peer, &mut report)
 }
 
@@ -108,14 +75,14 @@ fn end_connections(
     peer: &BlockPeer<'_>,
     report: &mut Report<'_>,
 ) -> Result<(), UploadError> {
-    let progress = upload.progress;
+    let progress = upload.context.progress;
     let mut connections = peer.take_sent();
     if connections.is_empty() {
         // An empty file needs a data connection too.
         let connection = DataSender::new(peer.dialler.dial(&progress.cancel)?);
         connections.push(connection.map_err(|error| peer.broken(error))?);
     }
-    let mut clock = StallClock::new(upload.request.stall);
+    let mut clock = StallClock::new(upload.context.request.transfer.stall);
     let sockets: Result<Vec<_>, _> =
         connections.iter().map(|connection| connection.socket().try_clone()).collect();
     let sockets = sockets.map_err(|error| peer.broken(error))?;

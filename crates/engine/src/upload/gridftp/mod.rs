@@ -18,29 +18,26 @@ mod stream_store;
 mod temporary_name;
 
 use std::io;
-use std::sync::Arc;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::retry::Backoff;
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
 use super::MAX_REPAIRS;
+use super::context::UploadContext;
 use super::error::{UploadError, of_bytes};
 use super::hashing::Hashing;
-use super::known_path::UploadPath;
-use super::progress::UploadProgress;
 use super::ranges;
-use super::request::PutRequest;
 use super::shared_pace::SharedPace;
 use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
 use crate::retry::Retries;
-use crate::send::{Reader, SourceFile};
 use crate::source::gridftp::{StoreSession, StoreTarget};
 use crate::source::http::{HttpError, SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
@@ -91,14 +88,7 @@ impl StoreContext<'_> {
 
 /// An FTP upload, over all attempts.
 pub(super) struct FtpUpload<'scope, 'env> {
-    request: &'scope PutRequest,
-    progress: &'scope UploadProgress<'scope>,
-    source: &'scope Arc<SourceFile>,
-    reader: Reader,
-    /// The measurements of the path by earlier uploads.
-    path: &'scope UploadPath,
-    /// The congestion control after slow start.
-    congestion: Option<String>,
+    context: UploadContext<'scope>,
     pacing: PacingThread,
     threads: &'scope Scope<'scope, 'env>,
     hashing: Option<Hashing>,
@@ -113,20 +103,9 @@ pub(super) struct FtpUpload<'scope, 'env> {
 }
 
 impl<'scope, 'env> FtpUpload<'scope, 'env> {
-    pub(super) fn new(
-        request: &'scope PutRequest,
-        progress: &'scope UploadProgress<'scope>,
-        (source, reader): (&'scope Arc<SourceFile>, Reader),
-        (congestion, path): (Option<String>, &'scope UploadPath),
-        threads: &'scope Scope<'scope, 'env>,
-    ) -> Self {
+    pub(super) fn new(context: UploadContext<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
         Self {
-            request,
-            progress,
-            source,
-            reader,
-            path,
-            congestion,
+            context,
             pacing: PacingThread::default(),
             threads,
             hashing: None,
@@ -140,13 +119,14 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     /// Repeats attempts until the server has the file or an error is final; returns the digest
     /// compared by both ends.
     pub(super) fn run(mut self) -> Result<Option<Checksum>, UploadError> {
-        let request = self.request;
-        let name = TemporaryName::claim(self.source, &request.url);
+        let request = self.context.request;
+        let name = TemporaryName::claim(self.context.source, &request.url);
         let sessions = request.sessions.get();
-        let target = StoreTarget::new(&request.url, &name.suffix, &request.client, sessions)?;
-        let progress = self.progress;
+        let target = StoreTarget::new(&request.url, &name.suffix, &request.transfer.client, sessions)?;
+        let progress = self.context.progress;
         let emit = |event: &_| progress.emit(event);
-        let retries = Retries { most: request.retries, stream: 0, emit: &emit, rest: &progress.cancel };
+        let retries =
+            Retries { most: request.transfer.retries, stream: 0, emit: &emit, rest: &progress.cancel };
         let attempt = |(upload, _): &mut (&mut Self, _), backoff: &mut Backoff| {
             upload.attempt(&target, name.is_lasting(), backoff)
         };
@@ -180,34 +160,34 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         is_lasting: bool,
         backoff: &mut Backoff,
     ) -> Result<Option<Checksum>, UploadError> {
-        let mut session = target.open(&self.progress.cancel)?;
+        let mut session = target.open(&self.context.progress.cancel)?;
         let algorithm = session.algorithm();
-        let verified_by = algorithm.filter(|_| self.request.verify.is_some());
-        self.progress.set_resumable(session.takes_blocks() && algorithm.is_some() && is_lasting);
+        let verified_by = algorithm.filter(|_| self.context.request.verify.is_some());
+        self.context.progress.set_resumable(session.takes_blocks() && algorithm.is_some() && is_lasting);
         if verified_by.is_none() {
-            self.progress.skip_hashing();
+            self.context.progress.skip_hashing();
         }
-        let resumes = self.began || (self.request.resume && is_lasting);
+        let resumes = self.began || (self.context.request.transfer.resume && is_lasting);
         let held = if resumes { self.held(&mut session, algorithm)? } else { RangeSet::new() };
         let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
         backoff.received(brought);
         self.furthest = self.furthest.max(Some(held.total()));
-        let is_whole = session.held == Some(self.progress.size) && held.total() == self.progress.size;
+        let is_whole =
+            session.held == Some(self.context.progress.size) && held.total() == self.context.progress.size;
         if session.takes_blocks() {
-            self.reader = ranges::reader(self.reader, self.request.reader);
+            self.context.read_for_several();
         }
-        self.progress.found(&held, self.source, self.reader);
+        self.context.found(&held);
         if let (Some(algorithm), None) = (verified_by, &self.hashing) {
-            let (source, progress) = (self.source, self.progress);
-            self.hashing = Some(Hashing::start(self.threads, (source, self.reader), progress, algorithm)?);
+            self.hashing = Some(Hashing::start(self.threads, &self.context, algorithm)?);
         }
         if !is_whole {
             self.began = true;
             self.send(&mut session, &held)?;
         }
-        self.source.check().map_err(UploadError::of_reading)?;
+        self.context.check_source()?;
         let digest = self.verify(&mut session, verified_by)?;
-        session.rename(self.source.metadata().modified().ok(), &self.progress.cancel)?;
+        session.rename(self.context.source.metadata().modified().ok(), &self.context.progress.cancel)?;
         session.keep();
         Ok(digest)
     }
@@ -219,12 +199,12 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         session: &mut StoreSession<'_>,
         algorithm: Option<Algorithm>,
     ) -> Result<RangeSet, UploadError> {
-        let progress = self.progress;
+        let progress = self.context.progress;
         let there = session.held.filter(|there| (Bytes::new(1)..=progress.size).contains(there));
         let (Some(there), cancel) = (there, &progress.cancel) else { return Ok(RangeSet::new()) };
         let range = ByteRange::with_len(0, there);
         if let Some(algorithm) = algorithm {
-            return remote_pieces::agreeing(session, self.source, algorithm, range, cancel);
+            return remote_pieces::agreeing(session, self.context.source, algorithm, range, cancel);
         }
         if session.takes_blocks() {
             return Ok(self.stored.clone());
@@ -240,16 +220,16 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     /// Sends the ranges that the server lacks.
     fn send(&mut self, session: &mut StoreSession<'_>, held: &RangeSet) -> Result<(), UploadError> {
         if !session.takes_blocks() {
-            let offset = super::progress::prefix(held, self.progress.size);
+            let offset = super::progress::prefix(held, self.context.progress.size);
             // The server may not support REST for STOR.
             let offset = if session.resumes_streams() { offset } else { Bytes::ZERO };
             return stream_store::send(self, session, offset);
         }
         let start = extended_store::start(held);
         let control = ranges::control_of(
-            (self.request, self.path),
+            &self.context,
             session.rtt(),
-            self.progress.size - held.total(),
+            self.context.progress.size - held.total(),
             MAX_STREAMS,
         );
         let mut stored = std::mem::take(&mut self.stored);
@@ -268,7 +248,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         session: &mut StoreSession<'_>,
         algorithm: Option<Algorithm>,
     ) -> Result<Option<Checksum>, UploadError> {
-        let (progress, size) = (self.progress, self.progress.size);
+        let (progress, size) = (self.context.progress, self.context.progress.size);
         let cancel = &progress.cancel;
         let (Some(algorithm), Some(hashing)) = (algorithm, &mut self.hashing) else {
             self.compare_sizes(session)?;
@@ -283,7 +263,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
         progress.emit(&Event::Verifying);
         let whole = ByteRange::with_len(0, size);
         loop {
-            self.source.check().map_err(UploadError::of_reading)?;
+            self.context.check_source()?;
             match session.whole_checksum(algorithm, size, cancel)? {
                 Some(there) if there == digest => return Ok(Some(digest)),
                 Some(_) => {}
@@ -297,7 +277,7 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             // The server may refuse a checksum of bytes beyond the end of the file.
             let there = session.size(cancel)?.unwrap_or(size).min(size);
             let there = ByteRange::with_len(0, there);
-            let held = remote_pieces::agreeing(session, self.source, algorithm, there, cancel)?;
+            let held = remote_pieces::agreeing(session, self.context.source, algorithm, there, cancel)?;
             let mut wrong = RangeSet::new();
             held.gaps(whole).into_iter().for_each(|gap| wrong.insert(gap));
             let at = self.at(session);
@@ -321,8 +301,8 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     /// In stream mode a server takes a broken connection for the end of the file, and reports
     /// success. A short file therefore counts as a broken connection, which is retried.
     fn compare_sizes(&self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
-        let size = self.progress.size;
-        match session.size(&self.progress.cancel)? {
+        let size = self.context.progress.size;
+        match session.size(&self.context.progress.cancel)? {
             Some(there) if there < size && !session.takes_blocks() => Err(UploadError::Send {
                 at: self.at(session),
                 source: io::ErrorKind::ConnectionAborted.into(),
@@ -349,21 +329,16 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     /// Warns of a capability that the server lacks.
     fn warn(&self, session: &StoreSession<'_>, what: &str) {
         let reason = format!("{} {what}", self.at(session));
-        self.progress.emit(&Event::Warning(Warning::Finished { reason }));
+        self.context.progress.emit(&Event::Warning(Warning::Finished { reason }));
     }
 
-    /// Returns the pacing of the only connection of a store.
-    fn shared_pace(&self) -> SharedPace<'_> {
-        SharedPace::new(&self.pacing, self.request.pace, self.congestion.as_deref())
-    }
-
-    /// Returns the pacing of several connections of a store.
-    fn shared_pace_of_several(&self) -> SharedPace<'_> {
-        SharedPace::of_several(&self.pacing, self.request.pace, self.congestion.as_deref())
+    /// Returns the pacing of the connections of a store.
+    fn shared_pace(&self, pace: Pace) -> SharedPace<'_> {
+        SharedPace::new(&self.pacing, pace, self.context.congestion)
     }
 
     /// Returns the URL and the server's address, for errors.
     fn at(&self, session: &StoreSession<'_>) -> UrlAndPeer {
-        UrlAndPeer { url: SafeUrl::of(&self.request.url), peer: session.peer() }
+        UrlAndPeer { url: SafeUrl::of(&self.context.request.url), peer: session.peer() }
     }
 }

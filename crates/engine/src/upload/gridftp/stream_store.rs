@@ -13,11 +13,11 @@ use rustix::event::PollFlags;
 
 use super::data_sender::DataSender;
 use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
-use crate::send::{SendError, Supply, TURN, Turn};
+use crate::send::{SendError, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
 use crate::threads::add;
-use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
+use crate::upload::body::{Stall, TICK, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 
@@ -30,7 +30,7 @@ pub(super) fn send(
     session: &mut StoreSession<'_>,
     offset: Bytes,
 ) -> Result<(), UploadError> {
-    let progress = upload.progress;
+    let progress = upload.context.progress;
     let mut transport = session.connect_stream(&progress.cancel)?;
     let at = upload.at(session);
     let start = if offset == Bytes::ZERO { StoreStart::Anew } else { StoreStart::From(offset) };
@@ -67,18 +67,17 @@ fn send_all(
     (connection, at): (&mut DataSender, &UrlAndPeer),
     offset: Bytes,
 ) -> Result<Reply, UploadError> {
-    let progress = upload.progress;
+    let progress = upload.context.progress;
     let broken = |source| UploadError::Send { at: at.clone(), source };
     let aborted = || broken(ErrorKind::ConnectionAborted.into());
     let range = ByteRange::new(offset.get(), progress.size.get());
-    let mut supply = Supply::open(upload.source, upload.reader, range, progress.tree())
-        .map_err(|error| UploadError::cannot_read(upload.source.path().clone(), error))?;
+    let mut supply = upload.context.supply(range)?;
     progress.begin_part(offset, supply.ring());
-    let pace = upload.shared_pace();
+    let pace = upload.shared_pace(upload.context.request.transfer.pace);
     let paced = pace.pace(connection.socket());
     paced.resume();
-    let mut behind = DropBehind::of(upload.source, upload.reader);
-    let mut stall = Stall::new(connection.socket(), upload.request.stall);
+    let mut behind = upload.context.drop_behind();
+    let mut stall = Stall::new(connection.socket(), upload.context.request.transfer.stall);
     let mut is_done = supply.is_done();
     while !is_done {
         progress.check_cancel()?;
@@ -121,7 +120,7 @@ fn await_end(
     (connection, at): (&mut DataSender, &UrlAndPeer),
     mut stall: Stall,
 ) -> Result<Reply, UploadError> {
-    let place = StoreContext { at, cancel: &upload.progress.cancel };
+    let place = StoreContext { at, cancel: &upload.context.progress.cancel };
     let mut acknowledged = Instant::now();
     loop {
         place.check_cancel()?;
@@ -137,8 +136,8 @@ fn await_end(
         if outstanding.is_some_and(|bytes| bytes > 0) {
             acknowledged = Instant::now();
         }
-        if acknowledged.elapsed() > upload.request.stall {
-            return Err(session.timeout("storing the file", upload.request.stall).into());
+        if acknowledged.elapsed() > upload.context.request.transfer.stall {
+            return Err(session.timeout("storing the file", upload.context.request.transfer.stall).into());
         }
     }
 }

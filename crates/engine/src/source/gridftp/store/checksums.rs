@@ -7,6 +7,7 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::StoreSession;
 use crate::cancel::Cancel;
+use crate::connect::Deadline;
 use crate::source::gridftp::error::FtpError;
 
 /// Algorithms for CKSM in order of preference: most CPUs have instructions for SHA-256 and SHA-1, and SHA-512 is faster
@@ -45,7 +46,7 @@ impl StoreSession<'_> {
             self.session.control.send(&commands, access.at(), cancel)?;
             for range in flight {
                 let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(range.len());
-                let reply = self.session.control.reply("CKSM", limit, access.at(), cancel)?;
+                let reply = self.session.control.reply("CKSM", access.at(), &Deadline::new(cancel, limit))?;
                 found.push(self.checksum_of(reply, algorithm)?);
             }
         }
@@ -71,7 +72,7 @@ impl StoreSession<'_> {
             cancel,
         )?;
         let limit = self.session.control.limit + SLOWEST_CHECKSUM.time_for(size);
-        let reply = self.session.control.reply("CKSM", limit, at, cancel)?;
+        let reply = self.session.control.reply("CKSM", at, &Deadline::new(cancel, limit))?;
         self.checksum_of(reply, algorithm)
     }
 
