@@ -54,9 +54,9 @@ impl ClientPaths {
         self.clients.get(&client).map_or(0, |entry| entry.sending)
     }
 
-    /// Records the rate of all connections to a client together; returns the one that is remembered.
+    /// Records the rate of all connections to a client together; returns it where the path is remembered.
     ///
-    /// A path that was too fast for pacing stays so until it expires: a slower receiver tells nothing of it.
+    /// A path that was too fast for pacing is remembered as such until it expires: a slower receiver tells nothing of it.
     pub(crate) fn record(&mut self, client: IpAddr, found: HeldRate, now: Duration) -> Option<HeldRate> {
         if found.rtt < MIN_CLIENT_RTT {
             return None;
@@ -66,7 +66,7 @@ impl ClientPaths {
             .and_then(|known| unexpired(known, now))
             .filter(|known| known.rate > found.rate.max(Pacer::PACED_BELOW) && known.may_hold_at(found.rtt));
         if faster.is_some() {
-            return faster;
+            return Some(found);
         }
         if before.is_none() {
             self.make_room(now);
@@ -191,7 +191,8 @@ mod tests {
         for (mbit, at, remembered) in
             [(9000, 4, 9000), (2000, 5, 9000), (2000, expired, 2000), (1000, expired, 1000)]
         {
-            assert_eq!(clients.record(HOST, known(mbit), AT(at)), Some(known(remembered)), "{mbit} at {at}");
+            assert_eq!(clients.record(HOST, known(mbit), AT(at)), Some(known(mbit)));
+            assert_eq!(starting_mbit(&clients, 100, at), Some(remembered), "{mbit} at {at}");
         }
         let mut clients = ClientPaths::default();
         (0..4).for_each(|_| clients.sending_started(HOST));

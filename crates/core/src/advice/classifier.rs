@@ -324,9 +324,12 @@ impl Classifier {
             PeerPace::Fixed(pace) => (pace, Witness::FixedPace),
             PeerPace::Requested(pace) => (pace, Witness::RequestedPace),
         };
-        let rate = interval.rate().max(self.rates.recent.settled().unwrap_or_default());
+        // In a round trip more or less may arrive.
+        let settled = self.rates.recent.settled().filter(|rate| interval.rate() >= rate.scaled(0.5));
+        let rate = interval.rate().max(settled.unwrap_or_default());
         let each = rate.as_bits_per_sec() as f64 / interval.streams() as f64;
-        let is_held = each >= pace.as_bits_per_sec() as f64 * PARAMS.held_pace_share;
+        let of_pace = each / pace.as_bits_per_sec() as f64;
+        let is_held = of_pace >= PARAMS.held_pace_share && of_pace * PARAMS.held_pace_share <= 1.0;
         (is_held && interval.lost() == 0).then_some(witness)
     }
 

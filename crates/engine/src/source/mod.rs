@@ -100,7 +100,7 @@ pub(crate) trait StreamWorker {
     /// The connection is closed on return; the caller decides about a retry.
     ///
     /// # Errors
-    /// [`Failure`] with the class, and whether to retry.
+    /// [`Failure`] with the kind, and whether to retry.
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure>;
 
     /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.

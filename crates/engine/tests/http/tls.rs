@@ -88,6 +88,7 @@ fn server_that_ends_the_handshake_without_tls_is_explained() {
         let error = open_error(&client(), &server.tls_url("localhost"));
         assert_eq!((error.kind(), error.retry()), class, "{error}");
         assert!(error.to_string().contains(part), "{error}");
+        assert_eq!(error.is_broken_connection(), part.is_empty(), "{error}");
     }
 }
 

@@ -26,6 +26,8 @@ fn statuses_have_their_exit_codes() {
         ("401 Who\r\nWWW-Authenticate: NTLM\r\nWWW-Authenticate: Negotiate", 77, "does not speak"),
         ("403 No", 77, "may not"),
         ("202 Being prepared", 76, "no file yet"),
+        ("205 None\r\nTransfer-Encoding: chunked", 76, "no content"),
+        ("206 Part\r\nTransfer-Encoding: chunked", 76, "206"),
         ("207 Others", 76, "207"),
         ("204 Nothing", 76, "no content"),
         ("226 Difference\r\nIM: vcdiff", 76, "226"),
@@ -168,9 +170,9 @@ fn interim_answers_and_odd_heads() {
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\nA: b\n\n",
         "HTTP/1.1 206 All\r\nContent-Range: 0-1/2\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 206 All\r\nTransfer-Encoding:\r\nContent-Length: 2 bytes\r\n\r\n",
-        "HTTP/2 205\r\nTransfer-Encoding: chunked, identity\r\n\r\n2;a=b\nok\n0\n\n",
-        "HTTP/2.0 202 X\r\nContent-Length: 2\r\n\r\n",
-        "HTTP/1.1 207 X\r\n\r\n",
+        "HTTP/2 200\r\nTransfer-Encoding: identity, chunked\r\n\r\n2;a=b\nok\n0\n\n",
+        "HTTP/2.0 205 X\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 207 X\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\n",
     ] {
         let body = if head.contains("chunked") { "" } else { "ok" };

@@ -44,6 +44,9 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
         let finding = course.slow_start(110.0).go(20.0, 110.0).assert_limit(limit, 0.8);
         assert_advice(&finding, 1, cure);
     }
+    // Half a round trip shows single bursts.
+    let mut course = long().go(20.0, 110.0).run(0.1, 0.0, queue(90));
+    assert_eq!(course.attribution.end().unwrap().limit, ServerSendBuffer);
     // More than a stock buffer: nothing shows why.
     let finding = receiving(200).slow_start(400.0).go(20.0, 400.0).assert_limit(Unknown, 0.8);
     assert_advice(&finding, 1, "longhaul probe tells what the path holds, and a record at the server");

@@ -77,8 +77,8 @@ impl RangeAnswer {
         if head.all("content-type").any(is_multipart) {
             return Err(RangeError::Multipart);
         }
-        // As curl and browsers take it; without content it is no file.
-        let has_content = length.is_none_or(|length| length > Bytes::ZERO);
+        // As curl and browsers take it. Without a length it may be a part that a cache repeats, without content it is no file.
+        let has_content = length.is_some_and(|length| length > Bytes::ZERO);
         if requested.is_none() && has_content && head.all("content-range").next().is_none() {
             return Ok(Self::Whole { total: length });
         }

@@ -156,7 +156,7 @@ impl ResponseHead {
             return Ok(length.map_or(Framing::UntilClose, Framing::Length));
         }
         let mut codings = self.members("transfer-encoding");
-        codings.retain(|coding| !is_identity(coding));
+        codings.drain(..codings.iter().position(|coding| !is_identity(coding)).unwrap_or(codings.len()));
         // A proxy may repeat the field; nothing is chunked twice (RFC 9112, section 6.1).
         codings.dedup_by(|next, coding| *coding == "chunked" && next == coding);
         match codings.as_slice() {

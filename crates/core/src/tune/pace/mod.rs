@@ -165,7 +165,11 @@ impl Pacer {
     pub fn is_starting(&self) -> bool {
         let PacerPhase::Start(trains) = &self.phase else { return false };
         let fast = trains.before.max(self.known).filter(|rate| *rate > Params::UNPACED_FROM);
-        fast.zip(self.history.last()).is_none_or(|(rate, seen)| seen.window * 8 < rate.bdp(seen.min_rtt))
+        fast.zip(self.history.last()).is_none_or(|(rate, seen)| {
+            // A queue shows that the path is not as fast as it was.
+            seen.window * 8 < rate.bdp(seen.min_rtt)
+                && seen.rtt.get() <= seen.min_rtt.get().mul_f64(Params::ROOM)
+        })
     }
 
     /// Returns whether slow start should be restarted: the congestion window is less than a measured cap needs, which protects the queue, and
@@ -193,7 +197,7 @@ impl Pacer {
         let rtt = self.history.last().map_or(Duration::ZERO, |seen| seen.min_rtt.get());
         match self.phase {
             // Trains of 0.025 RTTs must be measured: a queue of 0.1 BDP overflows two RTTs later.
-            PacerPhase::Start(_) if self.known <= Some(Params::UNPACED_FROM) => {
+            PacerPhase::Start(_) if self.known <= Some(Params::UNPACED_FROM) && self.is_starting() => {
                 (rtt / 40).mul_f64(Params::UNCERTAINTY).clamp(Params::MIN_RTT / 200, Params::MIN_RTT / 50)
             }
             PacerPhase::Start(_) | PacerPhase::Free => {
@@ -243,7 +247,8 @@ impl Pacer {
         match &mut self.phase {
             PacerPhase::Start(trains) => {
                 let agreed = trains.observe(seen.goodput, rtt, now);
-                if let Some(rate) = agreed.filter(|rate| *rate <= Params::UNPACED_FROM) {
+                let paced = agreed.filter(|rate| self.known.max(Some(*rate)) <= Some(Params::UNPACED_FROM));
+                if let Some(rate) = paced {
                     // Within the trains' error a known rate is closer, if it is more.
                     let most = rate.scaled(1.0 / (1.0 - Params::UNCERTAINTY));
                     let rate = self.known.map_or(rate, |known| rate.max(known.min(most)));

@@ -276,7 +276,7 @@ impl HttpError {
     pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
         let at = at.clone();
         match (head.status(), head.content_range()) {
-            // 202 is a notice, 204 and 205 have no content, 207 is about other files. With IM, 226 is a difference between two
+            // 202 is a notice, 204 has no content, 205 and 207 have none that is the file's, but as a first answer (`Client::follow`). With IM, 226 is a difference between two
             // versions (RFC 3229), which no request asks for.
             (200..=299, _)
                 if !matches!(head.status(), 202 | 204 | 205 | 207)

@@ -14,7 +14,7 @@ use super::ResolvedUrl;
 use super::client::{Chooser, Client, OpenedUrl};
 use super::connection::Connection;
 use super::error::HttpError;
-use super::error_class::bad_range;
+use super::failure::bad_range;
 use super::http_source::HttpSource;
 use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
@@ -147,11 +147,15 @@ impl HttpSource<'_> {
                 (self.first_answer(client, opened), failure)
             }
             Err(error) => {
-                let names_length = matches!(error, HttpError::RangeNotSatisfiable { total: Some(_), .. });
+                let shrunk = match (&error, &ask.resume) {
+                    (HttpError::RangeNotSatisfiable { total: Some(total), .. }, Some(resume)) => {
+                        total.get() < resume.gap.end()
+                    }
+                    _ => false,
+                };
                 let failure = error.range_failure().filter(|failure| match failure {
                     RangeFailure::Unsatisfiable if ask.resume.is_none() => true,
-                    // The file has become shorter.
-                    RangeFailure::Unsatisfiable if names_length => false,
+                    RangeFailure::Unsatisfiable if shrunk => false,
                     // A resumed file is asked for again by a range before it is begun anew.
                     _ => ask.falls_back,
                 });
@@ -171,9 +175,10 @@ impl HttpSource<'_> {
                     {
                         return Err(bad_range(&self.shown, &RangeError::Unasked));
                     }
-                    // An empty file has no ranges.
-                    let is_empty = opened.head.content_length() == Some(Bytes::ZERO);
-                    if failure != RangeFailure::Unsatisfiable || !is_empty {
+                    // A file that ends before it, as an empty one does, has no such range.
+                    let length = opened.head.content_length();
+                    let has_range = length.is_none_or(|length| length.get() > range.range().start());
+                    if failure != RangeFailure::Unsatisfiable || has_range {
                         client.note_range_failure(&target, failure);
                     }
                     self.first_answer(client, opened)

@@ -228,5 +228,5 @@ fn validators(head: &ResponseHead) -> Validators {
 /// Parses the range that the answer `opened` contains.
 pub(super) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, Failure> {
     RangeAnswer::of(&opened.head, opened.requested.as_ref())
-        .map_err(|source| super::error_class::bad_range(&opened.target.safe_url().to_string(), &source))
+        .map_err(|source| super::failure::bad_range(&opened.target.safe_url().to_string(), &source))
 }

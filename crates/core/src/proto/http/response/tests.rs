@@ -50,7 +50,6 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
         ("Content-Length: 5;\r\n", Framing::Length(Bytes::new(5))),
         ("Transfer-Encoding:\r\n", Framing::UntilClose),
         ("Transfer-Encoding:\r\nContent-Length: 5\r\n", Framing::Length(Bytes::new(5))),
-        ("Transfer-Encoding: chunked, identity\r\n", Framing::Chunked),
     ] {
         assert_eq!(head(fields).framing(), Ok(framing), "{fields}");
     }
@@ -76,6 +75,7 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
         "Content-Length: \u{a0}5\r\n",
         "Transfer-Encoding: \u{2003}chunked\r\n",
         "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
         "Transfer-Encoding: gzip, identity\r\n",
     ] {
         assert!(head(fields).framing().is_err(), "{fields}");

@@ -108,6 +108,7 @@ proptest! {
         let first = |caps: &[Option<Rate>]| caps.iter().enumerate().find_map(|(at, cap)| Some((at, (*cap)?)));
         match (first(&caps), first(&unknown)) {
             (Some((at, cap)), Some((when, least))) => {
+                assert!(Rate::bits_per_sec(known) <= Pacer::PACED_BELOW, "a fast path is not paced");
                 let most = least.scaled(1.001 / (1.0 - Params::UNCERTAINTY));
                 assert!(at == when && (least..=most).contains(&cap), "{cap:?} of {known}, {least:?}");
             }

@@ -173,14 +173,9 @@ impl Connection {
 
     /// Returns an error where `head` is no success, with the server's own words, which are read from its body.
     ///
-    /// Any success with a body is the file, as curl and browsers take it: 202, 205 and 207, too.
-    ///
     /// # Errors
     /// As of [`check_status`](Self::check_status).
     pub fn check_answer(&mut self, head: &ResponseHead) -> Result<(), HttpError> {
-        if matches!(head.status(), 202 | 205 | 207) && !self.body.has_ended() {
-            return Ok(());
-        }
         self.check_status(head).map_err(|error| error.in_words(|| read_explanation(head, self)))
     }
 

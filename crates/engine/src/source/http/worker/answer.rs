@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use super::{Exchange, Redirect, Requested};
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::source::http::error_class::bad_range;
+use crate::source::http::failure::bad_range;
 use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::remote_file::Agreement;
 
@@ -115,6 +115,10 @@ impl Exchange<'_, '_, '_> {
         let refused = error.range_failure() == Some(RangeFailure::Refused);
         match &error {
             error if self.shows_other_length(error) => self.disagreed(connection, &error.to_string()),
+            // One of several servers may lack the newest content.
+            HttpError::RangeNotSatisfiable { .. } if self.worker.location.has_others() => {
+                self.disagreed(connection, &error.to_string())
+            }
             error if self.worker.location.may_have_expired(error) => {
                 self.worker.redirect = Redirect::Expired;
                 let again = std::mem::replace(&mut self.worker.has_refreshed, true);
