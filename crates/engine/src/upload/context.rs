@@ -1,24 +1,17 @@
 //! The file and the options of one upload, shared by all its connections.
 
 use std::sync::Arc;
-use std::thread;
 
-use crossbeam_channel::Receiver;
 use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::schedule::{Blocks, RangeScheduler};
 
 use super::body::DropBehind;
 use super::error::UploadError;
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
-use super::ranges::{self, ALIGNMENT};
+use super::ranges;
 use super::request::PutRequest;
 use crate::send::{Reader, SourceFile, Supply};
-use crate::source::StreamPeer;
-use crate::source::http::HttpError;
-use crate::streams::{CountControl, Starter, StreamSet};
-use crate::transfer::StreamOptions;
 
 /// The file and the options of an upload, whatever the protocol.
 #[derive(Clone, Copy)]
@@ -66,55 +59,5 @@ impl UploadContext<'_> {
     /// (docs/pacing.md), separately paced connections take 1.1 times as long and lose as many packets.
     pub(super) fn pace_of_several(&self) -> Pace {
         if self.request.transfer.pace == Pace::Auto { Pace::Off } else { self.request.transfer.pace }
-    }
-
-    /// Sends the ranges that the server lacks over streams to `peer`. `await_end` returns once its channel, which carries no messages, is
-    /// disconnected: every stream has ended then.
-    ///
-    /// # Errors
-    /// [`UploadError::Streams`] if no stream is left.
-    pub(super) fn send_ranges(
-        &self,
-        peer: &dyn StreamPeer,
-        held: &RangeSet,
-        control: CountControl,
-        await_end: impl FnOnce(&Receiver<()>, &StreamSet<'_>),
-    ) -> Result<(), UploadError> {
-        let (request, progress) = (self.request, self.progress);
-        let transfer = &progress.transfer;
-        let gaps = held.gaps(ByteRange::with_len(0, progress.size));
-        let mut scheduler =
-            RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
-        if let Some(chunk) = control.first_chunk() {
-            scheduler.allow(chunk);
-        }
-        transfer.schedule.plan(scheduler);
-        transfer.end.resume();
-        progress.begin_ranges(held);
-        // Receive windows are held by the receiver, which is the server.
-        let options = StreamOptions {
-            retries: request.transfer.retries,
-            stall: request.transfer.stall,
-            hold_window: false,
-        };
-        let set = StreamSet::new(transfer, peer, 0, options, control.is_controlled());
-        thread::scope(|threads| {
-            let (alive, ended) = crossbeam_channel::bounded(0);
-            let starter = Starter { threads, inlet: None, alive };
-            let tuner = control.start(&set, starter.clone());
-            drop(starter);
-            await_end(&ended, &set);
-            if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
-                self.path.found(found);
-            }
-        });
-        if let Some(error) = transfer.end.take_failure() {
-            return Err(error.into());
-        }
-        let given_up = transfer.end.take_given_up();
-        if transfer.schedule.is_done() {
-            return Ok(());
-        }
-        Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from))
     }
 }

@@ -1,8 +1,12 @@
 //! Sends the ranges that the server lacks over several streams, with the schedule and stream
 //! control of a fetch.
 
+use std::thread;
+
+use crossbeam_channel::Receiver;
 use longhaul_core::pace::Pace;
-use longhaul_core::ranges::RangeSet;
+use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::StreamBound;
 use longhaul_core::tune::{INITIAL_SEGMENTS, MAX_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -15,9 +19,11 @@ use super::range_peer::{RangePeer, RangeTarget};
 use super::session::UploadSession;
 use crate::rate_limit::RateLimit;
 use crate::send::{Reader, ReaderChoice};
-use crate::streams::{CountControl, CountStart, chosen};
-use crate::transfer::Streams;
+use crate::source::StreamPeer;
+use crate::source::http::HttpError;
+use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::transfer::recv_buffer::PLANNED_RATE;
+use crate::transfer::{StreamOptions, Streams};
 
 /// Ranges end on multiples of this size, the size of the blocks that the server hashes on receipt.
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
@@ -34,6 +40,56 @@ const SEGMENT: Bytes = Bytes::new(1448);
 pub(super) struct RangeSupport {
     /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
     pub(super) concurrent: Option<usize>,
+}
+
+/// Sends the ranges that the server lacks over streams to `peer`. `await_end` returns once its channel, which carries no messages, is
+/// disconnected: every stream has ended then.
+///
+/// # Errors
+/// [`UploadError::Streams`] if no stream is left.
+pub(super) fn send_ranges(
+    context: &UploadContext<'_>,
+    peer: &dyn StreamPeer,
+    held: &RangeSet,
+    control: CountControl,
+    await_end: impl FnOnce(&Receiver<()>, &StreamSet<'_>),
+) -> Result<(), UploadError> {
+    let (request, progress) = (context.request, context.progress);
+    let transfer = &progress.transfer;
+    let gaps = held.gaps(ByteRange::with_len(0, progress.size));
+    let mut scheduler =
+        RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
+    if let Some(chunk) = control.first_chunk() {
+        scheduler.allow(chunk);
+    }
+    transfer.schedule.plan(scheduler);
+    transfer.end.resume();
+    progress.begin_ranges(held);
+    // Receive windows are held by the receiver, which is the server.
+    let options = StreamOptions {
+        retries: request.transfer.retries,
+        stall: request.transfer.stall,
+        hold_window: false,
+    };
+    let set = StreamSet::new(transfer, peer, 0, options, control.is_controlled());
+    thread::scope(|threads| {
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let starter = Starter { threads, inlet: None, alive };
+        let tuner = control.start(&set, starter.clone());
+        drop(starter);
+        await_end(&ended, &set);
+        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
+            context.path.found(found);
+        }
+    });
+    if let Some(error) = transfer.end.take_failure() {
+        return Err(error.into());
+    }
+    let given_up = transfer.end.take_given_up();
+    if transfer.schedule.is_done() {
+        return Ok(());
+    }
+    Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from))
 }
 
 /// Chooses the number of streams; `None` if one request sends all that the server lacks.
@@ -109,7 +165,7 @@ pub(super) fn send(
 ) -> Result<(), UploadError> {
     session.close();
     let peer = RangePeer::new(session, target);
-    session.context.send_ranges(&peer, held, control, |ended, _| {
+    send_ranges(&session.context, &peer, held, control, |ended, _| {
         let _ = ended.recv();
     })
 }

@@ -21,6 +21,7 @@ use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::streams::CountControl;
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
+use crate::upload::ranges::send_ranges;
 
 /// The interval at which the control connection is read while streams send.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -46,7 +47,7 @@ pub(super) fn send(
     let peer = BlockPeer::new(context, session.dialler(address), (upload.shared_pace(pace), at));
     let verb = session.begin(start, progress.size - held.total(), &progress.cancel)?;
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
-    let sent = context.send_ranges(&peer, held, control, |ended, set| {
+    let sent = send_ranges(&context, &peer, held, control, |ended, set| {
         while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
