@@ -41,5 +41,6 @@ pub(crate) fn until_held<T>(
 
 /// Whether the path was held, as far as `lab exec --strict` says.
 pub(crate) fn is_held(ended: &Ended) -> bool {
-    ended.status.code() != Some(TEMPORARY) || !ended.stderr.contains("not exactly the path that was asked for")
+    ended.status.code() != Some(TEMPORARY)
+        || !ended.stderr.contains("not exactly the path that was asked for")
 }
