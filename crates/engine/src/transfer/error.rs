@@ -40,9 +40,9 @@ pub enum TransferError {
     #[error("the file is not newer on the server")]
     NotModified,
     /// A complete file of this name already exists, which counts as the result
-    /// ([`JobOptions::accept_complete`]).
+    /// ([`ExistingFilePolicy::accept_complete`]).
     ///
-    /// [`JobOptions::accept_complete`]: crate::job::JobOptions::accept_complete
+    /// [`ExistingFilePolicy::accept_complete`]: crate::job::ExistingFilePolicy::accept_complete
     #[error("{path} already exists")]
     AlreadyThere {
         /// The file.
