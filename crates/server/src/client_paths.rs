@@ -61,14 +61,11 @@ impl ClientPaths {
         if found.rtt < MIN_CLIENT_RTT {
             return None;
         }
-        let before = self.clients.get(&client).and_then(|entry| entry.known);
-        let faster = before
-            .and_then(|known| unexpired(known, now))
-            .filter(|known| known.rate > found.rate.max(Pacer::PACED_BELOW) && known.may_hold_at(found.rtt));
-        if faster.is_some() {
+        let remembered = self.remembered(client, found.rtt, now);
+        if remembered.is_some_and(|known| known.rate > found.rate.max(Pacer::PACED_BELOW)) {
             return Some(found);
         }
-        if before.is_none() {
+        if self.clients.get(&client).is_none_or(|entry| entry.known.is_none()) {
             self.make_room(now);
         }
         self.clients.entry(client).or_default().known = Some((found, now));
@@ -89,9 +86,7 @@ impl ClientPaths {
         let sharing = u64::from(self.sending_connections(client).max(1));
         let all = share.rate.as_bits_per_sec().saturating_mul(sharing);
         let found = HeldRate { rate: Rate::bits_per_sec(all), ..share };
-        let known =
-            self.clients.get(&client).and_then(|entry| entry.known).and_then(|known| unexpired(known, now));
-        match known.filter(|known| known.may_hold_at(found.rtt) && known.rate >= found.rate) {
+        match self.remembered(client, found.rtt, now).filter(|known| known.rate >= found.rate) {
             Some(more) => Some(more),
             None => self.record(client, found, now),
         }
@@ -129,6 +124,12 @@ impl ClientPaths {
         let claimed = claimed.map(|claimed| HeldRate { rate: claimed.rate.min(MAX_CLAIMED_RATE), ..claimed });
         let path = remembered.and_then(|known| unexpired(known, now)).or(claimed)?;
         path.may_hold_at(rtt).then_some(path)
+    }
+
+    /// Returns the remembered path to a client, unless it has expired, or `rtt` belongs to another path.
+    fn remembered(&self, client: IpAddr, rtt: Rtt, now: Duration) -> Option<HeldRate> {
+        let known = self.clients.get(&client).and_then(|entry| entry.known)?;
+        unexpired(known, now).filter(|known| known.may_hold_at(rtt))
     }
 
     /// Removes expired paths, and the oldest, where [`MAX_CLIENT_PATHS`] are remembered.
