@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::connection_limit::ConnectionSlot;
 use crate::context::ServerContext;
-use crate::continuation::Continuation;
+use crate::continuation::LateRequests;
 use crate::http_connection::{DRAIN_LIMIT, HttpConnection};
 use crate::reply_pacing::PacedConnection;
 use crate::routes::Served;
@@ -201,8 +201,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
         slot,
         sending: None,
         is_answered: false,
-        continuation: if is_late { Continuation::AnyUpload } else { Continuation::Nothing },
-        is_late,
+        late: LateRequests::new(is_late),
     }
     .run();
     match watched {

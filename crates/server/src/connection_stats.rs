@@ -16,6 +16,7 @@ use longhaul_engine::telemetry;
 use longhaul_sys::tcp_info;
 use parking_lot::Mutex;
 
+use crate::access_log::FinishedReply;
 use crate::targets::without_secrets;
 use crate::tcp_totals::TcpTotals;
 use crate::upload::{ActiveUploads, UploadUsage};
@@ -87,18 +88,6 @@ pub(crate) struct StatsSnapshot {
     pub(crate) received: Bytes,
     /// Buffers and writers of the uploads.
     pub(crate) written: UploadUsage,
-}
-
-/// A request and its outcome.
-pub(crate) struct FinishedReply {
-    pub(crate) method: String,
-    pub(crate) target: String,
-    pub(crate) status: u16,
-    /// Bytes of the body that the socket has accepted.
-    pub(crate) sent: Bytes,
-    /// Bytes of the request's body that were read; `None` except for uploads.
-    pub(crate) received: Option<Bytes>,
-    pub(crate) took: Duration,
 }
 
 /// An open connection's entry in the statistics; dropping it records that the connection has closed.
@@ -256,8 +245,8 @@ impl ConnectionEntry {
             }
         }
         if self.stats.observer.is_some() {
-            let FinishedReply { method, target, status, sent, took, .. } = reply;
-            let target = without_secrets(&target);
+            let FinishedReply { request, status, sent, took } = reply;
+            let (method, target) = (request.method, without_secrets(&request.target));
             self.stats.emit(&Event::Replied { stream: self.number, method, target, status, sent, took });
         }
     }

@@ -5,13 +5,46 @@ use std::time::Duration;
 use longhaul_core::proto::http::{ReplyHead, RequestHead};
 
 use crate::reply::Reply;
+use crate::targets::names_upload;
 
 /// How long a finishing server waits for the next request of a transfer: as long as an upload stays active between its ranges.
 pub(crate) const NEXT_REQUEST: Duration = Duration::from_secs(3);
 
+/// Which requests of a connection are answered once the server finishes.
+pub(crate) struct LateRequests {
+    /// Whether the server was finishing before the request arrived.
+    pub(crate) is_late: bool,
+    continuation: Continuation,
+}
+
+impl LateRequests {
+    /// Begins with a connection, which a finishing server has accepted for an upload in progress.
+    pub(crate) fn new(is_late: bool) -> Self {
+        Self { is_late, continuation: if is_late { Continuation::AnyUpload } else { Continuation::Nothing } }
+    }
+
+    /// Returns whether a request is answered; records what may follow it.
+    pub(crate) fn admit(&mut self, request: &RequestHead) -> bool {
+        let is_admitted = !self.is_late || self.continuation.admits(request);
+        self.continuation =
+            if is_admitted { Continuation::after(request) } else { Continuation::Nothing };
+        is_admitted
+    }
+
+    /// Records that nothing follows: a request was refused.
+    pub(crate) fn end(&mut self) {
+        self.continuation = Continuation::Nothing;
+    }
+
+    /// Returns whether a request may follow once the server finishes.
+    pub(crate) fn may_continue(&self) -> bool {
+        self.continuation != Continuation::Nothing
+    }
+}
+
 /// What the next request on a connection may continue once the server finishes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Continuation {
+enum Continuation {
     /// Nothing: the connection closes.
     #[default]
     Nothing,
@@ -23,10 +56,10 @@ pub(crate) enum Continuation {
 
 impl Continuation {
     /// Returns what may follow `request`: further ranges of a file, or of an upload that it does not complete.
-    pub(crate) fn after(request: &RequestHead) -> Self {
+    fn after(request: &RequestHead) -> Self {
         let is_partial = match request.method() {
             "GET" => request.header("range").is_some(),
-            "HEAD" => names_upload(request),
+            "HEAD" => names_upload(request.target()),
             "PATCH" => request.header("upload-complete").is_some_and(|complete| complete.trim() == "?0"),
             _ => false,
         };
@@ -34,12 +67,12 @@ impl Continuation {
     }
 
     /// Returns whether a finishing server answers `request`.
-    pub(crate) fn admits(&self, request: &RequestHead) -> bool {
+    fn admits(&self, request: &RequestHead) -> bool {
         match self {
             Self::Nothing => false,
             Self::Target(target) => request.target() == target,
             Self::AnyUpload => match request.method() {
-                "HEAD" => names_upload(request),
+                "HEAD" => names_upload(request.target()),
                 "PATCH" => {
                     let begins = request.header("upload-offset").is_some_and(|offset| offset.trim() == "0");
                     !begins || request.header("content-range").is_some()
@@ -54,10 +87,4 @@ impl Continuation {
 pub(crate) fn refusal() -> Reply {
     let head = ReplyHead::new(503).with("Retry-After", "5");
     Reply::explained(head, "the server is ending; try again")
-}
-
-/// Returns whether a request is about a resumable upload.
-fn names_upload(request: &RequestHead) -> bool {
-    let query = request.target().split_once('?').map(|(_, query)| query);
-    query.is_some_and(|query| query.split('&').any(|field| field.starts_with("upload=")))
 }

@@ -16,6 +16,7 @@
 
 mod accept;
 mod access;
+mod access_log;
 mod admission;
 mod client_paths;
 mod config;
@@ -38,6 +39,7 @@ mod listen;
 mod measurement;
 mod metrics;
 mod mount_table;
+mod next_request;
 mod open_files;
 mod piece_digests;
 mod reply;
