@@ -78,7 +78,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
 /// Waits until the server finishes and no upload is in progress, which may need further connections.
 async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerContext) {
     let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
-    let in_progress = || context.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
+    let in_progress = || context.services.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
     while in_progress() && *phase.borrow() < ServerPhase::Ended {
         tokio::time::sleep(UPLOADS_CHECK).await;
     }
@@ -86,13 +86,13 @@ async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerCont
 
 /// Answers 503 to a new connection that gets no slot; one that expects TLS is closed.
 fn turn_away(stream: TcpStream, context: &ServerContext) {
-    if context.tls.is_some() {
+    if context.services.tls.is_some() {
         return;
     }
     let Ok(permit) = Arc::clone(&context.refusals).try_acquire_owned() else {
         return refuse_at_once(&stream);
     };
-    let slowest = context.limits.slowest;
+    let slowest = context.timeouts.slowest;
     tokio::spawn(async move {
         refuse(&mut ServerTransport::Plain(Arc::new(stream)), slowest).await;
         // After the descriptor is closed.
@@ -103,7 +103,7 @@ fn turn_away(stream: TcpStream, context: &ServerContext) {
 /// Answers 503 to a connection that has to make room.
 pub(crate) async fn make_room(transport: &mut ServerTransport, context: &ServerContext) {
     match (context.refusals.try_acquire(), &*transport) {
-        (Ok(_permit), _) => refuse(transport, context.limits.slowest).await,
+        (Ok(_permit), _) => refuse(transport, context.timeouts.slowest).await,
         (Err(_), ServerTransport::Plain(stream)) => refuse_at_once(stream),
         (Err(_), ServerTransport::Tls(_)) => {}
     }
@@ -134,12 +134,12 @@ async fn run_connection(stream: TcpStream, peer: SocketAddr, context: ServerCont
     let (mut phase, cut, slot) = (context.phase.clone(), Arc::clone(&context.cut), Arc::new(slot));
     let admitted = tokio::select! {
         biased;
-        admitted = timeout(context.limits.head, slot.admitted()) => admitted.is_ok(),
+        admitted = timeout(context.timeouts.head, slot.admitted()) => admitted.is_ok(),
         _ = phase.wait_for(|phase| *phase != ServerPhase::Running) => false,
     };
     if !admitted {
-        match context.tls {
-            None => refuse(&mut ServerTransport::Plain(Arc::new(stream)), context.limits.slowest).await,
+        match &context.services.tls {
+            None => refuse(&mut ServerTransport::Plain(Arc::new(stream)), context.timeouts.slowest).await,
             Some(_) => drop(stream),
         }
         // After the descriptor is closed: another connection gets the place.
@@ -161,14 +161,14 @@ async fn serve(stream: TcpStream, peer: SocketAddr, context: ServerContext, slot
     let watched =
         window_pacing.clone().and_then(|pacing| Some((pacing, stream.as_fd().try_clone_to_owned().ok()?)));
     // Connections to an address of its own for metrics do not count in the metrics.
-    let entry = (context.served != Served::Metrics).then(|| context.stats.open(peer, &stream));
-    let transport = match &context.tls {
+    let entry = (context.services.served != Served::Metrics).then(|| context.stats.open(peer, &stream));
+    let transport = match &context.services.tls {
         None => ServerTransport::Plain(Arc::new(stream)),
         Some(tls) => {
             let Some(_share) = context.handshakes.take(&peer.ip().into()) else {
                 return tracing::debug!(%peer, "its client has as many TLS handshakes in progress as it may");
             };
-            let handshake = timeout(context.limits.head, tls.acceptor().accept(stream));
+            let handshake = timeout(context.timeouts.head, tls.acceptor().accept(stream));
             let handshake = tokio::select! {
                 handshake = handshake => handshake,
                 () = slot.evicted() => {

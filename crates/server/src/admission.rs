@@ -14,18 +14,10 @@ use std::time::Duration;
 
 use eviction::Slot;
 
-/// The limits of [`Admission`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AdmissionParams {
-    /// Connections open at once.
-    pub(crate) connections: usize,
-    /// Connections of one client open at once.
-    pub(crate) per_client: usize,
-    /// Connections that wait for a slot at once; further ones are refused.
-    pub(crate) waiting: usize,
-    /// Connections of one client that wait for a slot at once.
-    pub(crate) waiting_per_client: usize,
-}
+use crate::ConnectionLimits;
+
+/// The share of the places to wait for a slot that one client may have: a quarter.
+const WAITING_CLIENTS: usize = 4;
 
 /// A client: an IPv4 address, or the /64 of an IPv6 address, all of which one host can use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +48,7 @@ pub(crate) enum Admitted {
 
 /// The connections by client.
 pub(crate) struct Admission {
-    params: AdmissionParams,
+    limits: ConnectionLimits,
     next_id: ConnectionId,
     next_idle: u64,
     connections: HashMap<ConnectionId, Connection>,
@@ -94,9 +86,9 @@ struct ClientConnections {
 }
 
 impl Admission {
-    pub(crate) fn new(params: AdmissionParams) -> Self {
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
         Self {
-            params,
+            limits,
             next_id: 0,
             next_idle: 0,
             connections: HashMap::new(),
@@ -181,7 +173,8 @@ impl Admission {
     /// Returns whether one more connection of `client` may wait for a slot.
     fn may_wait(&self, client: ClientKey) -> bool {
         let waiting = self.clients.get(&client).map_or(0, |own| own.waiting);
-        waiting < self.params.waiting_per_client && self.waiting.len() < self.params.waiting
+        let most = self.limits.waiting;
+        waiting < most.div_ceil(WAITING_CLIENTS) && self.waiting.len() < most
     }
 
     /// Gives a connection a slot: a free one, or that of `evicted`, which it returns.

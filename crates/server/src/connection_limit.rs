@@ -9,11 +9,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::Limits;
-use crate::admission::{Admission, AdmissionParams, Admitted, ConnectionId};
-
-/// The share of the places to wait for a slot that one client may have: a quarter.
-const WAITING_CLIENTS: usize = 4;
+use crate::ConnectionLimits;
+use crate::admission::{Admission, Admitted, ConnectionId};
 
 /// The limit of open connections, shared fairly by clients.
 pub(crate) struct ConnectionLimit {
@@ -59,14 +56,8 @@ impl ConnectionWatch {
 
 impl ConnectionLimit {
     /// Allows as many connections as `limits` say.
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let params = AdmissionParams {
-            connections: limits.connections,
-            per_client: limits.per_client,
-            waiting: limits.waiting,
-            waiting_per_client: limits.waiting.div_ceil(WAITING_CLIENTS),
-        };
-        let state = LimitState { admission: Admission::new(params), signals: HashMap::new() };
+    pub(crate) fn new(limits: ConnectionLimits) -> Self {
+        let state = LimitState { admission: Admission::new(limits), signals: HashMap::new() };
         Self { started: Instant::now(), state: Mutex::new(state), existing: watch::Sender::new(0) }
     }
 

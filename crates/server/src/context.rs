@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::{Semaphore, watch};
 
-use crate::Limits;
+use crate::Timeouts;
 use crate::access::Access;
 use crate::admission::ClientKey;
 use crate::connection_limit::ConnectionLimit;
@@ -19,31 +19,31 @@ use crate::static_files::StaticFiles;
 use crate::tls::RenewedTls;
 use crate::upload::Uploads;
 
-/// The server's parts as a connection sees them; clones share them.
-#[derive(Clone)]
-pub(crate) struct ServerContext {
+/// What answers the requests to an address.
+pub(crate) struct Services {
     pub(crate) served: Served,
-    pub(crate) access: Arc<Access>,
-    pub(crate) stats: Arc<ConnectionStats>,
+    pub(crate) access: Access,
     pub(crate) static_files: Arc<StaticFiles>,
     /// `None` where the server is read-only.
     pub(crate) uploads: Option<Arc<Uploads>>,
     /// `None` where no measurements are allowed.
-    pub(crate) measurement: Option<Arc<Measurement>>,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) pace: PacePolicy,
+    pub(crate) measurement: Option<Measurement>,
     pub(crate) tls: Option<Arc<RenewedTls>>,
-    /// TLS handshakes in progress.
-    pub(crate) handshakes: Shares<ClientKey>,
-    pub(crate) connection_limit: Arc<ConnectionLimit>,
-    /// Places for connections that get no slot, until they have read why.
-    pub(crate) refusals: Arc<Semaphore>,
-    /// Counts the connections that the end of the server has cut.
-    pub(crate) cut: Arc<AtomicUsize>,
-    pub(crate) phase: watch::Receiver<ServerPhase>,
 }
 
-impl ServerContext {
+impl Services {
+    /// Returns the services of the separate address for metrics.
+    pub(crate) fn of_metrics(&self) -> Self {
+        Self {
+            served: Served::Metrics,
+            access: Access::public(),
+            static_files: Arc::clone(&self.static_files),
+            uploads: None,
+            measurement: None,
+            tls: None,
+        }
+    }
+
     /// Returns what is offered to clients.
     pub(crate) fn offers(&self) -> Offers {
         Offers {
@@ -52,4 +52,21 @@ impl ServerContext {
             measures: self.measurement.is_some(),
         }
     }
+}
+
+/// The server as a connection sees it; clones share its parts.
+#[derive(Clone)]
+pub(crate) struct ServerContext {
+    pub(crate) services: Arc<Services>,
+    pub(crate) stats: Arc<ConnectionStats>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) pace: PacePolicy,
+    /// TLS handshakes in progress.
+    pub(crate) handshakes: Shares<ClientKey>,
+    pub(crate) connection_limit: Arc<ConnectionLimit>,
+    /// Places for connections that get no slot, until they have read why.
+    pub(crate) refusals: Arc<Semaphore>,
+    /// Counts the connections that the end of the server has cut.
+    pub(crate) cut: Arc<AtomicUsize>,
+    pub(crate) phase: watch::Receiver<ServerPhase>,
 }

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::Limits;
+use crate::{Limits, UploadLimits};
 use crate::mount_table::MountTable;
 use crate::shares::{Requester, Share, Shares};
 
@@ -56,8 +56,10 @@ pub(crate) struct DiskLimits {
 
 impl From<&Limits> for DiskLimits {
     fn from(limits: &Limits) -> Self {
-        let &Limits { disk, uploads, uploads_in_all, first_uploads, pages, .. } = limits;
-        Self { deadline: disk, uploads, uploads_in_all, first_uploads, listings: pages }
+        let &Limits { timeouts, listings, uploads, .. } = limits;
+        let (deadline, listings) = (timeouts.disk, listings.per_disk);
+        let UploadLimits { per_disk, in_all, first, .. } = uploads;
+        Self { deadline, uploads: per_disk, uploads_in_all: in_all, first_uploads: first, listings }
     }
 }
 

@@ -99,7 +99,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 impl HttpConnection {
     /// Serves requests until the connection closes.
     pub(crate) async fn run(mut self) {
-        let slowest = self.context.limits.slowest;
+        let slowest = self.context.timeouts.slowest;
         let after = loop {
             match self.exchange().await {
                 AfterReply::KeepAlive => {}
@@ -179,22 +179,22 @@ impl HttpConnection {
         let sends_file = matches!(request.method(), "PUT" | "PATCH");
         logged.received = (!body_read && sends_file).then_some(Bytes::ZERO);
         let path = TargetPath::parse(request.target());
-        let access = &self.context.access;
+        let services = &self.context.services;
         let origin = RequestOrigin { client: self.peer.ip().into(), is_exposed: self.is_exposed() };
         let now = (SystemTime::now(), Instant::now());
         let allowed = match has_valid_host(&request) {
-            true => access.authorise(&request, &path, origin, now),
+            true => services.access.authorise(&request, &path, origin, now),
             false => Err(Reply::text(400, "the Host is not a host")),
         };
         let action = match allowed {
             Ok(grant) => {
                 logged.token.clone_from(&grant.holder);
-                route(self.context.offers(), request, path, grant)
+                route(services.offers(), request, path, grant)
             }
             Err(refused) => Action::Reply(refused),
         };
         let measures = matches!(action, Action::Measure(_));
-        let reply = match (action, self.context.uploads.clone()) {
+        let reply = match (action, services.uploads.clone()) {
             (Action::Upload(command), Some(uploads)) => {
                 let Self { transport, inbox, entry, slot, late, .. } = self;
                 if let Some(entry) = entry {
@@ -244,7 +244,7 @@ impl HttpConnection {
         }
         let QueuedReply { outgoing, disk, .. } = &mut queued;
         let result =
-            self.transport.send(outgoing, &self.context.limits, (self.slot.sent(), disk.as_ref())).await;
+            self.transport.send(outgoing, &self.context.timeouts, (self.slot.sent(), disk.as_ref())).await;
         self.paced.end(&self.context.pace, self.transport.socket());
         self.is_answered = true;
         let sent = queued.outgoing.sent();
@@ -279,7 +279,7 @@ impl HttpConnection {
         let Self { transport, inbox, slot, context, peer, .. } = self;
         slot.receiving();
         let ahead = std::mem::take(inbox).len();
-        context.measurement.as_ref()?.receive(request, transport, (peer.ip(), ahead)).await
+        context.services.measurement.as_ref()?.receive(request, transport, (peer.ip(), ahead)).await
     }
 
     /// Makes the reply to a request without a body; opens files on a blocking thread. `None` where the client does not wait for it.
@@ -287,13 +287,13 @@ impl HttpConnection {
         Some(match action {
             Action::Reply(reply) => reply,
             Action::Metrics => metrics::reply(&self.context.stats).await,
-            Action::Measure(request) => self.context.measurement.as_ref().map_or_else(
+            Action::Measure(request) => self.context.services.measurement.as_ref().map_or_else(
                 || Reply::text(404, "no measurements are allowed here"),
                 |measurement| measurement.reply(&request, self.transport.socket(), self.peer),
             ),
             Action::Upload(_) => Reply::text(405, "files are only read here"),
             Action::Read(read) => {
-                let files = Arc::clone(&self.context.static_files);
+                let files = Arc::clone(&self.context.services.static_files);
                 let is_long = asks_for_digests(&read.path);
                 let answer = files.answer(read);
                 if !is_long {

@@ -59,7 +59,10 @@ mod transport;
 mod upload;
 
 pub use access::{Token, TokenError, Tokens, WIDE_MODE};
-pub use config::{Config, Limits, MeasureConfig, Metrics, TlsFiles};
+pub use config::{
+    AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, ListingLimits, MeasureConfig, Metrics, PacingConfig, Timeouts,
+    TlsFiles, UploadLimits,
+};
 pub use confinement::{
     Confined, Confinement, drop_capabilities, forbid_new_privileges, with_file_capabilities,
 };

@@ -8,7 +8,7 @@ use longhaul_core::units::Bytes;
 use longhaul_sys::send_options::set_max_pacing_rate;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{Config, ServeError};
+use crate::{PacingConfig, ServeError};
 
 /// The most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
 ///
@@ -34,12 +34,12 @@ pub(crate) const MORE_UNSENT: [UnsentLimit; 2] = [
 const BACKLOG: i32 = 1024;
 
 /// Opens a listening socket for one address.
-pub(crate) fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener, ServeError> {
+pub(crate) fn listen(address: SocketAddr, pacing: &PacingConfig) -> Result<TcpListener, ServeError> {
     let socket = open(address).map_err(|source| ServeError::Listen { address, source })?;
-    if let Some(name) = &config.congestion {
+    if let Some(name) = &pacing.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|source| ServeError::congestion(name, source))?;
     }
-    if let Pace::Rate(rate) = config.pace {
+    if let Pace::Rate(rate) = pacing.pace {
         set_max_pacing_rate(&socket, rate).map_err(|source| ServeError::Pace { rate, source })?;
     }
     bind(&socket, address).map_err(|source| ServeError::Listen { address, source })?;

@@ -33,7 +33,7 @@ impl HttpConnection {
                 return NextRequest::Closed;
             }
         }
-        let deadline = tokio::time::Instant::now() + self.context.limits.head;
+        let deadline = tokio::time::Instant::now() + self.context.timeouts.head;
         let mut may_be_complete = true;
         loop {
             if may_be_complete {
@@ -61,11 +61,11 @@ impl HttpConnection {
     /// Waits for the first bytes of a request; `false` where the connection must be closed instead.
     async fn first_bytes(&mut self) -> bool {
         let Self { transport, inbox, context, late, .. } = self;
-        let ServerContext { phase, limits, .. } = context;
-        let mut stall = StallDetector::new(transport.socket(), limits.idle, limits.slowest);
+        let ServerContext { phase, timeouts, .. } = context;
+        let mut stall = StallDetector::new(transport.socket(), timeouts.idle, timeouts.slowest);
         let received = async {
             loop {
-                match timeout(limits.idle, transport.read(inbox)).await {
+                match timeout(timeouts.idle, transport.read(inbox)).await {
                     Ok(read) => return matches!(read, Ok(1..)),
                     // A slow peer may still be receiving the last reply: the connection is not idle.
                     Err(_) if stall.has_progressed(transport.socket()) => {}

@@ -32,31 +32,32 @@ impl Config {
     /// [`crate::Server::observe`] is to be called.
     pub fn fit_open_files(&mut self, files: u64, is_observed: bool) {
         let files = usize::try_from(files).unwrap_or(usize::MAX);
-        self.limits.waiting = self.limits.waiting.min((files / WAITING_DIVISOR).max(1));
+        self.limits.connections.waiting = self.limits.connections.waiting.min((files / WAITING_DIVISOR).max(1));
         let rest = files.saturating_sub(self.fixed_descriptors());
-        let limits = &mut self.limits;
-        let uploads = if self.writable {
+        let uploads = if self.access.writable {
+            let limits = &mut self.limits.uploads;
             let most = (rest / UPLOADS_DIVISOR / OF_UPLOAD).max(1);
-            limits.first_uploads = limits.first_uploads.min(most / FIRST_UPLOADS_DIVISOR);
-            limits.uploads_in_all = limits.uploads_in_all.min(most - limits.first_uploads);
+            limits.first = limits.first.min(most / FIRST_UPLOADS_DIVISOR);
+            limits.in_all = limits.in_all.min(most - limits.first);
             // A file system that hangs leaves places to others.
-            limits.uploads = limits.uploads.min(limits.uploads_in_all.div_ceil(2));
-            (limits.uploads_in_all + limits.first_uploads) * OF_UPLOAD
+            limits.per_disk = limits.per_disk.min(limits.in_all.div_ceil(2));
+            (limits.in_all + limits.first) * OF_UPLOAD
         } else {
             0
         };
         // A second descriptor of the socket, where it is observed, and where the initial window is paced.
         let is_watched = is_observed || self.metrics != Metrics::Off;
-        let is_window_paced = self.initial_window != InitialWindow::Off;
+        let is_window_paced = self.pacing.initial_window != InitialWindow::Off;
         let of_connection = OF_CONNECTION + usize::from(is_watched) + usize::from(is_window_paced);
         let most = (rest.saturating_sub(uploads) / of_connection).max(1);
-        limits.connections = limits.connections.min(most);
-        limits.per_client = limits.per_client.min(limits.connections);
+        let limits = &mut self.limits.connections;
+        limits.open = limits.open.min(most);
+        limits.per_client = limits.per_client.min(limits.open);
     }
 
     /// Returns the descriptors that depend on no limit: those of listening sockets, and of connections without a slot.
     fn fixed_descriptors(&self) -> usize {
-        let without_slot = self.limits.waiting + self.limits.refusals();
+        let without_slot = self.limits.connections.waiting + self.limits.connections.refusals();
         let listening = self.listen.len() + without_slot;
         let metrics = match self.metrics {
             Metrics::Off => 0,
@@ -82,36 +83,38 @@ mod tests {
     /// The most descriptors that a server of this configuration opens.
     fn needed(config: &Config, of_connection: usize) -> usize {
         let limits = &config.limits;
-        let uploads = if config.writable { limits.uploads_in_all + limits.first_uploads } else { 0 };
-        config.fixed_descriptors() + uploads * OF_UPLOAD + limits.connections * of_connection
+        let uploads =
+            if config.access.writable { limits.uploads.in_all + limits.uploads.first } else { 0 };
+        config.fixed_descriptors() + uploads * OF_UPLOAD + limits.connections.open * of_connection
     }
 
     #[test]
     fn connections_and_uploads_fit_into_a_low_limit_and_a_high_one_lowers_nothing() {
         for files in [300, 1024, 4096, 20_000] {
-            let writable = fitted(files, |config| config.writable = true);
+            let writable = fitted(files, |config| config.access.writable = true);
             assert!(needed(&writable, OF_CONNECTION) <= files as usize, "{files}: {:?}", writable.limits);
-            let uploads = 2..writable.limits.uploads_in_all;
+            let limits = writable.limits.uploads;
             // One token's leave a place to another.
-            assert!(uploads.contains(&writable.limits.uploads), "{:?}", writable.limits);
+            assert!((2..limits.in_all).contains(&limits.per_disk), "{limits:?}");
             let watched = fitted(files, |config| {
-                config.writable = true;
+                config.access.writable = true;
                 config.metrics = Metrics::At(([127, 0, 0, 1], 0).into());
                 config.measure = Some(MeasureConfig::default());
-                config.initial_window = InitialWindow::Auto;
+                config.pacing.initial_window = InitialWindow::Auto;
             });
             assert!(needed(&watched, OF_CONNECTION + 2) <= files as usize, "{files}: {:?}", watched.limits);
-            assert!(fitted(files, |_| {}).limits.connections >= writable.limits.connections);
+            assert!(fitted(files, |_| {}).limits.connections.open >= writable.limits.connections.open);
         }
-        let low = fitted(100, |config| config.writable = true);
-        assert!(needed(&low, OF_CONNECTION) <= 100 && low.limits.connections >= 8, "{:?}", low.limits);
-        let least = fitted(1, |config| config.writable = true).limits;
-        let uploads = (least.uploads, least.uploads_in_all, least.first_uploads);
-        assert_eq!((least.connections, uploads), (1, (1, 1, 0)));
+        let low = fitted(100, |config| config.access.writable = true);
+        assert!(needed(&low, OF_CONNECTION) <= 100 && low.limits.connections.open >= 8, "{:?}", low.limits);
+        let least = fitted(1, |config| config.access.writable = true).limits;
+        let uploads = (least.uploads.per_disk, least.uploads.in_all, least.uploads.first);
+        assert_eq!((least.connections.open, uploads), (1, (1, 1, 0)));
         for files in [65_536, u64::MAX] {
-            let limits = fitted(files, |config| config.writable = true).limits;
-            assert_eq!((limits.connections, limits.per_client), (10_000, 5_000));
-            assert_eq!((limits.uploads, limits.uploads_in_all, limits.first_uploads), (32, 256, 64));
+            let limits = fitted(files, |config| config.access.writable = true).limits;
+            let (connections, uploads) = (limits.connections, limits.uploads);
+            assert_eq!((connections.open, connections.per_client), (10_000, 5_000));
+            assert_eq!((uploads.per_disk, uploads.in_all, uploads.first), (32, 256, 64));
         }
     }
 }

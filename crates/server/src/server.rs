@@ -13,11 +13,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::accept::accept;
-use crate::access::{Access, AccessRules, Tokens};
+use crate::access::{Access, Tokens};
 use crate::confinement::Confinement;
 use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
-use crate::context::ServerContext;
+use crate::context::{ServerContext, Services};
 use crate::disks::{DiskLimits, Disks};
 use crate::initial_window_routes::InitialWindowRoutes;
 use crate::listen::listen;
@@ -32,7 +32,7 @@ use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedTls;
 use crate::upload::Uploads;
-use crate::{Config, Limits, Metrics, ServeError};
+use crate::{Config, ConnectionLimits, Limits, Metrics, PacingConfig, ServeError};
 use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
@@ -48,20 +48,14 @@ const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
     listeners: Vec<TcpListener>,
-    access: Arc<Access>,
     addresses: Vec<SocketAddr>,
     /// The separate address for metrics.
     metrics: Option<(TcpListener, SocketAddr)>,
     telemetry: Option<Telemetry>,
     confinement: Confinement,
-    static_files: Arc<StaticFiles>,
-    uploads: Option<Arc<Uploads>>,
-    measurement: Option<Arc<Measurement>>,
-    tls: Option<Arc<RenewedTls>>,
-    limits: Arc<Limits>,
-    pace: Pace,
-    congestion: Option<String>,
-    initial_window: InitialWindow,
+    services: Services,
+    limits: Limits,
+    pacing: PacingConfig,
     stopper: Stopper,
 }
 
@@ -75,72 +69,56 @@ pub struct ServerOutcome {
 impl Server {
     /// Opens the directory, the certificate and the listening sockets.
     pub fn bind(mut config: Config) -> Result<Self, ServeError> {
-        if let Some(name) = &config.congestion {
+        if let Some(name) = &config.pacing.congestion {
             CongestionPlan::check(name).map_err(|source| ServeError::congestion(name, source))?;
         }
-        let congestion = CongestionPlan::plan(config.congestion.as_deref(), config.pace);
-        config.congestion = congestion.initial;
-        let root = Arc::new(Root::open(&config.root)?);
-        let access = Access::new(AccessRules {
-            tokens: &config.tokens,
-            writable: config.writable,
-            measures: config.measure.is_some(),
-            guards_reading: config.require_token,
-            allows_cleartext: config.allow_cleartext,
-            hosts: &config.hosts,
-        })?;
+        let congestion = CongestionPlan::plan(config.pacing.congestion.as_deref(), config.pacing.pace);
+        config.pacing.congestion = congestion.initial;
+        let root = Arc::new(Root::open(&config.files.root)?);
+        let access = Access::new(&config.access, config.measure.is_some())?;
         let tls = config.tls.as_ref().map(RenewedTls::read).transpose()?.map(Arc::new);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for &address in &config.listen {
-            let listener = listen(address, &config)?;
+            let listener = listen(address, &config.pacing)?;
             addresses.push(listener.local_addr().map_err(|source| ServeError::Listen { address, source })?);
             listeners.push(listener);
         }
         let metrics = match config.metrics {
-            Metrics::At(address) => Some(listen_for_metrics(address, &config)?),
+            Metrics::At(address) => Some(listen_for_metrics(address, &config.pacing)?),
             Metrics::Off => None,
         };
         let confinement = confinement(&config, congestion.paced.as_deref());
         let mut limits = config.limits;
-        if let Pace::Rate(pace) = config.pace {
+        if let Pace::Rate(pace) = config.pacing.pace {
             // A peer that receives at the configured pace must not count as too slow.
-            limits.slowest = limits.slowest.min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
+            let slowest = &mut limits.timeouts.slowest;
+            *slowest = (*slowest).min(Rate::bits_per_sec(pace.as_bits_per_sec() / 2));
         }
         let static_files = Arc::new(StaticFiles {
             root,
-            hidden: config.hidden,
-            untrusted: config.writable,
-            max_entries: limits.listing,
-            listings: Shares::new(limits.listings, usize::MAX),
-            piece_digests: config.digests.then(PieceDigests::default),
-            disks: Disks::new(&config.root, DiskLimits::from(&limits)),
+            hidden: config.files.hidden,
+            untrusted: config.access.writable,
+            max_entries: limits.listings.entries,
+            listings: Shares::new(limits.listings.in_all, usize::MAX),
+            piece_digests: config.files.digests.then(PieceDigests::default),
+            disks: Disks::new(&config.files.root, DiskLimits::from(&limits)),
         });
-        let limits = Arc::new(limits);
-        let app_buffer = config.app_buffer;
         let stopper = Stopper::new();
-        let measurement =
-            config.measure.as_ref().map(|measure| Measurement::new(measure, stopper.phase()).map(Arc::new));
+        let measurement = config.measure.as_ref().map(|measure| Measurement::new(measure, stopper.phase()));
         let measurement = measurement.transpose().map_err(|source| ServeError::Measure { source })?;
-        let uploads = config.writable.then(|| {
-            let files = Arc::clone(&static_files);
-            Arc::new(Uploads::new(app_buffer, files, Arc::clone(&limits)))
-        });
+        let uploads =
+            config.access.writable.then(|| Arc::new(Uploads::new(Arc::clone(&static_files), &limits)));
+        let services = Services { served: Served::Files, access, static_files, uploads, measurement, tls };
         Ok(Self {
             listeners,
-            access: Arc::new(access),
             addresses,
             metrics,
             telemetry: None,
             confinement,
-            static_files,
-            uploads,
-            measurement,
-            tls,
+            services,
             limits,
-            pace: config.pace,
-            congestion: congestion.paced,
-            initial_window: config.initial_window,
+            pacing: PacingConfig { congestion: congestion.paced, ..config.pacing },
             stopper,
         })
     }
@@ -161,7 +139,7 @@ impl Server {
     pub fn check(&self) -> Result<(), ServeError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
-        let outcome = runtime.block_on(self.access.check_directories(&self.static_files));
+        let outcome = runtime.block_on(self.services.access.check_directories(&self.services.static_files));
         // Does not wait for threads blocked on a hung disk.
         runtime.shutdown_background();
         outcome
@@ -191,38 +169,28 @@ impl Server {
             Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
             None => (None, None),
         };
+        let services = Arc::new(self.services);
         let active_uploads =
-            self.uploads.as_ref().map(|uploads| Arc::clone(&uploads.active)).unwrap_or_default();
+            services.uploads.as_ref().map(|uploads| Arc::clone(&uploads.active)).unwrap_or_default();
         let stats = Arc::new(ConnectionStats::new(observer, interval, serves_metrics, active_uploads));
         let sampler = Sampler::start(&stats);
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
-        let (window_routes, route_requests) = InitialWindowRoutes::start(self.initial_window).unzip();
+        let (window_routes, route_requests) = InitialWindowRoutes::start(self.pacing.initial_window).unzip();
         let mut phase = self.stopper.phase();
-        let (tls, mut background) = (self.tls, JoinSet::new());
-        tls.iter().cloned().for_each(|tls| drop(background.spawn(tls.follow())));
-        let uploads = self.uploads.clone();
-        uploads.into_iter().for_each(|uploads| drop(background.spawn(uploads.follow_partials())));
-        background.spawn(Arc::clone(&self.static_files.root).follow());
-        let served = &self.static_files;
-        let tokens = self.access.token_file().into_iter();
-        tokens.for_each(|file| drop(background.spawn(file.follow(Arc::clone(served)))));
+        let mut background = follow(&services);
+        let limits = self.limits;
         let files = ServerContext {
-            served: Served::Files,
-            access: Arc::clone(&self.access),
+            services,
             stats,
-            static_files: self.static_files,
-            uploads: self.uploads,
-            measurement: self.measurement,
+            timeouts: limits.timeouts,
+            pace: PacePolicy::new(self.pacing.pace, self.pacing.congestion.as_deref(), route_requests),
             handshakes: Shares::new(HANDSHAKES, usize::MAX),
-            connection_limit: Arc::new(ConnectionLimit::new(&self.limits)),
-            refusals: Arc::new(Semaphore::new(self.limits.refusals())),
-            limits: self.limits,
-            pace: PacePolicy::new(self.pace, self.congestion.as_deref(), route_requests),
-            tls,
+            connection_limit: Arc::new(ConnectionLimit::new(limits.connections)),
+            refusals: Arc::new(Semaphore::new(limits.connections.refusals())),
             cut: Arc::default(),
             phase: phase.clone(),
         };
-        let metrics = metrics_context(&files);
+        let metrics = metrics_context(&files, limits.connections);
         let mut accepting = JoinSet::new();
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
             let failed = |source| ServeError::Listen { address, source };
@@ -242,7 +210,7 @@ impl Server {
         };
         tokio::select! {
             () = drained() => {}
-            () = tokio::time::sleep(files.limits.grace) => {}
+            () = tokio::time::sleep(files.timeouts.grace) => {}
             _ = phase.wait_for(|phase| *phase >= ServerPhase::Ended) => {}
         }
         self.stopper.raise(ServerPhase::Ended);
@@ -253,7 +221,7 @@ impl Server {
             // Every task drops its connection before the runtime shuts down.
             drained().await;
             // Received bytes are made durable, so that uploads can be resumed.
-            if let Some(uploads) = &files.uploads {
+            if let Some(uploads) = &files.services.uploads {
                 uploads.drained().await;
             }
         };
@@ -274,17 +242,34 @@ impl Server {
     }
 }
 
+/// Starts the tasks that read again what changes while the server runs, and that delete expired uploads.
+fn follow(services: &Services) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let Services { access, static_files, uploads, tls, .. } = services;
+    tls.iter().cloned().for_each(|tls| drop(tasks.spawn(tls.follow())));
+    uploads.iter().cloned().for_each(|uploads| drop(tasks.spawn(uploads.follow_partials())));
+    tasks.spawn(Arc::clone(&static_files.root).follow());
+    let tokens = access.token_file().into_iter();
+    tokens.for_each(|file| drop(tasks.spawn(file.follow(Arc::clone(static_files)))));
+    tasks
+}
+
 /// Lists what a server of this configuration needs once it listens.
 fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     let tls = config.tls.iter().flat_map(|files| files.all().cloned());
-    let tokens = match &config.tokens {
+    let tokens = match &config.access.tokens {
         Tokens::File(path) => Some(path.clone()),
         Tokens::None | Tokens::One(_) => None,
     };
     let (default, allowed) = (host::congestion_control(), host::allowed_congestion_controls());
-    let changes_network = config.initial_window != InitialWindow::Off
-        || sets_disallowed_control(congestion, default.as_deref(), config.pace, &allowed);
-    Confinement::new(&config.root, config.writable, tls.chain(tokens).collect(), changes_network)
+    let changes_network = config.pacing.initial_window != InitialWindow::Off
+        || sets_disallowed_control(congestion, default.as_deref(), config.pacing.pace, &allowed);
+    Confinement::new(
+        &config.files.root,
+        config.access.writable,
+        tls.chain(tokens).collect(),
+        changes_network,
+    )
 }
 
 /// Returns whether a server sets a congestion control that only CAP_NET_ADMIN permits: the `requested` one, or, after a restart of slow
@@ -302,9 +287,12 @@ fn sets_disallowed_control(
 }
 
 /// Opens the listening socket for metrics; returns its address too, with a port chosen by the kernel.
-fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListener, SocketAddr), ServeError> {
+fn listen_for_metrics(
+    address: SocketAddr,
+    pacing: &PacingConfig,
+) -> Result<(TcpListener, SocketAddr), ServeError> {
     let failed = |source| ServeError::Metrics { address, source };
-    let listener = listen(address, config).map_err(|error| match error {
+    let listener = listen(address, pacing).map_err(|error| match error {
         ServeError::Listen { source, .. } => failed(source),
         other => other,
     })?;
@@ -313,21 +301,13 @@ fn listen_for_metrics(address: SocketAddr, config: &Config) -> Result<(TcpListen
 }
 
 /// Makes the context of the separate address for metrics: its own limit, so that connections for files cannot use it up.
-fn metrics_context(files: &ServerContext) -> ServerContext {
-    let limits = Limits {
-        connections: METRICS_CONNECTIONS,
-        per_client: METRICS_CONNECTIONS,
-        ..(*files.limits).clone()
-    };
+fn metrics_context(files: &ServerContext, limits: ConnectionLimits) -> ServerContext {
+    let (open, per_client) = (METRICS_CONNECTIONS, METRICS_CONNECTIONS);
+    let limits = ConnectionLimits { open, per_client, ..limits };
     ServerContext {
-        served: Served::Metrics,
-        access: Arc::new(Access::public()),
-        connection_limit: Arc::new(ConnectionLimit::new(&limits)),
+        services: Arc::new(files.services.of_metrics()),
+        connection_limit: Arc::new(ConnectionLimit::new(limits)),
         refusals: Arc::new(Semaphore::new(limits.refusals())),
-        limits: Arc::new(limits),
-        tls: None,
-        uploads: None,
-        measurement: None,
         ..files.clone()
     }
 }

@@ -30,7 +30,7 @@ impl Stopper {
         self.phase.subscribe()
     }
 
-    /// Stops accepting, closes idle connections, and lets replies in progress finish within [`crate::Limits::grace`].
+    /// Stops accepting, closes idle connections, and lets replies in progress finish within [`crate::Timeouts::grace`].
     pub fn finish(&self) {
         self.raise(ServerPhase::Finishing);
     }

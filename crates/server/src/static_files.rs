@@ -98,7 +98,7 @@ impl StaticFiles {
             root,
             hidden: false,
             untrusted: true,
-            max_entries: limits.listing,
+            max_entries: limits.listings.entries,
             listings,
             piece_digests,
             disks,

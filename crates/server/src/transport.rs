@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
-use crate::Limits;
+use crate::Timeouts;
 use crate::disks::{Disk, DiskError, DiskPlace, Lent};
 use crate::listen::{MORE_UNSENT, UnsentLimit};
 use crate::stall_detector::StallDetector;
@@ -156,7 +156,7 @@ impl ServerTransport {
     pub(crate) async fn send(
         &mut self,
         outgoing: &mut Outgoing,
-        limits: &Limits,
+        timeouts: &Timeouts,
         (sent, disk): (&AtomicU64, Option<&Disk>),
     ) -> Result<(), ReplyError> {
         if let Self::Plain(stream) = self
@@ -168,10 +168,10 @@ impl ServerTransport {
                 return Ok(());
             }
         }
-        let detector = StallDetector::new(self.socket(), limits.stall, limits.slowest);
+        let detector = StallDetector::new(self.socket(), timeouts.stall, timeouts.slowest);
         match self {
-            Self::Plain(stream) => send_plain(stream, outgoing, (limits, sent, disk), detector).await,
-            Self::Tls(stream) => send_tls(stream, outgoing, (limits, sent, disk), detector).await,
+            Self::Plain(stream) => send_plain(stream, outgoing, (timeouts, sent, disk), detector).await,
+            Self::Tls(stream) => send_tls(stream, outgoing, (timeouts, sent, disk), detector).await,
         }
     }
 
@@ -209,17 +209,17 @@ impl ServerTransport {
 async fn send_plain(
     stream: &Arc<TcpStream>,
     outgoing: &mut Outgoing,
-    (limits, sent, disk): (&Limits, &AtomicU64, Option<&Disk>),
+    (timeouts, sent, disk): (&Timeouts, &AtomicU64, Option<&Disk>),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     loop {
-        match timeout(limits.stall, stream.writable()).await {
+        match timeout(timeouts.stall, stream.writable()).await {
             Ok(writable) => writable?,
             Err(_) if detector.has_progressed(stream) => continue,
-            Err(_) => return Err(ReplyError::Stalled(limits.stall)),
+            Err(_) => return Err(ReplyError::Stalled(timeouts.stall)),
         }
         if !detector.is_fast_enough(stream) {
-            return Err(ReplyError::Slow(limits.slowest));
+            return Err(ReplyError::Slow(timeouts.slowest));
         }
         let turn = match disk.filter(|_| outgoing.reads_files() && !sends_at_once(outgoing, disk)) {
             Some(disk) => {
@@ -316,14 +316,14 @@ fn take_turn(stream: &TcpStream, outgoing: &mut Outgoing) -> Result<Turn, SendEr
 async fn send_tls(
     stream: &mut TlsStream<TcpStream>,
     outgoing: &mut Outgoing,
-    (limits, sent, disk): (&Limits, &AtomicU64, Option<&Disk>),
+    (timeouts, sent, disk): (&Timeouts, &AtomicU64, Option<&Disk>),
     mut detector: StallDetector,
 ) -> Result<(), ReplyError> {
     let mut chunk = read_chunk(outgoing, Vec::new(), disk).await?;
     let mut spare = Vec::new();
     while !chunk.is_empty() {
         let (written, next) = tokio::join!(
-            write_tls(stream, &chunk, limits, &mut detector),
+            write_tls(stream, &chunk, timeouts, &mut detector),
             read_chunk(outgoing, std::mem::take(&mut spare), disk)
         );
         written?;
@@ -336,7 +336,7 @@ async fn send_tls(
 async fn write_tls(
     stream: &mut TlsStream<TcpStream>,
     mut chunk: &[u8],
-    limits: &Limits,
+    timeouts: &Timeouts,
     detector: &mut StallDetector,
 ) -> Result<(), ReplyError> {
     let mut flushed = false;
@@ -348,16 +348,16 @@ async fn write_tls(
                 chunk => stream.write(chunk).await,
             }
         };
-        match timeout(limits.stall, step).await {
+        match timeout(timeouts.stall, step).await {
             Ok(written) => {
                 flushed = chunk.is_empty();
                 chunk = &chunk[written?..];
             }
             Err(_) if detector.has_progressed(stream.get_ref().0) => {}
-            Err(_) => return Err(ReplyError::Stalled(limits.stall)),
+            Err(_) => return Err(ReplyError::Stalled(timeouts.stall)),
         }
         if !detector.is_fast_enough(stream.get_ref().0) {
-            return Err(ReplyError::Slow(limits.slowest));
+            return Err(ReplyError::Slow(timeouts.slowest));
         }
     }
     Ok(())

@@ -18,8 +18,9 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
-    Config, Confined, Limits, MeasureConfig, Metrics, Server, Stopper, Telemetry, TlsFiles, Token, Tokens,
-    WIDE_MODE, drop_capabilities, with_file_capabilities,
+    AccessConfig, Config, Confined, ConnectionLimits, FilesConfig, Limits, MeasureConfig, Metrics, PacingConfig,
+    Server, Stopper, Telemetry, Timeouts, TlsFiles, Token, Tokens, UploadLimits, WIDE_MODE, drop_capabilities,
+    with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -348,12 +349,27 @@ fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
 }
 
 fn config(args: &ServeArgs, tokens: Tokens) -> Config {
-    let metrics = args.metrics.map_or(Metrics::Off, Metrics::At);
-    let connections = args.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize;
+    let limits = Limits {
+        connections: ConnectionLimits {
+            open: args.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize,
+            ..ConnectionLimits::default()
+        },
+        timeouts: Timeouts { grace: args.grace, ..Timeouts::default() },
+        uploads: UploadLimits {
+            app_buffer: args.app_buffer,
+            quota: args.upload_quota,
+            expiry: args.upload_expiry,
+            ..UploadLimits::default()
+        },
+        ..Limits::default()
+    };
     let mut config = Config {
-        root: args.directory.clone(),
+        files: FilesConfig {
+            root: args.directory.clone(),
+            hidden: args.hidden,
+            digests: !args.no_digests,
+        },
         listen: args.listen.clone(),
-        hosts: args.host.clone(),
         // clap requires both or neither.
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
             cert,
@@ -361,34 +377,31 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
             client_ca: args.client_ca.clone(),
             client_crl: args.client_crl.clone(),
         }),
-        congestion: args.congestion.clone(),
-        pace: args.pace,
-        initial_window: args.initial_window,
-        hidden: args.hidden,
-        digests: !args.no_digests,
-        writable: args.writable,
-        tokens,
-        require_token: args.require_token,
-        allow_cleartext: args.allow_cleartext,
-        measure: args.measure.map(|ceiling| MeasureConfig { ceiling }),
-        app_buffer: args.app_buffer,
-        metrics,
-        limits: Limits {
-            connections,
-            grace: args.grace,
-            upload_quota: args.upload_quota,
-            upload_expiry: args.upload_expiry,
-            ..Limits::default()
+        access: AccessConfig {
+            hosts: args.host.clone(),
+            writable: args.writable,
+            tokens,
+            require_token: args.require_token,
+            allow_cleartext: args.allow_cleartext,
         },
+        pacing: PacingConfig {
+            congestion: args.congestion.clone(),
+            pace: args.pace,
+            initial_window: args.initial_window,
+        },
+        metrics: args.metrics.map_or(Metrics::Off, Metrics::At),
+        measure: args.measure.map(|ceiling| MeasureConfig { ceiling }),
+        limits,
     };
     config.fit_open_files(raise_open_files(), args.record.file().is_some());
-    let most = config.limits.connections;
+    let limits = &mut config.limits.connections;
+    let most = limits.open;
     if let Some(asked) = args.connections.filter(|asked| *asked as usize > most) {
         tracing::warn!(asked, most, "fewer connections: the limit of open files (ulimit -Hn) is low");
     }
     let default_cap = most.div_ceil(2).max(MIN_DEFAULT_CAP);
     let per_client = args.connections_per_client.map_or(default_cap, |most| most as usize);
-    config.limits.per_client = per_client.min(most);
+    limits.per_client = per_client.min(most);
     config
 }
 

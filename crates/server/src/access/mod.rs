@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
 use longhaul_core::units::Bytes;
 
-use crate::ServeError;
+use crate::{AccessConfig, ServeError};
 use crate::admission::ClientKey;
 use crate::reply::Reply;
 use crate::shares::Requester;
@@ -92,15 +92,10 @@ impl Grant {
 
 /// The rules of a listening address.
 pub(crate) struct Access {
+    config: AccessConfig,
     tokens: TokenStore,
-    writable: bool,
     /// Measurements are allowed.
     measures: bool,
-    /// Reading needs a token too.
-    guards_reading: bool,
-    allows_cleartext: bool,
-    /// The names under which clients may ask; any where there are none.
-    hosts: Vec<String>,
     failed_logins: FailedLogins,
 }
 
@@ -118,41 +113,22 @@ enum TokenStore {
     File(Arc<TokenFile>),
 }
 
-/// The configuration of [`Access`].
-pub(crate) struct AccessRules<'a> {
-    pub(crate) tokens: &'a Tokens,
-    pub(crate) writable: bool,
-    pub(crate) measures: bool,
-    pub(crate) guards_reading: bool,
-    pub(crate) allows_cleartext: bool,
-    pub(crate) hosts: &'a [String],
-}
-
 impl Access {
     /// Reads the tokens, but not their directories.
-    pub(crate) fn new(rules: AccessRules<'_>) -> Result<Self, ServeError> {
-        let AccessRules { tokens, writable, measures, guards_reading, allows_cleartext, hosts } = rules;
-        let tokens = match tokens {
+    pub(crate) fn new(config: &AccessConfig, measures: bool) -> Result<Self, ServeError> {
+        let tokens = match &config.tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
             Tokens::File(path) => TokenStore::File(Arc::new(TokenFile::read(path)?)),
         };
-        let failed_logins = FailedLogins::default();
-        let hosts = hosts.to_vec();
-        Ok(Self { tokens, writable, measures, guards_reading, allows_cleartext, hosts, failed_logins })
+        Ok(Self { config: config.clone(), tokens, measures, failed_logins: FailedLogins::default() })
     }
 
     /// Makes the rules of an address that is public and only read.
     pub(crate) fn public() -> Self {
-        Self {
-            tokens: TokenStore::None,
-            writable: false,
-            measures: false,
-            guards_reading: false,
-            allows_cleartext: true,
-            hosts: Vec::new(),
-            failed_logins: FailedLogins::default(),
-        }
+        let config = AccessConfig { allow_cleartext: true, ..AccessConfig::default() };
+        let failed_logins = FailedLogins::default();
+        Self { config, tokens: TokenStore::None, measures: false, failed_logins }
     }
 
     /// Checks that the directories of the tokens can be used.
@@ -173,7 +149,7 @@ impl Access {
 
     /// Returns whether files are written here.
     pub(crate) fn is_writable(&self) -> bool {
-        self.writable
+        self.config.writable
     }
 
     /// Decides on a request for `path`.
@@ -190,13 +166,13 @@ impl Access {
     ) -> Result<Grant, Reply> {
         let RequestOrigin { client, is_exposed } = origin;
         let (now, instant) = now;
-        if !self.hosts.is_empty() && !is_for(request, &self.hosts) {
+        if !self.config.hosts.is_empty() && !is_for(request, &self.config.hosts) {
             return Err(Reply::text(421, "the server has another name than this Host (its option --host)"));
         }
         let need = self.need(request);
         let has_tokens = !matches!(self.tokens, TokenStore::None);
         let is_secret = need != Need::Nothing || request.header("authorization").is_some();
-        if is_exposed && has_tokens && is_secret && !self.allows_cleartext {
+        if is_exposed && has_tokens && is_secret && !self.config.allow_cleartext {
             return Err(Reply::text(
                 403,
                 "credentials are not taken unencrypted: use https, or start the server with --allow-cleartext",
@@ -236,11 +212,11 @@ impl Access {
                 TokenStore::None => Need::Nothing,
                 TokenStore::One(_) | TokenStore::File(_) => Need::AnyToken,
             },
-            "PUT" | "PATCH" | "MKCOL" if self.writable => Need::Right(Right::Write),
-            "HEAD" | "DELETE" if self.writable && names_upload(request.target()) => Need::Right(Right::Write),
-            "DELETE" if self.writable => Need::Right(Right::Delete),
-            "GET" if self.writable && lists_uploads(request) => Need::Right(Right::Write),
-            "GET" | "HEAD" if self.guards_reading => Need::Right(Right::Read),
+            "PUT" | "PATCH" | "MKCOL" if self.config.writable => Need::Right(Right::Write),
+            "HEAD" | "DELETE" if self.config.writable && names_upload(request.target()) => Need::Right(Right::Write),
+            "DELETE" if self.config.writable => Need::Right(Right::Delete),
+            "GET" if self.config.writable && lists_uploads(request) => Need::Right(Right::Write),
+            "GET" | "HEAD" if self.config.require_token => Need::Right(Right::Read),
             _ => Need::Nothing,
         }
     }
@@ -270,12 +246,11 @@ mod tests {
 
     use super::*;
 
-    fn access(guards_reading: bool, allows_cleartext: bool) -> Access {
-        let tokens = &Tokens::One(Token::new("s3cret").unwrap());
-        let (writable, measures) = (true, true);
-        let hosts = &[];
-        Access::new(AccessRules { tokens, writable, measures, guards_reading, allows_cleartext, hosts })
-            .unwrap()
+    fn access(require_token: bool, allow_cleartext: bool) -> Access {
+        let tokens = Tokens::One(Token::new("s3cret").unwrap());
+        let config =
+            AccessConfig { writable: true, tokens, require_token, allow_cleartext, ..AccessConfig::default() };
+        Access::new(&config, true).unwrap()
     }
 
     fn status(access: &Access, first: &str, line: &str, is_exposed: bool) -> u16 {

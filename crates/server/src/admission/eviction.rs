@@ -32,14 +32,14 @@ impl Admission {
     pub(super) fn choose_slot(&self, client: ClientKey, now: Duration) -> Slot {
         let holds = self.clients.get(&client).map_or(0, |own| own.open);
         let own_idle = || self.longest_idle(client).map_or(Slot::Unavailable, Slot::Evicting);
-        if holds >= self.params.per_client {
+        if holds >= self.limits.per_client {
             return own_idle();
         }
-        if self.connections.len() - self.waiting.len() < self.params.connections {
+        if self.connections.len() - self.waiting.len() < self.limits.open {
             return Slot::Free;
         }
         let holders = self.by_count.len() + usize::from(holds == 0);
-        let share = (self.params.connections / holders.max(1)).max(1);
+        let share = (self.limits.open / holders.max(1)).max(1);
         // What is left to a larger holder is no less than what the new connection's client then has.
         let larger = self.by_count.iter().rev().take_while(|(most, _)| *most > share && *most > holds + 1);
         let mut larger = larger.map(|&(_, client)| client).peekable();

@@ -9,9 +9,9 @@ struct Model {
 }
 
 impl Model {
-    fn new(connections: usize, per_client: usize) -> Self {
-        let params = AdmissionParams { connections, per_client, waiting: 3, waiting_per_client: 2 };
-        Self { admission: Admission::new(params), now: Duration::ZERO }
+    fn new(open: usize, per_client: usize) -> Self {
+        let limits = ConnectionLimits { open, per_client, waiting: 8 };
+        Self { admission: Admission::new(limits), now: Duration::ZERO }
     }
 
     fn arrive(&mut self, client: &str) -> (ConnectionId, Admitted) {

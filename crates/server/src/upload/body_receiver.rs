@@ -18,7 +18,7 @@ use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyErro
 use super::partials::PartialUploads;
 use super::refusal::{self, OverQuota};
 use super::reserve::leaves_reserve;
-use crate::Limits;
+use crate::Timeouts;
 use crate::reply::Reply;
 use crate::stall_detector::SETTLING_STALLS;
 
@@ -27,7 +27,7 @@ pub(super) struct BodyConnection {
     pub(super) body: BodyReader,
     /// The TCP socket, for its RTT and receive window.
     pub(super) socket: OwnedFd,
-    pub(super) limits: Arc<Limits>,
+    pub(super) timeouts: Timeouts,
     /// Set once the body is received.
     pub(super) body_received: Arc<AtomicBool>,
 }
@@ -195,12 +195,12 @@ impl<'a> BodyReceiver<'a> {
 
     /// Fails where the client has stalled, or sends too slowly on average.
     fn check_progress(&mut self) -> Result<(), ReceiveError> {
-        let (limits, now) = (&self.connection.limits, Instant::now());
+        let (Timeouts { stall, slowest, .. }, now) = (self.connection.timeouts, Instant::now());
         let age = now.saturating_duration_since(self.started);
         let too_slow =
-            age > limits.stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < limits.slowest;
-        if self.delivery.stalled(limits.stall, now) || too_slow {
-            return Err(ReceiveError::Slow(limits.stall));
+            age > stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < slowest;
+        if self.delivery.stalled(stall, now) || too_slow {
+            return Err(ReceiveError::Slow(stall));
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use super::command::UploadCommand;
 use super::start::{Inbound, NotStarted, UploadStart};
 use super::worker::UploadOutcome;
 use super::{Uploads, refusal};
-use crate::Limits;
+use crate::Timeouts;
 use crate::connection_limit::ConnectionSlot;
 use crate::reply::Reply;
 use crate::transport::{ReplyError, ServerTransport, TLS_CHUNK};
@@ -55,7 +55,7 @@ pub(crate) async fn handle(
     inbox: &mut Vec<u8>,
     command: UploadCommand,
 ) -> UploadReply {
-    let (request, limits) = (&command.request, &uploads.limits);
+    let (request, timeouts) = (&command.request, &uploads.timeouts);
     let body = request.body();
     let expects = request.is_http_1_1()
         && body != RequestBody::None
@@ -74,9 +74,9 @@ pub(crate) async fn handle(
     let received = async {
         // A client that has sent part of the body with the head does not wait for 100 Continue.
         if expects && inbox.is_empty() {
-            inform(transport, limits, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+            inform(transport, timeouts, b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        run_worker(upload, limits, transport, inbox, body, may_inform).await
+        run_worker(upload, timeouts, transport, inbox, body, may_inform).await
     };
     received.await.unwrap_or_else(|failure| UploadReply {
         reply: failure.reply(),
@@ -120,7 +120,7 @@ fn longest_wait(why: &NotStarted) -> Duration {
 /// Runs an upload on a thread of its own; over TLS, passes decrypted bytes to it.
 async fn run_worker(
     upload: Inbound,
-    limits: &Arc<Limits>,
+    timeouts: &Timeouts,
     transport: &mut ServerTransport,
     inbox: &mut Vec<u8>,
     body: RequestBody,
@@ -140,7 +140,7 @@ async fn run_worker(
     let connection = BodyConnection {
         body: BodyReader::new(source, std::mem::take(inbox), body),
         socket,
-        limits: Arc::clone(limits),
+        timeouts: *timeouts,
         body_received: Arc::clone(&body_received),
     };
     let (done, mut outcome) = oneshot::channel();
@@ -163,12 +163,12 @@ async fn run_worker(
                 tracing::trace!(?fed, "the body is fed");
                 feed = None;
             }
-            () = sleep(limits.processing) => {
+            () = sleep(timeouts.processing) => {
                 if body_received.load(Ordering::Relaxed) {
                     feed = None;
                 }
                 if may_inform && liveness.waits_for_disk() {
-                    inform(transport, limits, b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+                    inform(transport, timeouts, b"HTTP/1.1 102 Processing\r\n\r\n").await?;
                 }
             }
         }
@@ -246,10 +246,10 @@ impl HandlerError {
 }
 
 /// Sends an interim response (RFC 9110, section 15.2).
-async fn inform(transport: &mut ServerTransport, limits: &Limits, text: &[u8]) -> Result<(), HandlerError> {
+async fn inform(transport: &mut ServerTransport, timeouts: &Timeouts, text: &[u8]) -> Result<(), HandlerError> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
     transport
-        .send(&mut outgoing, limits, (&AtomicU64::new(0), None))
+        .send(&mut outgoing, timeouts, (&AtomicU64::new(0), None))
         .await
         .map_err(HandlerError::Disconnected)
 }

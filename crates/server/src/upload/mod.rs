@@ -32,11 +32,11 @@ mod worker;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
+use longhaul_engine::sink::memory_budget::MemoryBudget;
 use tokio::time::{sleep, timeout};
 
-use crate::Limits;
 use crate::static_files::StaticFiles;
+use crate::{Limits, Timeouts, UploadLimits};
 
 pub(crate) use active::{ActiveUploads, UploadUsage};
 pub(crate) use command::UploadCommand;
@@ -58,19 +58,20 @@ pub(crate) struct Uploads {
     ranged: Arc<RangedUploads>,
     partials: Arc<PartialUploads>,
     pub(crate) static_files: Arc<StaticFiles>,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) timeouts: Timeouts,
 }
 
 /// How long the last syncs of cancelled uploads may take at the end of the server.
 const LAST_SYNC: Duration = Duration::from_secs(20);
 
 impl Uploads {
-    pub(crate) fn new(app_buffer: AppBuffer, static_files: Arc<StaticFiles>, limits: Arc<Limits>) -> Self {
+    pub(crate) fn new(static_files: Arc<StaticFiles>, limits: &Limits) -> Self {
+        let &Limits { timeouts, uploads: UploadLimits { app_buffer, quota, expiry, .. }, .. } = limits;
         let (memory, active) = (MemoryBudget::new(app_buffer), Arc::default());
         let (digests, completed, ranged) = (Arc::default(), Arc::default(), Arc::default());
         let root = static_files.root.path();
-        let partials = Arc::new(PartialUploads::new(root, limits.upload_quota, limits.upload_expiry));
-        Self { memory, active, digests, completed, ranged, partials, static_files, limits }
+        let partials = Arc::new(PartialUploads::new(root, quota, expiry));
+        Self { memory, active, digests, completed, ranged, partials, static_files, timeouts }
     }
 
     /// Finds the partial files of earlier runs, then deletes those that expire, until the task is aborted.

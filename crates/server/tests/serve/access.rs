@@ -28,9 +28,9 @@ fn site(change: impl FnOnce(&mut Config)) -> (Site, tempfile::TempDir) {
     fs::write(&path, TOKENS).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let site = Site::with(|config| {
-        fs::create_dir(config.root.join("in")).unwrap();
-        config.writable = true;
-        config.tokens = Tokens::File(path);
+        fs::create_dir(config.files.root.join("in")).unwrap();
+        config.access.writable = true;
+        config.access.tokens = Tokens::File(path);
         change(config);
     });
     (site, beside)
@@ -79,7 +79,7 @@ fn token_permits_its_rights_in_its_directory() {
 
 #[test]
 fn reading_may_need_a_token() {
-    let (site, _beside) = site(|config| config.require_token = true);
+    let (site, _beside) = site(|config| config.access.require_token = true);
     site.write("f", b"content");
     for target in ["/f", "/", "/none"] {
         let refused = site.get(target, &[]);
@@ -133,14 +133,14 @@ fn ranges_of_two_tokens_do_not_mix() {
 fn one_token_writes_over_uploads_of_every_token() {
     let (site, _beside) = site(|_| {});
     assert_eq!(begin(&site, "anns", &resource("f", ID)), 204);
-    let single = writable_with(|config| config.root = site.dir.path().to_owned());
+    let single = writable_with(|config| config.files.root = site.dir.path().to_owned());
     assert_eq!(put(&single, "s3cret", "/f", "whole"), 201);
     assert_eq!(names(&site), ["f", "in"]);
 }
 
 #[test]
 fn paused_uploads_are_listed_for_their_token() {
-    let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(3600)));
+    let (site, _beside) = site(|config| config.limits.uploads.expiry = Some(Duration::from_secs(3600)));
     let [f, g] = ["f", "g"].map(|name| resource(name, ID));
     assert_eq!((begin(&site, "eves", &f), begin(&site, "bobs", &g)), (204, 204));
     let list = |token: &str, target: &str| ask(&site, token, "GET", target, &[], "");
@@ -195,7 +195,7 @@ fn token_with_the_right_to_delete_administers_the_uploads_of_all() {
 
 #[test]
 fn quotas_of_a_token_and_of_all_are_kept() {
-    let (site, _beside) = site(|config| config.limits.upload_quota = Some(Bytes::mib(4)));
+    let (site, _beside) = site(|config| config.limits.uploads.quota = Some(Bytes::mib(4)));
     let [f, g, h] = ["f", "g", "h"].map(|name| resource(name, ID));
     assert_eq!((begin(&site, "eves", &f), begin(&site, "anns", &h)), (204, 204));
     assert_eq!(begin(&site, "eves", &f), 409, "what is there stays, and counts");
@@ -214,7 +214,7 @@ fn quotas_of_a_token_and_of_all_are_kept() {
 
 #[test]
 fn slow_uploads_of_one_token_leave_places_to_others() {
-    let (site, _beside) = site(|config| config.limits.uploads = 4);
+    let (site, _beside) = site(|config| config.limits.uploads.per_disk = 4);
     let mut slow: Vec<_> = (0..6).map(|_| Talk::to(&site)).collect();
     let begun = slow.iter_mut().enumerate().filter_map(|(number, talk)| {
         let fields = ["Content-Length: 10", "Expect: 100-continue"];
@@ -230,7 +230,7 @@ fn slow_uploads_of_one_token_leave_places_to_others() {
 
 #[test]
 fn paused_upload_expires() {
-    let (site, _beside) = site(|config| config.limits.upload_expiry = Some(Duration::from_secs(1)));
+    let (site, _beside) = site(|config| config.limits.uploads.expiry = Some(Duration::from_secs(1)));
     let url = resource("f", ID);
     assert_eq!(begin(&site, "anns", &url), 204);
     wait_for(|| names(&site) == ["in"]);

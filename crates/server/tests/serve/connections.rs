@@ -107,7 +107,7 @@ fn what_is_not_served_is_refused_clearly() {
 /// One byte at a time never lets an idle timeout strike; only a deadline ends it.
 #[test]
 fn slow_head_ends_in_408() {
-    let site = Site::with(|config| config.limits.head = ms(300));
+    let site = Site::with(|config| config.limits.timeouts.head = ms(300));
     let mut stream = site.connect();
     let mut writer = stream.try_clone().unwrap();
     let started = Instant::now();
@@ -130,7 +130,7 @@ fn slow_head_ends_in_408() {
 
 #[test]
 fn silent_connection_is_closed_without_a_word() {
-    let site = Site::with(|config| config.limits.idle = ms(200));
+    let site = Site::with(|config| config.limits.timeouts.idle = ms(200));
     site.write("f", b"x");
     for (request, reply) in [(&b""[..], ""), (KEPT, "\r\n\r\nx")] {
         let started = Instant::now();
@@ -145,7 +145,7 @@ fn silent_connection_is_closed_without_a_word() {
 /// The server closes a stopped reply: what is on the way by then is less than the file. A slow reader gets all of it.
 #[test]
 fn reader_that_stops_is_cut_and_a_slow_one_is_not() {
-    let site = watched(|config| config.limits.stall = ms(1500));
+    let site = watched(|config| config.limits.timeouts.stall = ms(1500));
     let content = noise(24 << 20);
     site.write("f", &content);
     let mut stopped = site.begin("/f");
@@ -199,7 +199,7 @@ fn threads() -> u64 {
 
 #[test]
 fn at_the_limit_the_longest_idle_makes_room() {
-    let site = watched(|config| config.limits.connections = 2);
+    let site = watched(|config| config.limits.connections.open = 2);
     site.write("f", b"x");
     let [mut first, mut second] = [Talk::to(&site), Talk::to(&site)];
     wait_for(|| value(&site, "longhaul_connections") == 2.0);
@@ -212,7 +212,7 @@ fn at_the_limit_the_longest_idle_makes_room() {
 
 #[test]
 fn every_request_at_the_limit_is_answered() {
-    let site = Site::with(|config| (config.limits.connections, config.limits.waiting) = (2, 1));
+    let site = Site::with(|config| (config.limits.connections.open, config.limits.connections.waiting) = (2, 1));
     site.write("f", b"x");
     let asked: Vec<_> = (0..50)
         .map(|_| {
@@ -230,7 +230,7 @@ fn every_request_at_the_limit_is_answered() {
 
 #[test]
 fn fast_reply_keeps_its_slot_until_it_ends() {
-    let site = Site::with(|config| config.limits.connections = 2);
+    let site = Site::with(|config| config.limits.connections.open = 2);
     let content = noise(24 << 20);
     site.write("f", &content);
     site.write("g", b"x");
@@ -255,8 +255,8 @@ fn fast_reply_keeps_its_slot_until_it_ends() {
 #[test]
 fn reader_far_too_slow_is_cut() {
     let site = Site::with(|config| {
-        config.limits.stall = ms(200);
-        config.limits.slowest = Rate::bits_per_sec(800_000_000);
+        config.limits.timeouts.stall = ms(200);
+        config.limits.timeouts.slowest = Rate::bits_per_sec(800_000_000);
     });
     let content = noise(48 << 20);
     site.write("f", &content);
@@ -274,8 +274,8 @@ fn reader_far_too_slow_is_cut() {
 #[test]
 fn connection_that_gets_no_slot_is_told_so() {
     let site = Site::with(|config| {
-        config.limits.connections = 1;
-        config.limits.per_client = 1;
+        config.limits.connections.open = 1;
+        config.limits.connections.per_client = 1;
     });
     site.write("f", &noise(32 << 20));
     let _replying = site.begin("/f");

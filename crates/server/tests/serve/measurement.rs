@@ -27,7 +27,7 @@ fn site_with(ceiling: Option<u64>, change: impl FnOnce(&mut Config)) -> Site {
 }
 
 fn guarded(config: &mut Config) {
-    config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+    config.access.tokens = Tokens::One(Token::new("s3cret").unwrap());
 }
 
 fn offer(site: &Site) -> MeasureOffer {
@@ -78,7 +78,7 @@ fn train(number: u32) -> UdpRequest {
 fn token_guards_every_measurement() {
     for writable in [false, true] {
         let site = site_with(None, |config| {
-            config.writable = writable;
+            config.access.writable = writable;
             guarded(config);
         });
         for path in [PATH, UDP, "/.longhaul/measure/stream?bytes=9"] {

@@ -76,7 +76,7 @@ fn hashing_for_one_client_leaves_a_turn_to_another_and_may_be_off() {
     // Where the client has gone, it has its turn again.
     drop(asked);
     wait_for(|| Talk::to(&site).ask(&asks, b"").status == 200);
-    let without = Site::with(|config| config.digests = false);
+    let without = Site::with(|config| config.files.digests = false);
     without.write("f", b"x");
     assert_eq!(without.get("/f", &[]).header("Link"), None);
     assert_eq!(without.get("/f?metalink", &[]).status, 404);

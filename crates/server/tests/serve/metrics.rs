@@ -139,7 +139,7 @@ fn metrics_have_an_address_of_their_own_with_nothing_else() {
 
 #[test]
 fn transfers_that_take_every_place_are_seen_and_what_they_counted_stays() {
-    let site = watched(|config| config.limits.connections = 2);
+    let site = watched(|config| config.limits.connections.open = 2);
     site.write("f", &noise(CONTENT));
     let before = scrape(&site);
     assert!(!before.has("longhaul_rtt_seconds") && before.get("longhaul_cwnd_bytes") == 0.0);

@@ -15,7 +15,7 @@ const AT_40_MBIT: Duration = Duration::from_millis(700);
 
 /// Serves `/large` and `/small` at this pace.
 fn site(pace: Pace) -> Site {
-    let site = Site::with(|config| config.pace = pace);
+    let site = Site::with(|config| config.pacing.pace = pace);
     site.write("large", &noise(SIZE));
     site.write("small", &noise(1 << 10));
     site
@@ -98,7 +98,7 @@ fn congestion_control_that_paces_itself_serves_too() {
     if !available.split_whitespace().any(|name| name == "bbr") {
         return skipped("this kernel has no bbr loaded");
     }
-    let site = Site::with(|config| config.congestion = Some("bbr".to_owned()));
+    let site = Site::with(|config| config.pacing.congestion = Some("bbr".to_owned()));
     site.write("large", &noise(SIZE));
     for (asked, told) in [(None, "auto"), (Some("80Mbit"), "80000000"), (Some("off"), "off")] {
         assert_eq!(large(&site, asked).0.as_deref(), Some(told), "asked for {asked:?}");

@@ -83,7 +83,7 @@ fn index_takes_the_place_of_the_page() {
 
 #[test]
 fn huge_directory_is_sorted_then_bounded() {
-    let site = Site::with(|config| config.limits.listing = 100);
+    let site = Site::with(|config| config.limits.listings.entries = 100);
     for i in 0..350 {
         std::fs::write(site.dir.path().join(format!("f{i:03}")), b"").unwrap();
     }
@@ -113,12 +113,12 @@ fn uploaded_page_runs_no_scripts() {
 
 #[test]
 fn only_so_many_pages_are_made_at_once() {
-    let none = Site::with(|config| config.limits.pages = 0);
+    let none = Site::with(|config| config.limits.listings.per_disk = 0);
     none.write("f", b"x");
     let answer = none.get("/", &[]);
     assert_eq!((answer.status, answer.header("Retry-After")), (503, Some("1")));
     assert_eq!(none.get("/f", &[]).status, 200);
-    let one = Site::with(|config| (config.limits.pages, config.limits.listings) = (1, 8));
+    let one = Site::with(|config| (config.limits.listings.per_disk, config.limits.listings.in_all) = (1, 8));
     for number in 0..1000 {
         one.write(&format!("{number:0>200}"), b"");
     }

@@ -24,7 +24,7 @@ fn site() -> (tempfile::TempDir, Site) {
     symlink("loop", root.join("loop")).unwrap();
     symlink("../../file", root.join("sub/deep/within")).unwrap();
     mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
-    let site = Site::with(|config| config.root = root);
+    let site = Site::with(|config| config.files.root = root);
     (outer, site)
 }
 
@@ -77,7 +77,7 @@ fn only_what_lies_inside_is_served_listed_and_redirected_to() {
 
 #[test]
 fn hidden_names_are_served_on_request() {
-    let site = Site::with(|config| config.hidden = true);
+    let site = Site::with(|config| config.files.hidden = true);
     site.write(".well-known/x", b"seen");
     assert_eq!(site.get("/.well-known/x", &[]).body, "seen");
     assert!(site.get("/", &[]).body.contains(".well-known/"));

@@ -11,7 +11,7 @@ use crate::uploads::Talk;
 
 /// A server with a 24 MiB file, and a client that has read its first bytes.
 fn under_way(grace: Duration) -> (Site, Vec<u8>, TcpStream) {
-    let site = Site::with(|config| config.limits.grace = grace);
+    let site = Site::with(|config| config.limits.timeouts.grace = grace);
     let content = noise(24 << 20);
     site.write("f", &content);
     let stream = site.begin("/f");

@@ -23,7 +23,7 @@ pub(crate) fn files(dir: &Path) -> TlsFiles {
 
 #[test]
 fn plain_http_and_slow_handshakes_are_dropped() {
-    let (site, _) = Site::encrypted(|config| config.limits.head = Duration::from_millis(300));
+    let (site, _) = Site::encrypted(|config| config.limits.timeouts.head = Duration::from_millis(300));
     let reply = site.raw("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(!reply.contains("HTTP/1.1"), "{reply}");
     let mut stream = site.connect();
@@ -36,7 +36,7 @@ fn plain_http_and_slow_handshakes_are_dropped() {
 
 #[test]
 fn handshakes_of_one_client_leave_places_to_others() {
-    let (site, cert) = Site::encrypted(|config| config.limits.head = Duration::from_secs(60));
+    let (site, cert) = Site::encrypted(|config| config.limits.timeouts.head = Duration::from_secs(60));
     site.write("f", b"x");
     let silent: Vec<_> = (0..140).map(|_| Talk::to(&site)).collect();
     // Half of all places are one client's; its other connections are closed.

@@ -28,8 +28,8 @@ pub(crate) fn writable_with(change: impl FnOnce(&mut Config)) -> Site {
 }
 
 fn allow_writing(config: &mut Config) {
-    config.writable = true;
-    config.tokens = Tokens::One(Token::new("s3cret").unwrap());
+    config.access.writable = true;
+    config.access.tokens = Tokens::One(Token::new("s3cret").unwrap());
 }
 
 /// Writes the head of a request that shows the token.
@@ -328,7 +328,7 @@ fn uploads_of_one_size_and_time_have_different_tags() {
 #[test]
 fn long_verification_is_no_silence() {
     let file = noise(64 << 20);
-    let site = writable_with(|config| config.limits.processing = Duration::from_millis(1));
+    let site = writable_with(|config| config.limits.timeouts.processing = Duration::from_millis(1));
     let mut talk = Talk::to(&site);
     let part = patch(&resource("f", ID), 0, file.len(), file.len(), true);
     talk.send(&with_field(&part, &blake3_field(&file)), &file);
@@ -344,7 +344,7 @@ fn long_verification_is_no_silence() {
 
     let (site, cert) = Site::encrypted(|config| {
         allow_writing(config);
-        config.limits.processing = Duration::from_millis(1);
+        config.limits.timeouts.processing = Duration::from_millis(1);
     });
     let source = site.beside.path().join("source");
     std::fs::write(&source, &file).unwrap();

@@ -43,7 +43,7 @@ fn resuming_client_supersedes_its_silent_connection() {
 
 #[test]
 fn superseded_connection_frees_its_upload_slot() {
-    let (site, url) = (writable_with(|config| config.limits.uploads = 1), resource("f", ID));
+    let (site, url) = (writable_with(|config| config.limits.uploads.per_disk = 1), resource("f", ID));
     let mut dead = begin(&site, &patch(&url, 0, 10, 10, true));
     dead.send("", b"12345");
     // The dead connection has the only place; the answer says how far it came.
@@ -91,7 +91,7 @@ fn bodies_that_are_not_what_they_say() {
 /// A byte now and then is no progress where it is too little, or belongs to the framing.
 #[test]
 fn body_that_does_not_come_is_not_waited_for() {
-    let site = writable_with(|config| config.limits.stall = Duration::from_millis(400));
+    let site = writable_with(|config| config.limits.timeouts.stall = Duration::from_millis(400));
     let whole = head("PUT", "/f", &["Content-Length: 1000"]);
     let chunked = head("PUT", "/f", &["Transfer-Encoding: chunked"]);
     for (request, start, byte, status) in [
@@ -120,7 +120,7 @@ fn body_that_does_not_come_is_not_waited_for() {
 fn ending_server_keeps_what_has_come() {
     let site = writable_with(|config| {
         with_metrics(config);
-        config.limits.grace = Duration::from_millis(300);
+        config.limits.timeouts.grace = Duration::from_millis(300);
     });
     let (file, url) = (noise(5_000_000), resource("f", ID));
     let mut part = begin(&site, &patch(&url, 0, file.len(), file.len(), true));
@@ -139,7 +139,7 @@ fn ending_server_keeps_what_has_come() {
         std::fs::copy(dir.join(name), moved.path().join(name)).unwrap();
     }
     assert_eq!(site.ended(), ServerOutcome { cut: 2 });
-    let again = writable_with(|config| config.root = moved.path().to_owned());
+    let again = writable_with(|config| config.files.root = moved.path().to_owned());
     assert_eq!(offset(&again, &url), "3000000");
     let rest = patch(&url, 3_000_000, 2_000_000, file.len(), true);
     assert_eq!(status(&again, &rest, &file[3_000_000..]), 201);
@@ -148,7 +148,7 @@ fn ending_server_keeps_what_has_come() {
 
 #[test]
 fn finishing_server_completes_an_upload_in_progress_and_refuses_to_begin_another() {
-    let site = writable_with(|config| config.limits.grace = Duration::from_secs(100));
+    let site = writable_with(|config| config.limits.timeouts.grace = Duration::from_secs(100));
     let mut running = begin(&site, &head("PUT", "/f", &["Content-Length: 10"]));
     running.send("", b"12345");
     site.stopper.finish();
