@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
@@ -30,6 +30,23 @@ pub(super) struct BodyConnection {
     pub(super) timeouts: Timeouts,
     /// Set once the body is received.
     pub(super) body_received: Arc<AtomicBool>,
+}
+
+/// The outcome of a request with a body.
+pub(super) struct UploadOutcome {
+    pub(super) reply: Reply,
+    pub(super) received: Bytes,
+    /// Whether the body was read completely, so that another request may follow.
+    pub(super) body_read: bool,
+    /// Bytes received after the body.
+    pub(super) inbox: Vec<u8>,
+}
+
+impl BodyConnection {
+    /// Ends the request with its reply.
+    pub(super) fn end(self, reply: Reply, received: Bytes) -> UploadOutcome {
+        UploadOutcome { reply, received, body_read: self.body.is_done(), inbox: self.body.into_inbox() }
+    }
 }
 
 /// Why a body was not received completely.
@@ -118,6 +135,7 @@ impl<'a> BodyReceiver<'a> {
     pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
         let result = self.fill_segments();
         self.flush();
+        self.connection.body_received.store(result.is_ok(), Ordering::Relaxed);
         *received = self.delivery.total;
         result
     }

@@ -18,10 +18,9 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
 use super::body_reader::BodyReader;
-use super::body_receiver::BodyConnection;
+use super::body_receiver::{BodyConnection, UploadOutcome};
 use super::command::UploadCommand;
 use super::start::{Inbound, NotStarted, UploadStart};
-use super::worker::UploadOutcome;
 use super::{Uploads, refusal};
 use crate::Timeouts;
 use crate::connection_limit::ConnectionSlot;

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use super::command::UploadCommand;
-use super::start::{holder_of, id_of};
+use super::upload_journal::{holder_of, id_of};
 use super::{Uploads, refusal};
 use crate::disks::Disk;
 use crate::reply::Reply;

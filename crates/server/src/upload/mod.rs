@@ -5,7 +5,7 @@
 //!                                        |  refused: the reply precedes the body
 //!                                        v  100 Continue
 //!   transport -> BodyReader -> InboundUpload (a worker thread) -> engine::sink::pipeline -> file
-//!      plain: the socket itself  InboundRange (a thread for each) ----'
+//!      plain: the socket itself  RangeClaim (a thread for each) ------'
 //!                                                                     |
 //!      TLS:   a socket pair                         sync, journal, digest, final name
 //! ```
@@ -19,14 +19,15 @@ mod completed;
 mod digests;
 mod handler;
 mod listing;
+mod opened;
 mod partials;
-mod range_worker;
 mod ranged;
 mod ranged_uploads;
 mod refusal;
 mod repr_digest;
 mod reserve;
 mod start;
+mod upload_journal;
 mod worker;
 
 use std::sync::Arc;

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use super::ActiveUploads;
 use super::refusal::OverQuota;
-use super::start::is_upload;
+use super::upload_journal::is_upload;
 use crate::access::Grant;
 use crate::disks::{Disk, DiskError, Disks};
 

@@ -13,16 +13,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::http::UploadId;
+use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UploadId, upload_bool};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MAX_STREAMS;
+use longhaul_core::units::Bytes;
 use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
 use longhaul_engine::sink::writer::Writer;
 use parking_lot::{Condvar, Mutex};
 
-use super::active::{SILENT_AFTER, UploadLiveness};
+use super::active::{ActiveUploads, SILENT_AFTER, UploadLiveness};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
+use super::opened::OpenedUpload;
 use super::refusal;
-use super::start::{NotStarted, holder_of};
+use super::start::NotStarted;
+use super::upload_journal::holder_of;
 use crate::access::Grant;
 use crate::connection_limit::ConnectionWatch;
 use crate::reply::Reply;
@@ -105,9 +109,9 @@ impl RangedUpload {
     /// Makes an upload, and what receives its ranges on a thread of its own until none is expected.
     pub(super) fn new(
         id: UploadId,
-        pipeline: Arc<Pipeline>,
-        liveness: Arc<UploadLiveness>,
+        opened: &OpenedUpload,
     ) -> (Arc<Self>, impl FnOnce(&Arc<dyn Writer>) + Send + 'static) {
+        let (pipeline, liveness) = (Arc::clone(&opened.pipeline), Arc::clone(&opened.liveness));
         let (inlet, segments) = pipeline.inlet();
         let state = RangedState::new(inlet.into_queue());
         let target = pipeline.part().target().to_owned();
@@ -270,6 +274,32 @@ impl RangedUpload {
             }
             self.changed.wait_for(&mut state, CHECK_INTERVAL);
         }
+    }
+}
+
+impl RangeClaim {
+    /// Receives the body; the reply says that it is received, not that it is on the device.
+    pub(super) fn receive(self, mut connection: BodyConnection, active: &ActiveUploads) -> UploadOutcome {
+        let mut received = Bytes::ZERO;
+        let body = self.write_body(&mut connection, active, &mut received);
+        let reply = match (self.upload.refusal(), body) {
+            (Some(refused), _) => refused,
+            (None, Err(error)) => error.reply(),
+            (None, Ok(())) => Reply::empty(ReplyHead::new(202).with(UPLOAD_COMPLETE, upload_bool(false))),
+        };
+        connection.end(reply, received)
+    }
+
+    fn write_body(
+        &self,
+        connection: &mut BodyConnection,
+        active: &ActiveUploads,
+        received: &mut Bytes,
+    ) -> Result<(), ReceiveError> {
+        let Self { upload, range, liveness, .. } = self;
+        let inlet = upload.pipeline().inlet_to(upload.queue().ok_or(ReceiveError::Cancelled)?);
+        let target = BodyTarget { range: *range, active, liveness, unknown_size: None };
+        BodyReceiver::new(target, connection, inlet, &liveness.cancel).run(received)
     }
 }
 

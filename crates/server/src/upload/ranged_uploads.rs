@@ -5,17 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longhaul_core::proto::http::UploadId;
-use longhaul_engine::sink::pipeline::Pipeline;
-use longhaul_engine::sink::writer::Writer;
 use parking_lot::Mutex;
 
-use super::active::{ActiveEntry, PartFileLock, SILENT_AFTER, UploadLiveness};
+use super::active::SILENT_AFTER;
 use super::command::UploadOperation;
+use super::opened::OpenedUpload;
 use super::ranged::RangedUpload;
 use super::refusal;
 use super::start::NotStarted;
 use crate::access::Grant;
-use crate::disks::UploadSlot;
 use crate::reply::Reply;
 
 /// The uploads of a server whose ranges arrive over several connections.
@@ -49,16 +47,6 @@ pub(super) enum RangedLookup<'a> {
     OpenedElsewhere {
         same: bool,
     },
-}
-
-/// What an upload holds until its last byte is in the journal.
-pub(super) struct HeldUpload {
-    pub(super) writer: Arc<dyn Writer>,
-    /// Dropped before the lock, so that a resumed upload finds a free slot.
-    pub(super) slot: UploadSlot,
-    /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
-    pub(super) lock: PartFileLock,
-    pub(super) entry: ActiveEntry,
 }
 
 impl RangedUploads {
@@ -128,20 +116,15 @@ impl RangedUploads {
     pub(super) fn start(
         self: &Arc<Self>,
         id: UploadId,
-        pipeline: Arc<Pipeline>,
-        liveness: Arc<UploadLiveness>,
-        held: HeldUpload,
+        opened: OpenedUpload,
     ) -> Result<Arc<RangedUpload>, Reply> {
-        let (upload, receive) = RangedUpload::new(id, pipeline, liveness);
+        let (upload, receive) = RangedUpload::new(id, &opened);
         let entry = RangedEntry(Arc::clone(self), Arc::clone(&upload));
         self.0.lock().open.push(Arc::clone(&upload));
         let run = move || {
-            receive(&held.writer);
+            receive(&opened.writer);
             drop(entry);
-            let HeldUpload { slot, lock, entry, .. } = held;
-            drop(slot);
-            drop(lock);
-            drop(entry);
+            drop(opened);
         };
         let started = std::thread::Builder::new().name("upload".to_owned()).spawn(run);
         started.map_err(|error| refusal::exhausted(&error))?;

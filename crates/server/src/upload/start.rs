@@ -5,12 +5,11 @@ mod target;
 use std::sync::Arc;
 
 use longhaul_core::checksum::Algorithm;
-use longhaul_core::identity::Identity;
-use longhaul_core::proto::http::{RequestBody, UploadId, Validator};
+use longhaul_core::proto::http::{RequestBody, UploadId};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::digest::WantedDigests;
-use longhaul_engine::sink::journal::{Journal, JournalSource, SourceMatch, StoredJournal};
+use longhaul_engine::sink::journal::Journal;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::PartFile;
 use longhaul_engine::sink::pipeline::Pipeline;
@@ -20,13 +19,14 @@ use longhaul_engine::tree_digest::TreeDigest;
 
 use target::{LockedPartFile, UploadTarget};
 
-use super::active::{PartFileLock, UploadLiveness};
-use super::body_receiver::BodyConnection;
+use super::active::{ActiveUploads, PartFileLock, UploadLiveness};
+use super::body_receiver::{BodyConnection, UploadOutcome};
 use super::command::{AddRange, AppendPart, UploadCommand, UploadOperation, WholeFile};
-use super::range_worker::InboundRange;
-use super::ranged::RangedUpload;
-use super::ranged_uploads::{HeldUpload, RangedLookup};
-use super::worker::{self, AfterBody, InboundUpload, UploadOutcome};
+use super::opened::OpenedUpload;
+use super::ranged::{RangeClaim, RangedUpload};
+use super::ranged_uploads::RangedLookup;
+use super::upload_journal::{journal, prefix, usable};
+use super::worker::{AfterBody, InboundUpload};
 use super::{Uploads, collection, refusal};
 use crate::access::Grant;
 use crate::connection_limit::ConnectionWatch;
@@ -47,21 +47,21 @@ pub(super) enum Inbound {
     /// A body that is the only one its upload receives at this time.
     Upload(Box<InboundUpload>),
     /// One range; other ranges of the upload may arrive at the same time.
-    Range(InboundRange),
+    Range(RangeClaim, Arc<ActiveUploads>),
 }
 
 impl Inbound {
     pub(super) fn liveness(&self) -> &Arc<UploadLiveness> {
         match self {
-            Self::Upload(upload) => &upload.liveness,
-            Self::Range(range) => range.liveness(),
+            Self::Upload(upload) => upload.liveness(),
+            Self::Range(claim, _) => &claim.liveness,
         }
     }
 
     /// Records the connection over which the body arrives; `None` if it closes after this request.
     pub(super) fn add_connection(&self, connection: Option<ConnectionWatch>) {
-        if let Self::Range(range) = self {
-            range.add_connection(connection);
+        if let Self::Range(claim, _) = self {
+            claim.upload.add_connection(connection);
         }
     }
 
@@ -69,7 +69,7 @@ impl Inbound {
     pub(super) fn run(self, connection: BodyConnection) -> UploadOutcome {
         match self {
             Self::Upload(upload) => upload.run(connection),
-            Self::Range(range) => range.run(connection),
+            Self::Range(claim, active) => claim.receive(connection, &active),
         }
     }
 }
@@ -105,7 +105,11 @@ impl From<Reply> for NotStarted {
 
 impl Uploads {
     /// Does everything that does not need the body; blocks on `disk`.
-    pub(super) fn start(&self, command: &UploadCommand, disk: &Disk) -> Result<UploadStart, NotStarted> {
+    pub(super) fn start(
+        self: &Arc<Self>,
+        command: &UploadCommand,
+        disk: &Disk,
+    ) -> Result<UploadStart, NotStarted> {
         let answered = |reply| Ok(UploadStart::Answered(reply));
         match &command.operation {
             UploadOperation::MakeDirectory => {
@@ -144,7 +148,7 @@ impl Uploads {
     }
 
     fn append(
-        &self,
+        self: &Arc<Self>,
         target: UploadTarget,
         append: AppendPart,
         (body, disk): (RequestBody, &Disk),
@@ -163,7 +167,7 @@ impl Uploads {
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let committed = there.into_iter().collect();
         let start = PartStart { part, lock, id, size, committed, is_new: prior.is_none(), hash: append.hash };
-        let StartedPart { pipeline, tree, slot, lock } = self.start_part(&target, start, disk)?;
+        let (opened, tree) = self.start_part(&target, start, disk)?;
         let after = match append.complete {
             true => AfterBody::Finish {
                 digest: append.digest,
@@ -173,11 +177,8 @@ impl Uploads {
             },
             false => AfterBody::KeepPartial,
         };
-        let digest = tree.map(|tree| (Arc::clone(&self.digests), tree));
-        let mut upload = InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?;
-        upload.digest = digest;
-        upload.completed = Some((Arc::clone(&self.completed), id));
-        Ok(UploadStart::ready(upload))
+        let upload = InboundUpload::new(opened, after, target.exists, self).resumable(id, tree);
+        Ok(UploadStart::Ready(Inbound::Upload(Box::new(upload))))
     }
 
     /// Starts to receive a range, beside others of its upload.
@@ -200,7 +201,7 @@ impl Uploads {
             return Err(refusal::other_length().into());
         }
         let claim = upload.claim(add.range)?;
-        Ok(UploadStart::Ready(Inbound::Range(InboundRange::new(claim, &self.active))))
+        Ok(UploadStart::Ready(Inbound::Range(claim, Arc::clone(&self.active))))
     }
 
     /// Opens an upload for ranges over several connections, where an earlier run or request has left it.
@@ -224,21 +225,17 @@ impl Uploads {
         let is_new = prior.is_none();
         let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
         let start = PartStart { part, lock, id, size: whole, committed, is_new, hash };
-        let StartedPart { pipeline, tree: _, slot, lock } = self.start_part(target, start, disk)?;
-        let writer = worker::reserve(&pipeline, &self.partials)?;
-        let (pipeline, liveness) = (Arc::new(pipeline), Arc::new(UploadLiveness::default()));
-        let entry = self.active.enter(&pipeline, &liveness);
-        let held = HeldUpload { writer, slot, lock, entry };
-        Ok(self.ranged.start(id, pipeline, liveness, held)?)
+        let (opened, _) = self.start_part(target, start, disk)?;
+        Ok(self.ranged.start(id, opened)?)
     }
 
-    /// Reserves an upload slot and the space of the quota, then creates the pipeline.
+    /// Reserves an upload slot and the space of the quota, then opens the upload; returns the digest that it continues, too.
     fn start_part(
         &self,
         target: &UploadTarget,
         start: PartStart,
         disk: &Disk,
-    ) -> Result<StartedPart, NotStarted> {
+    ) -> Result<(OpenedUpload, Option<Arc<TreeDigest>>), NotStarted> {
         // Locals are dropped in reverse order: `lock` before `part`, as in `LockedPartFile`.
         let PartStart { part, lock, id, size, committed, is_new, hash } = start;
         let slot = slot(disk, &target.grant).inspect_err(|_| self.abandon(&part))?;
@@ -253,10 +250,15 @@ impl Uploads {
         let pipeline =
             Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, self.pool())
                 .hashing(tree.clone());
-        Ok(StartedPart { pipeline, tree, slot, lock })
+        Ok((self.open(pipeline, (lock, slot))?, tree))
     }
 
-    fn whole(&self, target: UploadTarget, whole: WholeFile, disk: &Disk) -> Result<UploadStart, NotStarted> {
+    fn whole(
+        self: &Arc<Self>,
+        target: UploadTarget,
+        whole: WholeFile,
+        disk: &Disk,
+    ) -> Result<UploadStart, NotStarted> {
         let WholeFile { length, digest, modified, replace } = whole;
         target.may_be_replaced(replace)?;
         let LockedPartFile { part, lock, .. } = target.open(&self.active)?;
@@ -270,7 +272,9 @@ impl Uploads {
             .hashing_in_order(WantedDigests { whole: in_order, pieces: None }, None);
         let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
-        Ok(UploadStart::ready(InboundUpload::prepare(pipeline, after, target.exists, self, (lock, slot))?))
+        let opened = self.open(pipeline, (lock, slot))?;
+        let upload = InboundUpload::new(opened, after, target.exists, self);
+        Ok(UploadStart::Ready(Inbound::Upload(Box::new(upload))))
     }
 
     /// Counts a partial file against the quota; refuses a size that no file of Linux has.
@@ -310,15 +314,6 @@ struct PartStart {
     hash: bool,
 }
 
-/// An upload with an ID that can receive bytes.
-struct StartedPart {
-    /// Dropped before the pipeline closes the file.
-    lock: PartFileLock,
-    pipeline: Pipeline,
-    tree: Option<Arc<TreeDigest>>,
-    slot: UploadSlot,
-}
-
 fn slot(disk: &Disk, grant: &Grant) -> Result<UploadSlot, Reply> {
     disk.upload_slot(&grant.requester()).ok_or_else(refusal::too_many_uploads)
 }
@@ -353,94 +348,5 @@ impl AppendPart {
             }
             _ => Ok(size),
         }
-    }
-}
-
-impl UploadStart {
-    fn ready(upload: InboundUpload) -> Self {
-        Self::Ready(Inbound::Upload(Box::new(upload)))
-    }
-}
-
-/// Separates the name of the token from the upload's URL in a journal.
-const HOLDER: &str = ";token=";
-
-/// Makes the journal of an upload, with its ID as the URL and the validator.
-fn journal(id: UploadId, size: Bytes, holder: Option<&str>) -> Result<Journal, Reply> {
-    let (name, identity) = (url_of(id), identity_of(id));
-    let identity = identity.ok_or_else(|| Reply::text(400, "the upload's name is no entity tag"))?;
-    let shown = holder.map_or_else(|| name.clone(), |holder| format!("{name}{HOLDER}{holder}"));
-    Ok(Journal::new(size, vec![JournalSource::new(&name, shown, identity)], None))
-}
-
-/// Returns the name of the token that began an upload.
-pub(super) fn holder_of(journal: &Journal) -> Option<&str> {
-    journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
-}
-
-/// Returns the ID within the server of an upload; `None` for a download into the served directory.
-pub(super) fn id_of(journal: &Journal) -> Option<&str> {
-    let url = journal.sources().first()?.url().strip_prefix(SCHEME)?;
-    Some(url.split_once(HOLDER).map_or(url, |(id, _)| id))
-}
-
-/// What the URL of an upload begins with in a journal; that of a download begins with http, gsiftp or the like.
-const SCHEME: &str = "upload:";
-
-/// Returns whether a journal is of an upload to a server, not of a download into the served directory.
-pub(super) fn is_upload(journal: &Journal) -> bool {
-    id_of(journal).is_some()
-}
-
-fn url_of(id: UploadId) -> String {
-    format!("{SCHEME}{id}")
-}
-
-fn identity_of(id: UploadId) -> Option<Identity> {
-    Validator::parse(&format!("\"{id}\"")).map(Identity::from)
-}
-
-fn is_of(journal: &Journal, id: UploadId) -> bool {
-    let identity = identity_of(id);
-    journal.match_source(&url_of(id), journal.size(), identity.as_ref(), None) == SourceMatch::Same
-}
-
-/// Returns the journal of this upload, where it is sound; a damaged one is logged.
-fn usable(found: StoredJournal, id: UploadId) -> Option<Journal> {
-    if let StoredJournal::Damaged { why } = &found {
-        tracing::warn!(%id, "the journal of an upload is damaged: {why}");
-    }
-    found.sound().filter(|journal| is_of(journal, id))
-}
-
-/// Returns how many bytes are committed from the start on without a gap.
-fn prefix(journal: &Journal) -> Bytes {
-    let whole = ByteRange::with_len(0, journal.size());
-    journal.committed().gaps(whole).first().map_or(journal.size(), |gap| Bytes::new(gap.start()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn upload_that_an_earlier_version_began_is_resumed() {
-        let id = UploadId::new([0x5a; 16]);
-        let digest = "ac2ef7d75e7a2b4bb0fb8a1bb5bf0d6ff9d9f3c5b4d9c0e3a6e3a6c0d1f0b6a7";
-        let text = |url_digest: &str| {
-            format!(
-                r#"{{"version":1,"url":"upload:{id}","url_digest":"{url_digest}","size":9,"validator":"\"{id}\"","committed":[[0,4]]}}"#
-            )
-        };
-        let own = journal(id, Bytes::new(9), None).ok().unwrap();
-        let own = String::from_utf8(own.encode(&RangeSet::new()).unwrap()).unwrap();
-        let (_, rest) = own.split_once(r#""url_digest":""#).unwrap();
-        let (url_digest, _) = rest.split_once('"').unwrap();
-        let found = |text: String| {
-            let journal = Journal::decode(text.as_bytes()).unwrap();
-            usable(StoredJournal::Sound(journal), id)
-        };
-        assert_eq!(found(text(url_digest)).map(|journal| prefix(&journal)), Some(Bytes::new(4)));
-        assert!(found(text(digest)).is_none(), "another upload's");
     }
 }

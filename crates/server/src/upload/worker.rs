@@ -3,7 +3,6 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -17,20 +16,17 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::WantedDigests;
 use longhaul_engine::sink::part_file::PartFile;
-use longhaul_engine::sink::pipeline::{Pipeline, PipelineError};
-use longhaul_engine::sink::writer::Writer;
+use longhaul_engine::sink::pipeline::PipelineError;
 use longhaul_engine::tree_digest::TreeDigest;
 use parking_lot::Mutex;
 
-use super::Uploads;
-use super::active::{ActiveEntry, ActiveUploads, PartFileLock, UploadLiveness};
-use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UnknownSize};
-use super::completed::{CompletedUpload, CompletedUploads, FileVersion};
-use super::digests::UploadDigests;
-use super::partials::PartialUploads;
-use super::refusal;
-use super::reserve::leaves_reserve;
-use crate::disks::UploadSlot;
+use super::active::UploadLiveness;
+use super::body_receiver::{
+    BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UnknownSize, UploadOutcome,
+};
+use super::completed::{CompletedUpload, FileVersion};
+use super::opened::OpenedUpload;
+use super::{Uploads, refusal};
 use crate::piece_digests;
 use crate::reply::Reply;
 
@@ -43,109 +39,59 @@ pub(super) enum AfterBody {
     Finish { digest: Option<Checksum>, modified: Option<SystemTime>, replace: bool, takes_pieces: bool },
 }
 
-/// An upload whose space is reserved; dropping it removes a partial file that cannot be resumed.
+/// An upload that receives one body at a time; dropping it removes a partial file that cannot be resumed.
 pub(super) struct InboundUpload {
-    pipeline: Arc<Pipeline>,
-    writer: Arc<dyn Writer>,
+    opened: OpenedUpload,
     after: AfterBody,
     /// Whether a file of this name existed before.
     exists: bool,
-    active: Arc<ActiveUploads>,
-    partials: Arc<PartialUploads>,
+    uploads: Arc<Uploads>,
+    /// The ID of a resumable upload, under which it is entered when it is complete.
+    id: Option<UploadId>,
     /// The digest of a resumable upload, which its next request continues.
-    pub(super) digest: Option<(Arc<UploadDigests>, Arc<TreeDigest>)>,
-    /// Where a resumable upload is entered when it is complete, and its ID.
-    pub(super) completed: Option<(Arc<CompletedUploads>, UploadId)>,
-    pub(super) liveness: Arc<UploadLiveness>,
-    /// Kept until the last sync; dropped before the lock, so that a resumed upload finds a free slot.
-    _slot: UploadSlot,
-    /// Dropped before the entry, which closes the file: a closed file's inode number may be reused.
-    _lock: PartFileLock,
-    _entry: ActiveEntry,
-}
-
-/// The outcome of an upload.
-pub(super) struct UploadOutcome {
-    pub(super) reply: Reply,
-    pub(super) received: Bytes,
-    /// Whether the body was read completely, so that another request may follow.
-    pub(super) body_read: bool,
-    /// Bytes received after the body.
-    pub(super) inbox: Vec<u8>,
-}
-
-/// Reserves the file's space, and opens its writer and its journal; where that fails, or too little stays free, removes a partial file
-/// that holds nothing to resume.
-pub(super) fn reserve(pipeline: &Pipeline, partials: &PartialUploads) -> Result<Arc<dyn Writer>, Reply> {
-    prepare(pipeline).inspect_err(|_| partials.abandon(pipeline.part()))
-}
-
-fn prepare(pipeline: &Pipeline) -> Result<Arc<dyn Writer>, Reply> {
-    let writer = pipeline.prepare().map_err(|error| refusal::output(&error))?;
-    // One that continues has had its space from the beginning.
-    if pipeline.resumed() == Bytes::ZERO && !leaves_reserve(pipeline.part().file(), unreserved(pipeline)) {
-        return Err(refusal::reserve_reached());
-    }
-    pipeline.note().map_err(|error| refusal::output(&error))?;
-    Ok(writer)
-}
-
-/// Returns what the file will take beyond its present blocks, which are counted in units of 512 bytes.
-fn unreserved(pipeline: &Pipeline) -> Bytes {
-    let held = pipeline.part().file().metadata().map_or(0, |part| part.blocks().saturating_mul(512));
-    pipeline.size().unwrap_or_default().saturating_sub(Bytes::new(held))
+    digest: Option<Arc<TreeDigest>>,
 }
 
 impl InboundUpload {
-    /// Reserves the file's space; where that fails, removes a partial file that holds nothing to resume.
-    pub(super) fn prepare(
-        pipeline: Pipeline,
+    pub(super) fn new(
+        opened: OpenedUpload,
         after: AfterBody,
         exists: bool,
-        uploads: &Uploads,
-        (lock, slot): (PartFileLock, UploadSlot),
-    ) -> Result<Self, Reply> {
-        let (active, partials) = (Arc::clone(&uploads.active), Arc::clone(&uploads.partials));
-        let writer = reserve(&pipeline, &partials)?;
-        let pipeline = Arc::new(pipeline);
-        let liveness = Arc::new(UploadLiveness::default());
-        let entry = active.enter(&pipeline, &liveness);
-        Ok(Self {
-            pipeline,
-            writer,
-            after,
-            exists,
-            active,
-            partials,
-            digest: None,
-            completed: None,
-            liveness,
-            _slot: slot,
-            _entry: entry,
-            _lock: lock,
-        })
+        uploads: &Arc<Uploads>,
+    ) -> Self {
+        Self { opened, after, exists, uploads: Arc::clone(uploads), id: None, digest: None }
+    }
+
+    /// Names a resumable upload, and the digest that it continues.
+    pub(super) fn resumable(mut self, id: UploadId, digest: Option<Arc<TreeDigest>>) -> Self {
+        (self.id, self.digest) = (Some(id), digest);
+        self
+    }
+
+    pub(super) fn liveness(&self) -> &Arc<UploadLiveness> {
+        &self.opened.liveness
     }
 
     /// Receives the body, then concludes the request.
     pub(super) fn run(self, mut connection: BodyConnection) -> UploadOutcome {
-        let before = self.pipeline.resumed();
+        let OpenedUpload { pipeline, writer, liveness, .. } = &self.opened;
+        let before = pipeline.resumed();
         let failure: Mutex<Option<PipelineError>> = Mutex::default();
-        let stop = self.liveness.cancel.child();
+        let stop = liveness.cancel.child();
         let fail = |error: PipelineError| {
             failure.lock().get_or_insert(error);
             stop.cancel();
         };
         let mut received = Bytes::ZERO;
         let body = thread::scope(|threads| {
-            let (inlet, segments) = self.pipeline.inlet();
-            let running = self.pipeline.start(threads, &self.writer, &segments, &fail);
-            let range = ByteRange::new(before.get(), self.pipeline.size().map_or(u64::MAX, Bytes::get));
-            let (partials, pipeline) = (&*self.partials, &*self.pipeline);
+            let (inlet, segments) = pipeline.inlet();
+            let running = pipeline.start(threads, writer, &segments, &fail);
+            let range = ByteRange::new(before.get(), pipeline.size().map_or(u64::MAX, Bytes::get));
+            let partials = &*self.uploads.partials;
             let unknown_size = pipeline.size().is_none().then_some(UnknownSize { partials, pipeline });
-            let target = BodyTarget { range, active: &self.active, liveness: &self.liveness, unknown_size };
+            let target = BodyTarget { range, active: &self.uploads.active, liveness, unknown_size };
             let body = BodyReceiver::new(target, &mut connection, inlet, &stop).run(&mut received);
-            connection.body_received.store(body.is_ok(), Ordering::Relaxed);
-            self.liveness.set_last_data(None);
+            liveness.set_last_data(None);
             running.end();
             body
         });
@@ -153,16 +99,14 @@ impl InboundUpload {
         let reply = match (failure, body) {
             (Some(error), _) => Err(refusal::pipeline(&error)),
             (None, Err(error)) => Err(error.reply()),
-            (None, Ok(())) => self.conclude(before + received, &self.liveness.cancel),
+            (None, Ok(())) => self.conclude(before + received, &liveness.cancel),
         };
-        let reply = reply.unwrap_or_else(|refused| refused);
-        let body_read = connection.body.is_done();
-        UploadOutcome { reply, received, body_read, inbox: connection.body.into_inbox() }
+        connection.end(reply.unwrap_or_else(|refused| refused), received)
     }
 
     /// Concludes a request whose body is written; the file is received up to `end`.
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
-        let pipeline = &self.pipeline;
+        let (pipeline, Uploads { partials, completed, digests, .. }) = (&self.opened.pipeline, &*self.uploads);
         let AfterBody::Finish { digest, modified, replace, takes_pieces } = &self.after else {
             pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
@@ -174,7 +118,7 @@ impl InboundUpload {
             return Err(refusal::incomplete(&pipeline.written_ranges(), pipeline.size().unwrap_or_default()));
         }
         if let Some(wanted) = digest {
-            if let Some((digests, tree)) = &self.digest {
+            if let Some(tree) = &self.digest {
                 digests.remove(tree);
             }
             let found = pipeline.digest(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
@@ -185,7 +129,7 @@ impl InboundUpload {
                     if let Some(pieces) = takes_pieces.then(|| self.pieces(cancel)).flatten() {
                         return Err(pieces);
                     }
-                    self.partials.discard(pipeline.part());
+                    partials.discard(pipeline.part());
                     return Err(Reply::text(422, &format!("the file has the digest {found}, not {wanted}")));
                 }
                 Some(_) => {}
@@ -195,17 +139,15 @@ impl InboundUpload {
         if let Some(Err(error)) = &timed {
             tracing::warn!("{} does not get its time: {error}", pipeline.part().target().display());
         }
-        if let Some((completed, id)) = &self.completed
+        if let Some(id) = self.id
             && let Ok(file) = FileVersion::of(pipeline.part().file())
         {
-            completed.add(CompletedUpload { id: *id, file, digest: digest.clone() });
+            completed.add(CompletedUpload { id, file, digest: digest.clone() });
         }
-        let counted = self.partials.forget(pipeline.part().path());
+        let counted = partials.forget(pipeline.part().path());
         let finished = pipeline.finish(*replace).map_err(|error| {
-            self.partials.restore(pipeline.part().path(), counted);
-            if let Some((completed, id)) = &self.completed {
-                completed.forget(*id);
-            }
+            partials.restore(pipeline.part().path(), counted);
+            self.id.into_iter().for_each(|id| completed.forget(id));
             refusal::pipeline(&error)
         })?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -214,6 +156,31 @@ impl InboundUpload {
             head.add(UPLOAD_MTIME, "accepted");
         }
         Ok(Reply::empty(head))
+    }
+
+    /// Returns the reply with the digests of the file's pieces as the device has them; `None` where they cannot be told.
+    fn pieces(&self, cancel: &Cancel) -> Option<Reply> {
+        let pipeline = &self.opened.pipeline;
+        let size = pipeline.size()?;
+        // The client knows which file it has sent. Some names of files cannot be written in a metalink.
+        let name = MetalinkName::parse("file").ok()?;
+        let length = Pieces::length_for(size);
+        let wanted = WantedDigests { whole: None, pieces: Some((Algorithm::Blake3, length)) };
+        let read = pipeline.read_back(wanted, cancel);
+        let read = read.inspect_err(|error| tracing::warn!("the pieces are not hashed: {error}")).ok()??;
+        let pieces = Pieces { length, algorithm: Algorithm::Blake3, digests: read.pieces };
+        Some(piece_digests::document(422, name, size, pieces))
+    }
+}
+
+impl Drop for InboundUpload {
+    /// Removes the partial file of a PUT, which cannot be resumed.
+    fn drop(&mut self) {
+        // After completion the part file has the target's name, and its former name may belong to another upload.
+        let pipeline = &self.opened.pipeline;
+        if pipeline.journal().is_none() && pipeline.part().check_name().is_ok() {
+            self.uploads.partials.discard(pipeline.part());
+        }
     }
 }
 
@@ -234,29 +201,4 @@ fn set_modified(part: &PartFile, modified: SystemTime) -> io::Result<()> {
     Err(io::Error::other(
         "its file system has no fractions of a second, so that its entity tag could be that of another file",
     ))
-}
-
-impl InboundUpload {
-    /// Returns the reply with the digests of the file's pieces as the device has them; `None` where they cannot be told.
-    fn pieces(&self, cancel: &Cancel) -> Option<Reply> {
-        let (pipeline, size) = (&self.pipeline, self.pipeline.size()?);
-        // The client knows which file it has sent. Some names of files cannot be written in a metalink.
-        let name = MetalinkName::parse("file").ok()?;
-        let length = Pieces::length_for(size);
-        let wanted = WantedDigests { whole: None, pieces: Some((Algorithm::Blake3, length)) };
-        let read = pipeline.read_back(wanted, cancel);
-        let read = read.inspect_err(|error| tracing::warn!("the pieces are not hashed: {error}")).ok()??;
-        let pieces = Pieces { length, algorithm: Algorithm::Blake3, digests: read.pieces };
-        Some(piece_digests::document(422, name, size, pieces))
-    }
-}
-
-impl Drop for InboundUpload {
-    /// Removes the partial file of a PUT, which cannot be resumed.
-    fn drop(&mut self) {
-        // After completion the part file has the target's name, and its former name may belong to another upload.
-        if self.pipeline.journal().is_none() && self.pipeline.part().check_name().is_ok() {
-            self.partials.discard(self.pipeline.part());
-        }
-    }
 }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::{DirectoryNames, PartialUploads, ScanState, run};
 use crate::disks::{Disk, Disks};
-use crate::upload::start::{holder_of, is_upload};
+use crate::upload::upload_journal::{holder_of, is_upload};
 
 /// The most directory entries scanned, to bound the disk time for a large tree.
 const MAX_SCANNED: usize = 100_000;

@@ -19,7 +19,7 @@ use longhaul_engine::sink::part_file::{self, PartFile};
 use longhaul_engine::sink::part_names::is_partial;
 use rustix::fs::FileType;
 
-use super::{NotStarted, holder_of, is_of, prefix, usable};
+use super::NotStarted;
 use crate::access::Grant;
 use crate::file_reply::entity_tag;
 use crate::reply::Reply;
@@ -27,6 +27,7 @@ use crate::static_files::StaticFiles;
 use crate::upload::active::PartFileLock;
 use crate::upload::command::{AppendPart, upload_id};
 use crate::upload::completed::CompletedUpload;
+use crate::upload::upload_journal::{holder_of, is_of, prefix, usable};
 use crate::upload::{ActiveUploads, Uploads, refusal};
 
 /// A partial file, locked for this request.
