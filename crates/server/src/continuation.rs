@@ -85,6 +85,5 @@ impl Continuation {
 
 /// Returns the reply to a request that a finishing server does not answer.
 pub(crate) fn refusal() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "5");
-    Reply::explained(head, "the server is ending; try again")
+    Reply::later(503, 5, "the server is ending; try again")
 }

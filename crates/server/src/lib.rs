@@ -46,6 +46,7 @@ mod reply;
 mod reply_pacing;
 mod root;
 mod routes;
+mod sendfile;
 mod server;
 mod server_phase;
 mod shares;
@@ -55,6 +56,7 @@ mod targets;
 mod tcp_totals;
 mod telemetry;
 mod tls;
+mod tls_sender;
 mod transport;
 mod upload;
 

@@ -168,8 +168,7 @@ impl PieceDigests {
 }
 
 fn try_again(why: &str) -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "1");
-    Reply::explained(head, &format!("{why}; try again"))
+    Reply::later(503, 1, &format!("{why}; try again"))
 }
 
 /// Makes the reply with the Metalink of a file.

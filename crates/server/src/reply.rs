@@ -63,10 +63,14 @@ impl Reply {
         Self::new(head, vec![Piece::Text(text.into_bytes())])
     }
 
+    /// Makes a reply that asks the client to try again after so many seconds, with `why` as plain text.
+    pub(crate) fn later(status: u16, seconds: u8, why: &str) -> Self {
+        Self::explained(ReplyHead::new(status).with("Retry-After", &seconds.to_string()), why)
+    }
+
     /// Makes a reply to a request whose file system does not answer: 503.
     pub(crate) fn disk_error(error: &DiskError) -> Self {
-        let head = ReplyHead::new(503).with("Retry-After", "30");
-        Self::explained(head, &format!("{error}; try again"))
+        Self::later(503, 30, &format!("{error}; try again"))
     }
 
     /// Keeps `guard` until the reply is sent: what bounds the number of such replies, or their rate.

@@ -220,8 +220,7 @@ struct AskedFile {
 
 /// 503: the requester has as many listings as it may, or the file system.
 pub(crate) fn too_many_listings() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "1");
-    Reply::explained(head, "too many directories are being listed; try again")
+    Reply::later(503, 1, "too many directories are being listed; try again")
 }
 
 /// How long a request waits for a free descriptor, and how often it tries again.
@@ -242,8 +241,7 @@ fn error_reply(error: &io::Error, request: &RequestHead) -> Reply {
         Some(Errno::ACCESS | Errno::PERM) => Reply::text(403, "the file may not be read"),
         _ if is_exhaustion(error) => {
             tracing::warn!(target = request.target(), %error, "out of resources");
-            let head = ReplyHead::new(503).with("Retry-After", "1");
-            Reply::explained(head, "too many files are open; try again")
+            Reply::later(503, 1, "too many files are open; try again")
         }
         _ => {
             tracing::error!(target = request.target(), %error, "a file could not be opened");

@@ -191,8 +191,7 @@ impl Access {
         let login = self.failed_logins.judge(client, entry.as_deref(), instant);
         let entry = entry.filter(|_| login == Login::Accepted).ok_or_else(|| match login {
             Login::Refused => {
-                let head = ReplyHead::new(429).with("Retry-After", "1");
-                Reply::explained(head, "too many wrong tokens came from this address: try again later")
+                Reply::later(429, 1, "too many wrong tokens came from this address: try again later")
             }
             Login::Accepted | Login::Wrong => unauthorized(),
         })?;

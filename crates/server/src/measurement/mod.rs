@@ -154,8 +154,7 @@ fn probe_of(request: &RequestHead, client: IpAddr) -> ProbeId {
 }
 
 fn busy() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "10");
-    Reply::explained(head, "as many measurements as are allowed are running")
+    Reply::later(503, 10, "as many measurements as are allowed are running")
 }
 
 fn json(value: &impl Serialize) -> Reply {

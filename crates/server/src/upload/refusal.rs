@@ -46,8 +46,7 @@ pub(super) fn ended() -> Reply {
 
 /// 503: as many ranges of one upload as allowed are being received.
 pub(super) fn too_many_ranges() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "5");
-    Reply::explained(head, "the upload has as many connections as the server allows")
+    Reply::later(503, 5, "the upload has as many connections as the server allows")
 }
 
 /// 400: the upload is of a file of another size.
@@ -160,27 +159,23 @@ pub(super) fn over_quota(over: OverQuota) -> Reply {
 
 /// 503: the space of the unfinished uploads of earlier runs is not yet known.
 pub(super) fn not_scanned() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "5");
-    Reply::explained(head, "the server still counts its unfinished uploads; try again")
+    Reply::later(503, 5, "the server still counts its unfinished uploads; try again")
 }
 
 /// 423: another upload has locked the file, or another request the range.
 pub(super) fn busy() -> Reply {
-    let head = ReplyHead::new(423).with("Retry-After", "5");
-    Reply::explained(head, "the file, or this range of it, is being written by another upload")
+    Reply::later(423, 5, "the file, or this range of it, is being written by another upload")
 }
 
 /// 503: as many uploads as allowed are in progress.
 pub(super) fn too_many_uploads() -> Reply {
-    let head = ReplyHead::new(503).with("Retry-After", "5");
-    Reply::explained(head, "the server is busy with other uploads; try again")
+    Reply::later(503, 5, "the server is busy with other uploads; try again")
 }
 
 /// 503: the server lacks memory, threads or descriptors.
 pub(super) fn exhausted(why: &dyn Display) -> Reply {
     tracing::warn!(%why, "out of resources");
-    let head = ReplyHead::new(503).with("Retry-After", "5");
-    Reply::explained(head, "the server lacks memory, threads or open files at present; try again")
+    Reply::later(503, 5, "the server lacks memory, threads or open files at present; try again")
 }
 
 /// 507: an upload would take of the reserve of the disk.
