@@ -83,7 +83,7 @@ impl Queue {
         match verdict {
             Ok(()) => {
                 self.settle_offer(transfer.id);
-                self.wake();
+                self.runs.wake();
                 self.tell_stats();
                 self.changed(transfer.id)
             }
@@ -136,7 +136,7 @@ impl Queue {
         let end = Instant::now() + ANSWER_TIMEOUT;
         loop {
             require_waiting(client)?;
-            if self.is_stopping() {
+            if self.runs.is_stopping() {
                 return refuse("the agent ends");
             }
             let answer = self.runs.get(id).and_then(|live| live.first_answer());

@@ -3,10 +3,9 @@
 mod listing;
 mod operations;
 mod runs;
-mod wake;
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Bytes;
@@ -17,7 +16,6 @@ use parking_lot::Mutex;
 
 pub use listing::{Stats, TransferPage};
 use runs::Runs;
-use wake::Wake;
 
 use crate::database::{Database, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
@@ -49,7 +47,6 @@ pub struct Queue {
     /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
     /// they do not count against `concurrent`.
     offered: Mutex<HashMap<i64, Option<Bytes>>>,
-    wake: Wake,
 }
 
 impl Queue {
@@ -89,7 +86,6 @@ impl Queue {
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
             offered: Mutex::default(),
-            wake: Wake::default(),
         })
     }
 
@@ -123,7 +119,7 @@ impl Queue {
             }
             Ok(database.add(&transfers, now)?)
         })?;
-        self.wake();
+        self.runs.wake();
         let added = self.database(|database| {
             let rows = ids.iter().filter_map(|id| database.get(*id).transpose());
             rows.collect::<Result<Vec<_>, _>>()
@@ -258,30 +254,16 @@ impl Queue {
         })?;
         *settings = changed.clone();
         drop(settings);
-        self.wake();
+        self.runs.wake();
         Ok(changed)
-    }
-
-    /// Wakes the runner.
-    pub(crate) fn wake(&self) {
-        self.wake.call();
-    }
-
-    /// Waits until [`wake`](Self::wake) is called, up to `most` if given.
-    pub(crate) fn wait(&self, most: Option<Duration>) {
-        self.wake.wait(most);
     }
 
     /// Ends all runs; their transfers stay queued.
     pub(crate) fn stop(&self) {
-        self.wake.stop();
+        self.runs.stop();
         self.events.send(|| AgentEvent::Stopping);
         self.runs.all().iter().for_each(|live| live.cancel.cancel());
-        self.wake();
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.wake.is_stopping()
+        self.runs.wake();
     }
 }
 

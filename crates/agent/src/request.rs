@@ -1,98 +1,32 @@
 //! The request of a client for a transfer.
 
 mod engine_job;
+mod import;
+mod options;
 
 use std::path::{Path, PathBuf};
 
-use longhaul_core::checksum::Checksum;
-use longhaul_core::proto::metalink::{Metalink, Pieces};
 use longhaul_core::tune::MAX_FIXED_STREAMS;
-use longhaul_core::units::Bytes;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::source::is_known_scheme;
 use longhaul_engine::upload::destination;
 use serde::{Deserialize, Serialize};
 use url::Url;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{Object, OneOf, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
 use crate::error::QueueError;
 use crate::settings::check_limit;
 use crate::transfer::TransferKind;
 
 pub(crate) use engine_job::{EngineJob, RunContext};
+pub use import::{MetalinkFacts, of_metalink, of_text};
+pub use options::{IfExistsSetting, StreamsSetting, WriterSetting};
 
 /// The maximum number of sources of a file: more than its streams would use.
 const MAX_SOURCES: usize = 16;
 /// The maximum priority, and negated the minimum: listings are ordered by the negated value, which must be
 /// representable.
 const MAX_PRIORITY: i64 = 1_000_000;
-
-/// The number of connections: `"auto"` or a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum StreamsSetting {
-    /// Chosen automatically.
-    #[default]
-    #[serde(with = "auto")]
-    Auto,
-    /// A fixed number from 1 to 256.
-    Fixed(usize),
-}
-
-impl PartialSchema for StreamsSetting {
-    fn schema() -> RefOr<Schema> {
-        let auto = Object::builder().schema_type(Type::String).enum_values(Some(["auto"]));
-        let fixed =
-            Object::builder().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(MAX_FIXED_STREAMS));
-        OneOf::builder().item(auto).item(fixed).into()
-    }
-}
-
-impl ToSchema for StreamsSetting {}
-
-mod auto {
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str("auto")
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
-        match &String::deserialize(from)?[..] {
-            "auto" => Ok(()),
-            _ => Err(D::Error::custom("write \"auto\" or a number")),
-        }
-    }
-}
-
-/// The way in which a file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WriterSetting {
-    /// Direct I/O if the file system supports it, else buffered.
-    #[default]
-    Auto,
-    /// O_DIRECT, bypassing the page cache.
-    Direct,
-    /// A shared mapping.
-    Mmap,
-    /// Through the page cache.
-    Buffered,
-}
-
-/// What is done where a file of the name exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum IfExistsSetting {
-    /// The new file gets a number before its extension, as in `set (1).tar`.
-    Rename,
-    /// The file is replaced once the new one is complete.
-    Replace,
-    /// The transfer fails.
-    Fail,
-}
 
 /// The transfer to perform. A `get` requires only `urls`, a `put` requires `paths` and `url`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -176,24 +110,6 @@ pub(crate) struct ShownRequest {
     pub(crate) page_url: Option<String>,
 }
 
-/// The file's properties in a metalink, except URLs and digest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MetalinkFacts {
-    /// The file's size.
-    pub size: Option<Bytes>,
-    /// The length of its pieces.
-    pub piece_length: Option<Bytes>,
-    /// The digests of the pieces.
-    pub pieces: Vec<Checksum>,
-}
-
-impl MetalinkFacts {
-    fn pieces(&self) -> Option<Pieces> {
-        let algorithm = self.pieces.first()?.algorithm;
-        Some(Pieces { length: self.piece_length?, algorithm, digests: self.pieces.clone() })
-    }
-}
-
 fn invalid(message: impl std::fmt::Display) -> QueueError {
     QueueError::Invalid(message.to_string())
 }
@@ -222,53 +138,6 @@ fn parse_url(text: &str) -> Result<Url, QueueError> {
 /// Returns the parts of a URL that identify its server.
 fn server_of(url: &Url) -> (&str, Option<&str>, Option<u16>) {
     (url.scheme(), url.host_str(), url.port_or_known_default())
-}
-
-/// Creates a request for each URL of a text, one per line; skips empty lines and lines that start with #.
-///
-/// # Errors
-/// [`QueueError::Invalid`] with the number of the line.
-pub fn of_text(text: &str) -> Result<Vec<TransferRequest>, QueueError> {
-    let lines =
-        text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
-    let requests: Result<Vec<_>, _> = lines
-        .map(|(line, number)| {
-            let url = parse_url(line).map_err(|error| invalid(format!("line {number}: {error}")))?;
-            Ok(TransferRequest { urls: vec![url.into()], ..TransferRequest::default() })
-        })
-        .collect();
-    requests.and_then(
-        |requests| if requests.is_empty() { Err(invalid("there is no URL in it")) } else { Ok(requests) },
-    )
-}
-
-/// Creates a request for each file of a metalink.
-///
-/// # Errors
-/// [`QueueError::Invalid`].
-pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> {
-    let metalink =
-        Metalink::parse(document).map_err(|error| invalid(format!("cannot use the metalink: {error}")))?;
-    let of_file = |file: longhaul_core::proto::metalink::MetalinkFile| {
-        let usable = file.sources.iter().filter_map(|source| parse_url(&source.url).ok());
-        let urls: Vec<String> = usable.take(MAX_SOURCES).map(Into::into).collect();
-        if urls.is_empty() {
-            return Err(invalid(format!("{} in the metalink has no URL that can be fetched", file.name)));
-        }
-        let pieces = file.pieces.as_ref();
-        Ok(TransferRequest {
-            urls,
-            name: file.name.components().last().map(|name| name.to_string()),
-            checksum: file.best_checksum().map(ToString::to_string),
-            metalink: Some(MetalinkFacts {
-                size: file.size,
-                piece_length: pieces.map(|pieces| pieces.length),
-                pieces: file.pieces.as_ref().map(|pieces| pieces.digests.clone()).unwrap_or_default(),
-            }),
-            ..TransferRequest::default()
-        })
-    };
-    metalink.files.into_iter().map(of_file).collect()
 }
 
 impl TransferRequest {

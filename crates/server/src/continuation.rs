@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::proto::http::{ReplyHead, RequestHead};
+use longhaul_core::proto::http::RequestHead;
 
 use crate::reply::Reply;
 use crate::targets::names_upload;

@@ -4,7 +4,6 @@
 //! entries has several pages, in the order of the bytes of their names; `Link: <?after=NAME>; rel="next"` leads from one to the next.
 
 use longhaul_core::proto::http::{ReplyHead, RequestHead};
-use longhaul_engine::send::Piece;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
@@ -75,7 +74,7 @@ pub(crate) fn reply(page: &ListingPage) -> Reply {
         text.push_str(&serde_json::to_string(&WrittenEntry::from(entry)).unwrap_or_default());
     }
     text.push_str("\n]\n");
-    Reply::new(head, vec![Piece::Text(text.into_bytes())])
+    Reply::document(head, text)
 }
 
 #[cfg(test)]

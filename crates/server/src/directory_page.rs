@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use longhaul_core::proto::http::ReplyHead;
 use longhaul_core::units::Bytes;
-use longhaul_engine::send::Piece;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::directory_listing::{DirectoryEntry, DirectoryListing, SortKey, SortOrder};
@@ -27,7 +26,7 @@ pub(crate) fn reply(names: &[Vec<u8>], listing: &DirectoryListing) -> Reply {
         .with("X-Content-Type-Options", "nosniff")
         .with("Vary", "Accept")
         .with("Cache-Control", "no-cache");
-    Reply::new(head, vec![Piece::Text(html(names, listing).into_bytes())])
+    Reply::document(head, html(names, listing))
 }
 
 /// Returns the path of a directory's URL.

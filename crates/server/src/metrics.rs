@@ -5,7 +5,6 @@ use std::fmt::{Display, Write};
 use longhaul_core::proto::http::ReplyHead;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_engine::send::Piece;
 
 use crate::connection_stats::{ConnectionStats, StatsSnapshot};
 use crate::reply::Reply;
@@ -18,7 +17,7 @@ pub(crate) async fn reply(stats: &ConnectionStats) -> Reply {
     let head = ReplyHead::new(200)
         .with("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         .with("Cache-Control", "no-cache");
-    Reply::new(head, vec![Piece::Text(text(&stats.read_yielding().await).into_bytes())])
+    Reply::document(head, text(&stats.read_yielding().await))
 }
 
 fn text(reading: &StatsSnapshot) -> String {

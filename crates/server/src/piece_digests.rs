@@ -15,7 +15,7 @@ use longhaul_core::proto::metalink::{MEDIA_TYPE, MetalinkFile, MetalinkName, Pie
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
-use longhaul_engine::send::{Piece, SourceFile};
+use longhaul_engine::send::SourceFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -182,7 +182,7 @@ pub(crate) fn document(status: u16, name: MetalinkName, size: Bytes, pieces: Pie
         pieces: Some(pieces).filter(|pieces| !pieces.digests.is_empty()),
         sources: Vec::new(),
     };
-    Reply::new(head, vec![Piece::Text(document.to_document().into_bytes())])
+    Reply::document(head, document.to_document())
 }
 
 /// Hashes the file's rest until that is cancelled, a block at least; returns whether all of it is hashed.
@@ -217,6 +217,7 @@ mod tests {
     use std::fs::File;
 
     use longhaul_core::proto::metalink::Metalink;
+    use longhaul_engine::send::Piece;
 
     use super::*;
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use longhaul_core::proto::http::{ReplyHead, reason};
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Outgoing, Piece};
+use serde::Serialize;
 
 use crate::disks::{Disk, DiskError};
 
@@ -46,6 +47,19 @@ impl Reply {
         Self { head, body, guard: None, disk: None }
     }
 
+    /// Makes a reply with this text.
+    pub(crate) fn document(head: ReplyHead, text: impl Into<Vec<u8>>) -> Self {
+        Self::new(head, vec![Piece::Text(text.into())])
+    }
+
+    /// Makes a reply with a value as JSON, which no cache stores.
+    pub(crate) fn json(value: &impl Serialize) -> Self {
+        let head =
+            ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
+        // Strings and numbers can always be written.
+        Self::document(head, serde_json::to_vec(value).unwrap_or_default())
+    }
+
     /// Makes a reply without a body.
     pub(crate) fn empty(head: ReplyHead) -> Self {
         Self::new(head, Vec::new())
@@ -60,7 +74,7 @@ impl Reply {
     pub(crate) fn explained(head: ReplyHead, why: &str) -> Self {
         let text = format!("{} {}: {why}\n", head.status(), reason(head.status()));
         let head = head.with("Content-Type", "text/plain; charset=utf-8");
-        Self::new(head, vec![Piece::Text(text.into_bytes())])
+        Self::document(head, text)
     }
 
     /// Makes a reply that asks the client to try again after so many seconds, with `why` as plain text.

@@ -2,6 +2,8 @@
 //! power loss.
 
 mod open;
+mod order;
+mod page;
 mod row;
 mod rows;
 mod schema;
@@ -13,7 +15,7 @@ use thiserror::Error;
 
 pub(crate) use open::OpenedDatabase;
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
-pub(crate) use rows::{PageCursor, RowPage};
+pub(crate) use page::{PageCursor, RowPage};
 
 /// The queue's database.
 pub(crate) struct Database {

@@ -3,59 +3,19 @@
 use std::collections::BTreeMap;
 
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, Row as SqlRow, named_params, params};
+use rusqlite::{Connection, OptionalExtension, named_params, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::order::SPACING;
 use super::row::READ_COLUMNS;
 use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
 
-/// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
-/// reassigned.
-const SPACING: i64 = 1 << 20;
-
 /// The bit that distinguishes the identifier of a transfer whose number is the identifier of another.
 const OTHER_GIDS: i64 = 1 << 62;
-
-/// A page of a listing.
-#[derive(Debug)]
-pub(crate) struct RowPage {
-    pub(crate) rows: Vec<Row>,
-    /// The start of the next page; `None` on the last page.
-    pub(crate) next: Option<PageCursor>,
-    pub(crate) total: u64,
-    pub(crate) counts: BTreeMap<&'static str, u64>,
-}
-
-/// A position in a listing: the last transfer's sort key, which stays valid when transfers are added or removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PageCursor {
-    rank: i64,
-    urgency: i64,
-    place: i64,
-    id: i64,
-}
-
-impl std::fmt::Display for PageCursor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}.{}.{}", self.rank, self.urgency, self.place, self.id)
-    }
-}
-
-impl std::str::FromStr for PageCursor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Option<Vec<i64>> = text.split('.').map(|part| part.parse().ok()).collect();
-        match parts.as_deref() {
-            Some(&[rank, urgency, place, id]) => Ok(Self { rank, urgency, place, id }),
-            _ => Err(format!("'{text}' is no cursor: take the one of the page before")),
-        }
-    }
-}
 
 impl Database {
     /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added again.
@@ -113,61 +73,7 @@ impl Database {
         self.change(update, params![request, json(&urls), id])
     }
 
-    /// Reads a page of transfers, from running to most recently ended.
-    pub(crate) fn page(
-        &self,
-        state: Option<TransferState>,
-        after: Option<PageCursor>,
-        limit: usize,
-    ) -> Result<RowPage, DatabaseError> {
-        let read = || {
-            let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
-            let filter = if state.is_some() { "AND state = :state" } else { "AND :state IS NULL" };
-            let mut select = self.connection.prepare_cached(&format!(
-                "SELECT {READ_COLUMNS}, rank, urgency, place FROM transfers
-                 WHERE (rank, urgency, place, id) > (:rank, :urgency, :place, :id) {filter}
-                 ORDER BY rank, urgency, place, id LIMIT :limit"
-            ))?;
-            let keyed = |row: &SqlRow<'_>| {
-                let cursor = PageCursor {
-                    rank: row.get("rank")?,
-                    urgency: row.get("urgency")?,
-                    place: row.get("place")?,
-                    id: row.get("id")?,
-                };
-                Ok((Row::read(row)?, cursor))
-            };
-            let keyed = select.query_map(
-                named_params! {
-                    ":state": state.map(TransferState::name),
-                    ":rank": after.rank, ":urgency": after.urgency, ":place": after.place, ":id": after.id,
-                    ":limit": limit.saturating_add(1),
-                },
-                keyed,
-            )?;
-            let mut keyed: Vec<_> = keyed.collect::<rusqlite::Result<_>>()?;
-            let more = keyed.len() > limit;
-            keyed.truncate(limit);
-            let next = keyed.last().filter(|_| more).map(|(_, cursor)| *cursor);
-            let rows = keyed.into_iter().map(|(row, _)| row).collect();
-            let counts = self.counts()?;
-            let total = match state {
-                Some(state) => counts.get(state.name()).copied().unwrap_or_default(),
-                None => counts.values().sum(),
-            };
-            Ok(RowPage { rows, next, total, counts })
-        };
-        read().map_err(DatabaseError::using("read"))
-    }
-
-    /// Reads the most recently added transfers, latest first.
-    pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
-        let rows = self.rows("ORDER BY id DESC LIMIT ?", [limit])?;
-        let counts = self.count()?;
-        Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
-    }
-
-    fn counts(&self) -> rusqlite::Result<BTreeMap<&'static str, u64>> {
+    pub(super) fn counts(&self) -> rusqlite::Result<BTreeMap<&'static str, u64>> {
         let mut counts: BTreeMap<_, _> = TransferState::ALL.iter().map(|state| (state.name(), 0)).collect();
         let mut select =
             self.connection.prepare_cached("SELECT state, count(*) FROM transfers GROUP BY state")?;
@@ -211,7 +117,7 @@ impl Database {
         self.change("UPDATE transfers SET offered = 0 WHERE id = ?", [id])
     }
 
-    fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {
+    pub(super) fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
             let mut select = self
                 .connection
@@ -335,24 +241,6 @@ impl Database {
         Ok(())
     }
 
-    /// Moves a transfer before another one, whose priority it takes, or to the end.
-    pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<(), DatabaseError> {
-        let place = |connection: &mut Connection| {
-            let transaction = connection.transaction()?;
-            if free_place(&transaction, before)?.is_none() {
-                spread(&transaction)?;
-            }
-            if let Some((position, priority)) = free_place(&transaction, before)? {
-                transaction.execute(
-                    "UPDATE transfers SET position = ?, priority = coalesce(?, priority) WHERE id = ?",
-                    params![position, priority, id],
-                )?;
-            }
-            transaction.commit()
-        };
-        place(&mut self.connection).map_err(DatabaseError::using("reorder"))
-    }
-
     /// Reads all changes of the settings.
     pub(crate) fn settings(&self) -> Result<SettingsPatch, DatabaseError> {
         self.stored("settings")
@@ -400,31 +288,4 @@ impl Database {
     pub(crate) fn pages(&self) -> i64 {
         self.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap()
     }
-}
-
-/// Returns a position before the transfer `before`, with its priority; `None` if the gap to its neighbour is used up.
-fn free_place(connection: &Connection, before: Option<i64>) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
-    let Some(before) = before else {
-        let last: i64 =
-            connection.query_row("SELECT coalesce(max(position), 0) FROM transfers", [], |row| row.get(0))?;
-        return Ok(Some((last + SPACING, None)));
-    };
-    let select = "SELECT position, priority FROM transfers WHERE id = ?";
-    let (next, priority): (i64, i64) =
-        connection.query_row(select, [before], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let select = "SELECT coalesce(max(position), ?) FROM transfers WHERE position < ?";
-    let previous: i64 = connection.query_row(select, params![next - 2 * SPACING, next], |row| row.get(0))?;
-    let between = previous + (next - previous) / 2;
-    Ok((between > previous && between < next).then_some((between, Some(priority))))
-}
-
-/// Reassigns the positions of all transfers with gaps, in their current order.
-fn spread(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute(
-        "UPDATE transfers SET position = placed.number * ?1 FROM
-           (SELECT id, row_number() OVER (ORDER BY position, id) AS number FROM transfers) AS placed
-         WHERE placed.id = transfers.id",
-        [SPACING],
-    )?;
-    Ok(())
 }

@@ -28,7 +28,7 @@ impl Queue {
             }
             Ok(change(database, &transfer)?)
         })?;
-        self.wake();
+        self.runs.wake();
         let changed = self.changed(id);
         self.tell_stats();
         changed
@@ -146,7 +146,7 @@ impl Queue {
             live.priority.store(transfer.priority, Ordering::Relaxed);
             live.position.store(transfer.position, Ordering::Relaxed);
         }
-        self.wake();
+        self.runs.wake();
         Ok(transfer)
     }
 

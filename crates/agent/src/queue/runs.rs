@@ -1,9 +1,9 @@
-//! The transfers that run.
+//! The transfers that run, and what wakes and ends the runner.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -21,6 +21,10 @@ pub(crate) struct Runs {
     ended: Condvar,
     /// The bytes moved by all runs.
     pub(crate) moved: AtomicU64,
+    /// A call that wakes the runner; it persists until waited for.
+    is_called: Mutex<bool>,
+    called: Condvar,
+    is_stopping: AtomicBool,
 }
 
 impl Runs {
@@ -43,6 +47,34 @@ impl Runs {
                 true
             }
         }
+    }
+
+    /// Wakes the runner: ends its current wait, or the next one.
+    pub(crate) fn wake(&self) {
+        *self.is_called.lock() = true;
+        self.called.notify_all();
+    }
+
+    /// Waits until [`wake`](Self::wake) is called, up to `most` if given.
+    pub(crate) fn wait(&self, most: Option<Duration>) {
+        let mut is_called = self.is_called.lock();
+        let is_quiet = |is_called: &mut bool| !*is_called;
+        match most {
+            None => self.called.wait_while(&mut is_called, is_quiet),
+            Some(most) => {
+                self.called.wait_while_for(&mut is_called, is_quiet, most);
+            }
+        }
+        *is_called = false;
+    }
+
+    /// Says from now on that the runner is to end.
+    pub(super) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     pub(crate) fn remove(&self, id: i64) {

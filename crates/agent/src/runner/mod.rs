@@ -54,7 +54,7 @@ fn recover(queue: &Queue) -> Result<(), DatabaseError> {
 
 fn work(queue: &Arc<Queue>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    while !queue.is_stopping() {
+    while !queue.runs.is_stopping() {
         let most = match step(queue, &mut threads) {
             Ok(most) => most,
             Err(error) => {
@@ -62,7 +62,7 @@ fn work(queue: &Arc<Queue>) {
                 Some(DATABASE_RETRY)
             }
         };
-        queue.wait(most);
+        queue.runs.wait(most);
         threads.retain(|thread| !thread.is_finished());
     }
     for thread in threads {
@@ -151,7 +151,7 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
     if !queue.runs.insert(Arc::clone(&live)) {
         return Ok(None);
     }
-    if queue.is_stopping() {
+    if queue.runs.is_stopping() {
         // The agent may have cancelled all runs before this one was inserted.
         queue.runs.remove(id);
         return Ok(None);

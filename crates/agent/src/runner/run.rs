@@ -42,7 +42,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     let _ = queue.changed(live.id);
     queue.tell_stats();
     records::prune(&queue.paths.records());
-    queue.wake();
+    queue.runs.wake();
 }
 
 /// Decides the state of a transfer after its run.
@@ -116,7 +116,7 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
             tracing::error!("the end of transfer {id} cannot be stored yet: {error}");
             is_logged = true;
         }
-        if queue.is_stopping() {
+        if queue.runs.is_stopping() {
             break;
         }
         std::thread::sleep(STORE_RETRY);

@@ -22,11 +22,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use longhaul_core::probe::message::{MeasureOffer, PROBE_HEADER, STREAM_PATH, UDP_PATH, VERSION};
-use longhaul_core::proto::http::{ReplyHead, RequestBody, RequestHead};
+use longhaul_core::proto::http::{RequestBody, RequestHead};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_engine::send::Piece;
 use longhaul_sys::host;
-use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::MeasureConfig;
@@ -93,7 +91,7 @@ impl Measurement {
                 Reply::text(403, "UDP is measured by a client that connects by itself, not through a proxy")
             }
             UDP_PATH => self.udp(socket, probe),
-            _ => json(&self.offer(probe)),
+            _ => Reply::json(&self.offer(probe)),
         }
     }
 
@@ -141,7 +139,7 @@ impl Measurement {
             self.phase.clone(),
             permit,
         ) {
-            Ok(offer) => json(&offer),
+            Ok(offer) => Reply::json(&offer),
             Err(error) => Reply::text(503, &format!("cannot open a UDP port: {error}")),
         }
     }
@@ -155,10 +153,4 @@ fn probe_of(request: &RequestHead, client: IpAddr) -> ProbeId {
 
 fn busy() -> Reply {
     Reply::later(503, 10, "as many measurements as are allowed are running")
-}
-
-fn json(value: &impl Serialize) -> Reply {
-    let head = ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
-    // Both messages can be written as JSON.
-    Reply::new(head, vec![Piece::Text(serde_json::to_vec(value).unwrap_or_default())])
 }

@@ -5,8 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::proto::http::ReplyHead;
-use longhaul_engine::send::Piece;
 use longhaul_engine::sink::part_file;
 use longhaul_engine::sink::part_names::{is_part, target_of};
 use rustix::fs::Dir;
@@ -67,11 +65,7 @@ impl Uploads {
             used_at_least: (!counts_all).then_some(used),
             uploads,
         };
-        let head =
-            ReplyHead::new(200).with("Content-Type", "application/json").with("Cache-Control", "no-store");
-        // Strings and numbers can always be written.
-        Ok(Reply::new(head, vec![Piece::Text(serde_json::to_vec(&listing).unwrap_or_default())])
-            .holding(share))
+        Ok(Reply::json(&listing).holding(share))
     }
 
     fn uploads_in(&self, command: &UploadCommand) -> io::Result<Vec<WrittenUpload>> {

@@ -1,0 +1,102 @@
+//! Pages of transfers, in the order of their listing.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Row as SqlRow, named_params};
+
+use super::row::READ_COLUMNS;
+use super::{Database, DatabaseError, Row};
+use crate::transfer::TransferState;
+
+/// A page of a listing.
+#[derive(Debug)]
+pub(crate) struct RowPage {
+    pub(crate) rows: Vec<Row>,
+    /// The start of the next page; `None` on the last page.
+    pub(crate) next: Option<PageCursor>,
+    pub(crate) total: u64,
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+}
+
+/// A position in a listing: the last transfer's sort key, which stays valid when transfers are added or removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageCursor {
+    rank: i64,
+    urgency: i64,
+    place: i64,
+    id: i64,
+}
+
+impl std::fmt::Display for PageCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}.{}", self.rank, self.urgency, self.place, self.id)
+    }
+}
+
+impl std::str::FromStr for PageCursor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Option<Vec<i64>> = text.split('.').map(|part| part.parse().ok()).collect();
+        match parts.as_deref() {
+            Some(&[rank, urgency, place, id]) => Ok(Self { rank, urgency, place, id }),
+            _ => Err(format!("'{text}' is no cursor: take the one of the page before")),
+        }
+    }
+}
+
+impl Database {
+    /// Reads a page of transfers, from running to most recently ended.
+    pub(crate) fn page(
+        &self,
+        state: Option<TransferState>,
+        after: Option<PageCursor>,
+        limit: usize,
+    ) -> Result<RowPage, DatabaseError> {
+        let read = || {
+            let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
+            let filter = if state.is_some() { "AND state = :state" } else { "AND :state IS NULL" };
+            let mut select = self.connection.prepare_cached(&format!(
+                "SELECT {READ_COLUMNS}, rank, urgency, place FROM transfers
+                 WHERE (rank, urgency, place, id) > (:rank, :urgency, :place, :id) {filter}
+                 ORDER BY rank, urgency, place, id LIMIT :limit"
+            ))?;
+            let keyed = |row: &SqlRow<'_>| {
+                let cursor = PageCursor {
+                    rank: row.get("rank")?,
+                    urgency: row.get("urgency")?,
+                    place: row.get("place")?,
+                    id: row.get("id")?,
+                };
+                Ok((Row::read(row)?, cursor))
+            };
+            let keyed = select.query_map(
+                named_params! {
+                    ":state": state.map(TransferState::name),
+                    ":rank": after.rank, ":urgency": after.urgency, ":place": after.place, ":id": after.id,
+                    ":limit": limit.saturating_add(1),
+                },
+                keyed,
+            )?;
+            let mut keyed: Vec<_> = keyed.collect::<rusqlite::Result<_>>()?;
+            let more = keyed.len() > limit;
+            keyed.truncate(limit);
+            let next = keyed.last().filter(|_| more).map(|(_, cursor)| *cursor);
+            let rows = keyed.into_iter().map(|(row, _)| row).collect();
+            let counts = self.counts()?;
+            let total = match state {
+                Some(state) => counts.get(state.name()).copied().unwrap_or_default(),
+                None => counts.values().sum(),
+            };
+            Ok(RowPage { rows, next, total, counts })
+        };
+        read().map_err(DatabaseError::using("read"))
+    }
+
+    /// Reads the most recently added transfers, latest first.
+    pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
+        let rows = self.rows("ORDER BY id DESC LIMIT ?", [limit])?;
+        let counts = self.count()?;
+        Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
+    }
+}
