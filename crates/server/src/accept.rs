@@ -78,7 +78,8 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
 /// Waits until the server finishes and no upload is in progress, which may need further connections.
 async fn finished(phase: &mut watch::Receiver<ServerPhase>, context: &ServerContext) {
     let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
-    let in_progress = || context.services.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
+    let in_progress =
+        || context.services.uploads.as_ref().is_some_and(|uploads| uploads.active.usage().uploads > 0);
     while in_progress() && *phase.borrow() < ServerPhase::Ended {
         tokio::time::sleep(UPLOADS_CHECK).await;
     }

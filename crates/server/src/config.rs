@@ -24,8 +24,8 @@ pub struct Config {
     pub access: AccessConfig,
     /// How fast replies are sent.
     pub pacing: PacingConfig,
-    /// Where `/metrics` is served.
-    pub metrics: Metrics,
+    /// Serves `/metrics` at a separate address, over plain HTTP, which serves nothing else; nowhere where `None`.
+    pub metrics: Option<SocketAddr>,
     /// Answers `longhaul probe` at `/.longhaul/measure`; not where `None`.
     pub measure: Option<MeasureConfig>,
     /// Limits of what clients may request, and how long they may take.
@@ -76,16 +76,6 @@ pub struct MeasureConfig {
     pub ceiling: Option<Rate>,
 }
 
-/// Where `/metrics` is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Metrics {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// At a separate address, over plain HTTP, which serves nothing else.
-    At(SocketAddr),
-}
-
 impl Config {
     /// Serves `root` at `listen` over plain HTTP, with every other setting at its default.
     pub fn new(root: impl Into<PathBuf>, listen: SocketAddr) -> Self {
@@ -95,7 +85,7 @@ impl Config {
             tls: None,
             access: AccessConfig::default(),
             pacing: PacingConfig::default(),
-            metrics: Metrics::Off,
+            metrics: None,
             measure: None,
             limits: Limits::default(),
         }

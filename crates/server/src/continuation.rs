@@ -26,8 +26,7 @@ impl LateRequests {
     /// Returns whether a request is answered; records what may follow it.
     pub(crate) fn admit(&mut self, request: &RequestHead) -> bool {
         let is_admitted = !self.is_late || self.continuation.admits(request);
-        self.continuation =
-            if is_admitted { Continuation::after(request) } else { Continuation::Nothing };
+        self.continuation = if is_admitted { Continuation::after(request) } else { Continuation::Nothing };
         is_admitted
     }
 

@@ -16,9 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::{Limits, UploadLimits};
 use crate::mount_table::MountTable;
 use crate::shares::{Requester, Share, Shares};
+use crate::{Limits, UploadLimits};
 
 /// Operations on one file system at once.
 const OPERATIONS: usize = 24;

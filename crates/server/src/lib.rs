@@ -62,8 +62,8 @@ mod upload;
 
 pub use access::{Token, TokenError, Tokens, WIDE_MODE};
 pub use config::{
-    AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, ListingLimits, MeasureConfig, Metrics, PacingConfig, Timeouts,
-    TlsFiles, UploadLimits,
+    AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, ListingLimits, MeasureConfig, PacingConfig,
+    Timeouts, TlsFiles, UploadLimits,
 };
 pub use confinement::{
     Confined, Confinement, drop_capabilities, forbid_new_privileges, with_file_capabilities,

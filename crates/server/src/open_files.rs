@@ -2,9 +2,9 @@
 
 use longhaul_core::initial_window::InitialWindow;
 
+use crate::Config;
 use crate::measurement::UDP_PORTS;
 use crate::server::METRICS_CONNECTIONS;
-use crate::{Config, Metrics};
 
 /// Descriptors of the process itself: standard streams, event loop, signals, the root, the mount table, the log, a record.
 const OF_PROCESS: usize = 32;
@@ -32,7 +32,8 @@ impl Config {
     /// [`crate::Server::observe`] is to be called.
     pub fn fit_open_files(&mut self, files: u64, is_observed: bool) {
         let files = usize::try_from(files).unwrap_or(usize::MAX);
-        self.limits.connections.waiting = self.limits.connections.waiting.min((files / WAITING_DIVISOR).max(1));
+        self.limits.connections.waiting =
+            self.limits.connections.waiting.min((files / WAITING_DIVISOR).max(1));
         let rest = files.saturating_sub(self.fixed_descriptors());
         let uploads = if self.access.writable {
             let limits = &mut self.limits.uploads;
@@ -46,7 +47,7 @@ impl Config {
             0
         };
         // A second descriptor of the socket, where it is observed, and where the initial window is paced.
-        let is_watched = is_observed || self.metrics != Metrics::Off;
+        let is_watched = is_observed || self.metrics.is_some();
         let is_window_paced = self.pacing.initial_window != InitialWindow::Off;
         let of_connection = OF_CONNECTION + usize::from(is_watched) + usize::from(is_window_paced);
         let most = (rest.saturating_sub(uploads) / of_connection).max(1);
@@ -60,8 +61,8 @@ impl Config {
         let without_slot = self.limits.connections.waiting + self.limits.connections.refusals();
         let listening = self.listen.len() + without_slot;
         let metrics = match self.metrics {
-            Metrics::Off => 0,
-            Metrics::At(_) => 1 + without_slot + METRICS_CONNECTIONS,
+            None => 0,
+            Some(_) => 1 + without_slot + METRICS_CONNECTIONS,
         };
         let measurement = if self.measure.is_some() { UDP_PORTS } else { 0 };
         OF_PROCESS + listening + metrics + measurement
@@ -83,8 +84,7 @@ mod tests {
     /// The most descriptors that a server of this configuration opens.
     fn needed(config: &Config, of_connection: usize) -> usize {
         let limits = &config.limits;
-        let uploads =
-            if config.access.writable { limits.uploads.in_all + limits.uploads.first } else { 0 };
+        let uploads = if config.access.writable { limits.uploads.in_all + limits.uploads.first } else { 0 };
         config.fixed_descriptors() + uploads * OF_UPLOAD + limits.connections.open * of_connection
     }
 
@@ -98,7 +98,7 @@ mod tests {
             assert!((2..limits.in_all).contains(&limits.per_disk), "{limits:?}");
             let watched = fitted(files, |config| {
                 config.access.writable = true;
-                config.metrics = Metrics::At(([127, 0, 0, 1], 0).into());
+                config.metrics = Some(([127, 0, 0, 1], 0).into());
                 config.measure = Some(MeasureConfig::default());
                 config.pacing.initial_window = InitialWindow::Auto;
             });

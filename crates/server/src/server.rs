@@ -32,7 +32,7 @@ use crate::static_files::StaticFiles;
 use crate::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedTls;
 use crate::upload::Uploads;
-use crate::{Config, ConnectionLimits, Limits, Metrics, PacingConfig, ServeError};
+use crate::{Config, ConnectionLimits, Limits, PacingConfig, ServeError};
 use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
@@ -84,10 +84,8 @@ impl Server {
             addresses.push(listener.local_addr().map_err(|source| ServeError::Listen { address, source })?);
             listeners.push(listener);
         }
-        let metrics = match config.metrics {
-            Metrics::At(address) => Some(listen_for_metrics(address, &config.pacing)?),
-            Metrics::Off => None,
-        };
+        let metrics =
+            config.metrics.map(|address| listen_for_metrics(address, &config.pacing)).transpose()?;
         let confinement = confinement(&config, congestion.paced.as_deref());
         let mut limits = config.limits;
         if let Pace::Rate(pace) = config.pacing.pace {
@@ -264,12 +262,7 @@ fn confinement(config: &Config, congestion: Option<&str>) -> Confinement {
     let (default, allowed) = (host::congestion_control(), host::allowed_congestion_controls());
     let changes_network = config.pacing.initial_window != InitialWindow::Off
         || sets_disallowed_control(congestion, default.as_deref(), config.pacing.pace, &allowed);
-    Confinement::new(
-        &config.files.root,
-        config.access.writable,
-        tls.chain(tokens).collect(),
-        changes_network,
-    )
+    Confinement::new(&config.files.root, config.access.writable, tls.chain(tokens).collect(), changes_network)
 }
 
 /// Returns whether a server sets a congestion control that only CAP_NET_ADMIN permits: the `requested` one, or, after a restart of slow

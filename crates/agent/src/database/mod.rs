@@ -14,8 +14,8 @@ use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 
 pub(crate) use open::OpenedDatabase;
-pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
 pub(crate) use page::{PageCursor, RowPage};
+pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
 
 /// The queue's database.
 pub(crate) struct Database {

@@ -117,7 +117,11 @@ impl Database {
         self.change("UPDATE transfers SET offered = 0 WHERE id = ?", [id])
     }
 
-    pub(super) fn rows<P: rusqlite::Params>(&self, condition: &str, params: P) -> Result<Vec<Row>, DatabaseError> {
+    pub(super) fn rows<P: rusqlite::Params>(
+        &self,
+        condition: &str,
+        params: P,
+    ) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
             let mut select = self
                 .connection

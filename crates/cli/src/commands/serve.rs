@@ -18,9 +18,9 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_scope::record::schema::Side;
 use longhaul_server::{
-    AccessConfig, Config, Confined, ConnectionLimits, FilesConfig, Limits, MeasureConfig, Metrics, PacingConfig,
-    Server, Stopper, Telemetry, Timeouts, TlsFiles, Token, Tokens, UploadLimits, WIDE_MODE, drop_capabilities,
-    with_file_capabilities,
+    AccessConfig, Config, Confined, ConnectionLimits, FilesConfig, Limits, MeasureConfig, PacingConfig,
+    Server, Stopper, Telemetry, Timeouts, TlsFiles, Token, Tokens, UploadLimits, WIDE_MODE,
+    drop_capabilities, with_file_capabilities,
 };
 use longhaul_sys::user::become_user;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -364,11 +364,7 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
         ..Limits::default()
     };
     let mut config = Config {
-        files: FilesConfig {
-            root: args.directory.clone(),
-            hidden: args.hidden,
-            digests: !args.no_digests,
-        },
+        files: FilesConfig { root: args.directory.clone(), hidden: args.hidden, digests: !args.no_digests },
         listen: args.listen.clone(),
         // clap requires both or neither.
         tls: args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles {
@@ -389,7 +385,7 @@ fn config(args: &ServeArgs, tokens: Tokens) -> Config {
             pace: args.pace,
             initial_window: args.initial_window,
         },
-        metrics: args.metrics.map_or(Metrics::Off, Metrics::At),
+        metrics: args.metrics,
         measure: args.measure.map(|ceiling| MeasureConfig { ceiling }),
         limits,
     };

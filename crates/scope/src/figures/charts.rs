@@ -1,33 +1,17 @@
-//! Defines the charts and the lines of each.
+//! Makes the charts of one record, or of several in comparison.
 
 use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 use crate::draw::format_value;
 use crate::record::Record;
 
-use super::{averages, limits, lines};
+use super::lines::{self, FIGURES, Figure, Line};
+use super::{averages, limits};
 
 /// Maximum of streams in one chart: more lines are unreadable.
 const MAX_DRAWN_STREAMS: usize = 8;
 
 /// References within this ratio are drawn as one.
 const NEARLY: f64 = 1.02;
-
-/// One line of a chart; no points if the record has no data for it.
-struct Line {
-    name: &'static str,
-    mark: Mark,
-    points: fn(&Record) -> Vec<Point>,
-}
-
-/// A chart that any record may fill.
-struct Figure {
-    title: &'static str,
-    note: &'static str,
-    y: (&'static str, Unit),
-    /// Whether the note names the largest value.
-    with_peak: bool,
-    lines: &'static [Line],
-}
 
 /// A record on the common time axis.
 #[derive(Debug)]
@@ -42,7 +26,7 @@ pub(super) struct AlignedRecord<'a> {
 
 impl AlignedRecord<'_> {
     fn points(&self, line: &Line) -> Vec<Point> {
-        self.place((line.points)(self.record))
+        self.place(line.points.of(self.record))
     }
 
     /// Shifts points by the record's start.
@@ -51,103 +35,6 @@ impl AlignedRecord<'_> {
         points
     }
 }
-
-const fn line(name: &'static str, mark: Mark, points: fn(&Record) -> Vec<Point>) -> Line {
-    Line { name, mark, points }
-}
-
-const FIGURES: &[Figure] = &[
-    Figure {
-        title: "Throughput",
-        note: "Means over 0.5 s.",
-        y: ("Throughput", Unit::BitsPerSecond),
-        with_peak: false,
-        lines: &[line("", Mark::Steps, lines::throughput)],
-    },
-    Figure {
-        title: "Socket buffer in use",
-        note: "Received by the kernel and not yet read (rcv_nxt \u{2212} copied_seq).",
-        y: ("Socket buffer", Unit::Bytes),
-        with_peak: true,
-        lines: &[line("", Mark::Line, lines::socket_buffer)],
-    },
-    Figure {
-        title: "Application buffer in use",
-        note: "Read and not yet written to the file.",
-        y: ("Application buffer", Unit::Bytes),
-        with_peak: true,
-        lines: &[
-            line("capacity", Mark::Dashed, lines::capacity),
-            line("in use", Mark::Line, lines::application_buffer),
-        ],
-    },
-    Figure {
-        title: "Page cache: on the way to the disk",
-        note: "The host's pages are those of all programs. The file's are counted the more seldom the more there are.",
-        y: ("Page cache", Unit::Bytes),
-        with_peak: false,
-        lines: &[
-            line("host: dirty", Mark::Line, lines::host_dirty),
-            line("host: writeback", Mark::Line, lines::host_writeback),
-            // Counts of the file's pages are sparse; a line would interpolate.
-            line("file: dirty", Mark::Dots, lines::dirty),
-            line("file: writeback", Mark::Dots, lines::writeback),
-        ],
-    },
-    Figure {
-        title: "Page cache: all of the file's pages",
-        note: "",
-        y: ("Page cache", Unit::Bytes),
-        with_peak: false,
-        lines: &[line("", Mark::Dots, lines::cached)],
-    },
-    Figure {
-        title: "Receive window",
-        note: "What the receiver lets the sender have in flight. The BDP is the fastest 0.5 s times the least RTT.",
-        y: ("RWIN", Unit::Bytes),
-        with_peak: false,
-        lines: &[line("BDP", Mark::Dashed, lines::bdp), line("RWIN", Mark::Line, lines::rwin)],
-    },
-    Figure {
-        title: "Congestion window",
-        note: "",
-        y: ("cwnd", Unit::Bytes),
-        with_peak: false,
-        lines: &[line("", Mark::Line, lines::cwnd)],
-    },
-    Figure {
-        title: "Rates of the sender",
-        note: "",
-        y: ("Rate", Unit::BitsPerSecond),
-        with_peak: false,
-        lines: &[line("pacing", Mark::Line, lines::pacing), line("delivery", Mark::Line, lines::delivery)],
-    },
-    Figure {
-        title: "Round-trip time",
-        note: "",
-        y: ("RTT", Unit::Seconds),
-        with_peak: false,
-        lines: &[
-            line("least", Mark::Dashed, lines::min_rtt),
-            line("smoothed", Mark::Line, lines::rtt),
-            line("as the data saw it", Mark::Line, lines::data_rtt),
-        ],
-    },
-    Figure {
-        title: "Packets out of order",
-        note: "In each 0.5 s.",
-        y: ("Packets", Unit::Number),
-        with_peak: false,
-        lines: &[line("", Mark::Steps, lines::out_of_order)],
-    },
-    Figure {
-        title: "Packets sent again",
-        note: "In each 0.5 s.",
-        y: ("Packets", Unit::Number),
-        with_peak: false,
-        lines: &[line("", Mark::Steps, lines::retransmits)],
-    },
-];
 
 /// Returns each chart for which a record has data.
 pub(super) fn of_records(records: &[AlignedRecord<'_>]) -> Vec<Chart> {

@@ -1,15 +1,174 @@
-//! The lines that charts draw of a record.
+//! The charts of a record, and the lines of each.
 
-use longhaul_core::telemetry::{HostPages, PageCache};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-use crate::chart::Point;
+use crate::chart::{Mark, Point, Unit};
 use crate::record::Record;
 use crate::record::schema::Sample;
 
 use super::curves::receives;
 use super::flow::{BIN, Counter};
 use super::values::{largest_bdp, least_rtt};
+use Points::{Counted, Of, Pages, Received, Sampled, Sent};
+
+/// One line of a chart; no points if the record has no data for it.
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) mark: Mark,
+    pub(super) points: Points,
+}
+
+/// How the points of a line are made.
+pub(super) enum Points {
+    /// Of the whole record.
+    Of(fn(&Record) -> Vec<Point>),
+    /// One value of each sample that has it.
+    Sampled(fn(&Sample) -> Option<f64>),
+    /// Like `Sampled`, for a value that exists at a receiver only.
+    Received(fn(&Sample) -> Option<f64>),
+    /// Like `Sampled`, for a value that exists at a sender only.
+    Sent(fn(&Sample) -> Option<f64>),
+    /// Like `Sampled`, unless all values are zero.
+    Pages(fn(&Sample) -> Option<Bytes>),
+    /// The growth of a counter, per bin.
+    Counted(fn(&Sample) -> u64),
+}
+
+impl Points {
+    /// Returns the points of a record; none if it has no data for them.
+    pub(super) fn of(&self, record: &Record) -> Vec<Point> {
+        match *self {
+            Self::Of(points) => points(record),
+            Self::Sampled(value) => sampled(record, value),
+            Self::Received(value) if receives(record) => sampled(record, value),
+            Self::Sent(value) if !receives(record) => sampled(record, value),
+            Self::Received(_) | Self::Sent(_) => Vec::new(),
+            Self::Pages(pages) => {
+                let points = sampled(record, |sample| pages(sample).map(bytes));
+                if points.iter().any(|point| point.y != 0.0) { points } else { Vec::new() }
+            }
+            Self::Counted(count) => counted(record, count),
+        }
+    }
+}
+
+/// A chart that any record may fill.
+pub(super) struct Figure {
+    pub(super) title: &'static str,
+    pub(super) note: &'static str,
+    pub(super) y: (&'static str, Unit),
+    /// Whether the note names the largest value.
+    pub(super) with_peak: bool,
+    pub(super) lines: &'static [Line],
+}
+
+const fn line(name: &'static str, mark: Mark, points: Points) -> Line {
+    Line { name, mark, points }
+}
+
+/// All charts, in the order of a sheet.
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        title: "Throughput",
+        note: "Means over 0.5 s.",
+        y: ("Throughput", Unit::BitsPerSecond),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, Of(throughput))],
+    },
+    Figure {
+        title: "Socket buffer in use",
+        note: "Received by the kernel and not yet read (rcv_nxt \u{2212} copied_seq).",
+        y: ("Socket buffer", Unit::Bytes),
+        with_peak: true,
+        lines: &[line("", Mark::Line, Received(|sample| Some(bytes(sample.sockets.unread))))],
+    },
+    Figure {
+        title: "Application buffer in use",
+        note: "Read and not yet written to the file.",
+        y: ("Application buffer", Unit::Bytes),
+        with_peak: true,
+        lines: &[
+            line(
+                "capacity",
+                Mark::Dashed,
+                Of(|record| constant(record, |sample| Some(bytes(sample.segments?.capacity())))),
+            ),
+            line("in use", Mark::Line, Sampled(|sample| Some(bytes(sample.segments?.bytes())))),
+        ],
+    },
+    Figure {
+        title: "Page cache: on the way to the disk",
+        note: "The host's pages are those of all programs. The file's are counted the more seldom the more there are.",
+        y: ("Page cache", Unit::Bytes),
+        with_peak: false,
+        lines: &[
+            line("host: dirty", Mark::Line, Pages(|sample| Some(sample.host_pages?.dirty))),
+            line("host: writeback", Mark::Line, Pages(|sample| Some(sample.host_pages?.writeback))),
+            // Counts of the file's pages are sparse; a line would interpolate.
+            line("file: dirty", Mark::Dots, Pages(|sample| Some(sample.page_cache?.dirty))),
+            line("file: writeback", Mark::Dots, Pages(|sample| Some(sample.page_cache?.writeback))),
+        ],
+    },
+    Figure {
+        title: "Page cache: all of the file's pages",
+        note: "",
+        y: ("Page cache", Unit::Bytes),
+        with_peak: false,
+        lines: &[line("", Mark::Dots, Pages(|sample| Some(sample.page_cache?.cached)))],
+    },
+    Figure {
+        title: "Receive window",
+        note: "What the receiver lets the sender have in flight. The BDP is the fastest 0.5 s times the least RTT.",
+        y: ("RWIN", Unit::Bytes),
+        with_peak: false,
+        lines: &[
+            line("BDP", Mark::Dashed, Of(bdp)),
+            line("RWIN", Mark::Line, Received(|sample| sample.sockets.rwin.map(bytes))),
+        ],
+    },
+    Figure {
+        title: "Congestion window",
+        note: "",
+        y: ("cwnd", Unit::Bytes),
+        with_peak: false,
+        lines: &[line("", Mark::Line, Sent(|sample| sample.sockets.cwnd.map(bytes)))],
+    },
+    Figure {
+        title: "Rates of the sender",
+        note: "",
+        y: ("Rate", Unit::BitsPerSecond),
+        with_peak: false,
+        lines: &[
+            line("pacing", Mark::Line, Sent(|sample| sample.sockets.pacing_rate.map(rate))),
+            line("delivery", Mark::Line, Sent(|sample| sample.sockets.delivery_rate.map(rate))),
+        ],
+    },
+    Figure {
+        title: "Round-trip time",
+        note: "",
+        y: ("RTT", Unit::Seconds),
+        with_peak: false,
+        lines: &[
+            line("least", Mark::Dashed, Of(min_rtt)),
+            line("smoothed", Mark::Line, Sampled(|sample| sample.sockets.rtt.map(time))),
+            line("as the data saw it", Mark::Line, Received(|sample| sample.sockets.data_rtt.map(time))),
+        ],
+    },
+    Figure {
+        title: "Packets out of order",
+        note: "In each 0.5 s.",
+        y: ("Packets", Unit::Number),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, Counted(|sample| sample.sockets.counters.out_of_order))],
+    },
+    Figure {
+        title: "Packets sent again",
+        note: "In each 0.5 s.",
+        y: ("Packets", Unit::Number),
+        with_peak: false,
+        lines: &[line("", Mark::Steps, Counted(|sample| sample.sockets.counters.retransmits))],
+    },
+];
 
 fn bytes(size: Bytes) -> f64 {
     size.get() as f64
@@ -29,14 +188,8 @@ fn sampled(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point
     known.map(Point::from).collect()
 }
 
-/// Like [`sampled`], but empty if all values are zero.
-fn sampled_unless_zero(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
-    let points = sampled(record, value);
-    if points.iter().any(|point| point.y != 0.0) { points } else { Vec::new() }
-}
-
 /// Throughput in bits per second, by bin.
-pub(super) fn throughput(record: &Record) -> Vec<Point> {
+fn throughput(record: &Record) -> Vec<Point> {
     rates(&Counter::moved(record))
 }
 
@@ -54,11 +207,13 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
 
 /// Throughput of each stream, by its number; empty for a single stream or more than `most`.
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
-    let counted = if receives(record) { "tcpi_bytes_received" } else { "tcpi_bytes_acked" };
+    let received = receives(record);
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
     for (at, sample) in &record.samples {
         for stream in &sample.streams {
-            let Some(bytes) = stream.tcp.as_ref().and_then(|tcp| tcp.get(counted)) else { continue };
+            let Some(tcp) = &stream.tcp else { continue };
+            let counted = if received { tcp.tcpi_bytes_received } else { tcp.tcpi_bytes_acked };
+            let Some(bytes) = counted else { continue };
             readings.entry(stream.stream).or_default().push((*at, bytes));
             if readings.len() > most {
                 return Vec::new();
@@ -75,21 +230,6 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
     readings.into_iter().map(|(number, readings)| (number, line(readings))).collect()
 }
 
-/// Received and unread bytes; of a receiver only.
-pub(super) fn socket_buffer(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| Some(bytes(sample.sockets.unread)))
-}
-
-/// Bytes in use of the application buffer.
-pub(super) fn application_buffer(record: &Record) -> Vec<Point> {
-    sampled(record, |sample| Some(bytes(sample.segments?.bytes())))
-}
-
-/// Capacity of the application buffer in bytes.
-pub(super) fn capacity(record: &Record) -> Vec<Point> {
-    constant(record, |sample| Some(bytes(sample.segments?.capacity())))
-}
-
 /// A constant line over the whole record.
 fn constant(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
     let (Some(first), Some(last)) = (record.samples.first(), record.samples.last()) else {
@@ -101,101 +241,18 @@ fn constant(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Poin
     [first.0, last.0].map(|at| Point::from((at, value))).to_vec()
 }
 
-fn pages(record: &Record, of: fn(&PageCache) -> Bytes) -> Vec<Point> {
-    sampled_unless_zero(record, |sample| Some(bytes(of(sample.page_cache.as_ref()?))))
-}
-
-/// Cached pages of the output file, in bytes.
-pub(super) fn cached(record: &Record) -> Vec<Point> {
-    pages(record, |pages| pages.cached)
-}
-
-/// Dirty pages of the output file not yet under writeback, in bytes.
-pub(super) fn dirty(record: &Record) -> Vec<Point> {
-    pages(record, |pages| pages.dirty)
-}
-
-/// Pages of the output file under writeback, in bytes.
-pub(super) fn writeback(record: &Record) -> Vec<Point> {
-    pages(record, |pages| pages.writeback)
-}
-
-/// Dirty pages of the host not yet under writeback, in bytes.
-pub(super) fn host_dirty(record: &Record) -> Vec<Point> {
-    host_pages(record, |pages| pages.dirty)
-}
-
-/// Pages of the host under writeback, in bytes.
-pub(super) fn host_writeback(record: &Record) -> Vec<Point> {
-    host_pages(record, |pages| pages.writeback)
-}
-
-fn host_pages(record: &Record, of: fn(&HostPages) -> Bytes) -> Vec<Point> {
-    sampled_unless_zero(record, |sample| Some(bytes(of(sample.host_pages.as_ref()?))))
-}
-
-/// Receive window of a receiver.
-pub(super) fn rwin(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| sample.sockets.rwin.map(bytes))
-}
-
 /// BDP of the fastest bin.
-pub(super) fn bdp(record: &Record) -> Vec<Point> {
+fn bdp(record: &Record) -> Vec<Point> {
     match largest_bdp(record) {
         Some(bdp) if receives(record) => constant(record, |_| Some(bdp.get() as f64)),
         _ => Vec::new(),
     }
 }
 
-/// RTT measured by TCP.
-pub(super) fn rtt(record: &Record) -> Vec<Point> {
-    sampled(record, |sample| sample.sockets.rtt.map(time))
-}
-
-/// RTT measured on received data.
-pub(super) fn data_rtt(record: &Record) -> Vec<Point> {
-    of_receiver(record, |sample| sample.sockets.data_rtt.map(time))
-}
-
 /// Minimum RTT.
-pub(super) fn min_rtt(record: &Record) -> Vec<Point> {
+fn min_rtt(record: &Record) -> Vec<Point> {
     let least = least_rtt(record);
     constant(record, |_| least)
-}
-
-/// Congestion window of a sender.
-pub(super) fn cwnd(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.cwnd.map(bytes))
-}
-
-/// Pacing rate of a sender.
-pub(super) fn pacing(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.pacing_rate.map(rate))
-}
-
-/// Delivery rate of a sender.
-pub(super) fn delivery(record: &Record) -> Vec<Point> {
-    of_sender(record, |sample| sample.sockets.delivery_rate.map(rate))
-}
-
-/// Samples a value that exists at a receiver only.
-fn of_receiver(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
-    if receives(record) { sampled(record, value) } else { Vec::new() }
-}
-
-/// Samples a value that exists at a sender only.
-fn of_sender(record: &Record, value: impl Fn(&Sample) -> Option<f64>) -> Vec<Point> {
-    if receives(record) { Vec::new() } else { sampled(record, value) }
-}
-
-/// Packets received out of order, per bin.
-pub(super) fn out_of_order(record: &Record) -> Vec<Point> {
-    counted(record, |sample| sample.sockets.counters.out_of_order)
-}
-
-/// Retransmitted packets, per bin.
-pub(super) fn retransmits(record: &Record) -> Vec<Point> {
-    counted(record, |sample| sample.sockets.counters.retransmits)
 }
 
 fn counted(record: &Record, of: fn(&Sample) -> u64) -> Vec<Point> {

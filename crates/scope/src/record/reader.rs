@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((record.damage, record.samples.len(), record.events.len()), (None, 3, 1));
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
-        let acked = last.streams[0].tcp.as_ref().unwrap().get("tcpi_bytes_acked");
+        let acked = last.streams[0].tcp.unwrap().tcpi_bytes_acked;
         assert_eq!((*at, acked), (3.0, Some(8)));
         // Only the second sample has a new count.
         let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty.get())).collect();

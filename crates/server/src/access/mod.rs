@@ -12,12 +12,12 @@ use std::time::{Instant, SystemTime};
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
 use longhaul_core::units::Bytes;
 
-use crate::{AccessConfig, ServeError};
 use crate::admission::ClientKey;
 use crate::reply::Reply;
 use crate::shares::Requester;
 use crate::static_files::StaticFiles;
 use crate::targets::{is_for, is_measurement, lists_uploads, names_upload};
+use crate::{AccessConfig, ServeError};
 
 use failed_logins::{FailedLogins, Login};
 pub use token::{Token, TokenError};
@@ -212,7 +212,9 @@ impl Access {
                 TokenStore::One(_) | TokenStore::File(_) => Need::AnyToken,
             },
             "PUT" | "PATCH" | "MKCOL" if self.config.writable => Need::Right(Right::Write),
-            "HEAD" | "DELETE" if self.config.writable && names_upload(request.target()) => Need::Right(Right::Write),
+            "HEAD" | "DELETE" if self.config.writable && names_upload(request.target()) => {
+                Need::Right(Right::Write)
+            }
             "DELETE" if self.config.writable => Need::Right(Right::Delete),
             "GET" if self.config.writable && lists_uploads(request) => Need::Right(Right::Write),
             "GET" | "HEAD" if self.config.require_token => Need::Right(Right::Read),
@@ -247,8 +249,13 @@ mod tests {
 
     fn access(require_token: bool, allow_cleartext: bool) -> Access {
         let tokens = Tokens::One(Token::new("s3cret").unwrap());
-        let config =
-            AccessConfig { writable: true, tokens, require_token, allow_cleartext, ..AccessConfig::default() };
+        let config = AccessConfig {
+            writable: true,
+            tokens,
+            require_token,
+            allow_cleartext,
+            ..AccessConfig::default()
+        };
         Access::new(&config, true).unwrap()
     }
 

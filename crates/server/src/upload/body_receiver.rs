@@ -16,7 +16,7 @@ use longhaul_sys::tcp_info;
 use super::active::{ActiveUploads, UploadLiveness};
 use super::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use super::partials::PartialUploads;
-use super::refusal::{self, OverQuota};
+use super::refusal;
 use super::reserve::leaves_reserve;
 use crate::Timeouts;
 use crate::reply::Reply;
@@ -49,22 +49,6 @@ impl BodyConnection {
     }
 }
 
-/// Why a body was not received completely.
-pub(super) enum ReceiveError {
-    BodyReader(UploadBodyError),
-    /// The body is longer than the announced file.
-    TooLong,
-    /// The client stalled for this long, or sent too slowly.
-    Slow(Duration),
-    Memory(std::io::Error),
-    /// The file is larger than a quota of uploads allows.
-    OverQuota(OverQuota),
-    /// A file of unknown size leaves too little of the disk free.
-    NoSpace,
-    /// Cancelled by a failed writer, a newer connection, or the end of the server.
-    Cancelled,
-}
-
 /// A partly filled segment is written after this time, so that a crash loses little of a slow upload.
 const SLOW_FLUSH: Duration = Duration::from_secs(5);
 
@@ -86,15 +70,15 @@ pub(super) struct UnknownSize<'a> {
 
 impl UnknownSize<'_> {
     /// Counts a file that has grown from `before` to `now` bytes.
-    fn grow(self, before: u64, now: u64) -> Result<(), ReceiveError> {
+    fn grow(self, before: u64, now: u64) -> Result<(), Reply> {
         let Self { partials, pipeline } = self;
         let part = pipeline.part();
-        partials.grow(part.path(), Bytes::new(now)).map_err(ReceiveError::OverQuota)?;
+        partials.grow(part.path(), Bytes::new(now)).map_err(refusal::over_quota)?;
         if before / SPACE_CHECK.get() == now / SPACE_CHECK.get() {
             return Ok(());
         }
         let unwritten = Bytes::new(now).saturating_sub(pipeline.written());
-        if leaves_reserve(part.file(), unwritten) { Ok(()) } else { Err(ReceiveError::NoSpace) }
+        if leaves_reserve(part.file(), unwritten) { Ok(()) } else { Err(refusal::reserve_reached()) }
     }
 }
 
@@ -132,7 +116,11 @@ impl<'a> BodyReceiver<'a> {
     }
 
     /// Reads to the end of the body; bytes received before an error are written too.
-    pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), ReceiveError> {
+    ///
+    /// # Errors
+    /// The reply: the body is incomplete or too long, its client has stalled, or the upload was cancelled by a failed writer, a newer
+    /// connection, or the end of the server.
+    pub(super) fn run(mut self, received: &mut Bytes) -> Result<(), Reply> {
         let result = self.fill_segments();
         self.flush();
         self.connection.body_received.store(result.is_ok(), Ordering::Relaxed);
@@ -140,13 +128,13 @@ impl<'a> BodyReceiver<'a> {
         result
     }
 
-    fn fill_segments(&mut self) -> Result<(), ReceiveError> {
+    fn fill_segments(&mut self) -> Result<(), Reply> {
         let end = self.target.range.end();
         while !self.stop.is_cancelled() {
             let read = if self.at == end {
                 // The file is complete: only the end of chunked coding may follow.
-                match self.connection.body.read(&mut [0])? {
-                    BodyRead::Data(_) => return Err(ReceiveError::TooLong),
+                match self.connection.body.read(&mut [0]).map_err(unreadable)? {
+                    BodyRead::Data(_) => return Err(Reply::text(400, "the body is longer than the file")),
                     other => other,
                 }
             } else {
@@ -160,7 +148,7 @@ impl<'a> BodyReceiver<'a> {
                 if full || self.since.elapsed() > SLOW_FLUSH {
                     self.flush();
                 }
-                read?
+                read.map_err(unreadable)?
             };
             match read {
                 BodyRead::End => return Ok(()),
@@ -180,11 +168,11 @@ impl<'a> BodyReceiver<'a> {
             }
             self.check_progress()?;
         }
-        Err(ReceiveError::Cancelled)
+        Err(refusal::ended())
     }
 
     /// Takes the segment being filled, or a free one; the wait for it does not count as a stall of the client.
-    fn segment(&mut self, left: ByteRange) -> Result<Segment, ReceiveError> {
+    fn segment(&mut self, left: ByteRange) -> Result<Segment, Reply> {
         if let Some(segment) = self.segment.take() {
             return Ok(segment);
         }
@@ -192,7 +180,7 @@ impl<'a> BodyReceiver<'a> {
         let waited = Instant::now();
         while !self.stop.is_cancelled() {
             if let Some(segment) =
-                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(ReceiveError::Memory)?
+                self.inlet.take(left, BODY_READ_TIMEOUT, flow).map_err(|error| refusal::exhausted(&error))?
             {
                 self.since = Instant::now();
                 self.target.liveness.set_last_data(Some(self.since));
@@ -202,7 +190,7 @@ impl<'a> BodyReceiver<'a> {
             }
             self.target.liveness.set_last_data(None);
         }
-        Err(ReceiveError::Cancelled)
+        Err(refusal::ended())
     }
 
     fn flush(&mut self) {
@@ -212,36 +200,19 @@ impl<'a> BodyReceiver<'a> {
     }
 
     /// Fails where the client has stalled, or sends too slowly on average.
-    fn check_progress(&mut self) -> Result<(), ReceiveError> {
+    fn check_progress(&mut self) -> Result<(), Reply> {
         let (Timeouts { stall, slowest, .. }, now) = (self.connection.timeouts, Instant::now());
         let age = now.saturating_duration_since(self.started);
-        let too_slow =
-            age > stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < slowest;
+        let too_slow = age > stall * SETTLING_STALLS && Rate::over(self.delivery.total, age) < slowest;
         if self.delivery.stalled(stall, now) || too_slow {
-            return Err(ReceiveError::Slow(stall));
+            let why = format!("the body came too slowly, or not at all for {stall:?}");
+            return Err(Reply::text(408, &why));
         }
         Ok(())
     }
 }
 
-impl From<UploadBodyError> for ReceiveError {
-    fn from(error: UploadBodyError) -> Self {
-        Self::BodyReader(error)
-    }
-}
-
-impl ReceiveError {
-    pub(super) fn reply(&self) -> Reply {
-        match self {
-            Self::BodyReader(error) => Reply::text(400, &error.to_string()),
-            Self::TooLong => Reply::text(400, "the body is longer than the file"),
-            Self::Slow(stall) => {
-                Reply::text(408, &format!("the body came too slowly, or not at all for {stall:?}"))
-            }
-            Self::Memory(error) => refusal::exhausted(error),
-            Self::OverQuota(over) => refusal::over_quota(*over),
-            Self::NoSpace => refusal::reserve_reached(),
-            Self::Cancelled => refusal::ended(),
-        }
-    }
+/// 400: the body cannot be read.
+fn unreadable(error: UploadBodyError) -> Reply {
+    Reply::text(400, &error.to_string())
 }

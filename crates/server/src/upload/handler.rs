@@ -25,7 +25,7 @@ use super::{Uploads, refusal};
 use crate::Timeouts;
 use crate::connection_limit::ConnectionSlot;
 use crate::reply::Reply;
-use crate::transport::{ReplyError, ServerTransport, TLS_CHUNK};
+use crate::transport::{ServerTransport, TLS_CHUNK};
 
 /// The reply to an upload request.
 pub(crate) struct UploadReply {
@@ -77,11 +77,8 @@ pub(crate) async fn handle(
         }
         run_worker(upload, timeouts, transport, inbox, body, may_inform).await
     };
-    received.await.unwrap_or_else(|failure| UploadReply {
-        reply: failure.reply(),
-        bytes: Bytes::ZERO,
-        body_read: false,
-    })
+    let unread = |reply| UploadReply { reply, bytes: Bytes::ZERO, body_read: false };
+    received.await.unwrap_or_else(unread)
 }
 
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
@@ -124,13 +121,14 @@ async fn run_worker(
     inbox: &mut Vec<u8>,
     body: RequestBody,
     may_inform: bool,
-) -> Result<UploadReply, HandlerError> {
-    let socket = transport.socket().try_clone_to_owned()?;
+) -> Result<UploadReply, Reply> {
+    let exhausted = |error: io::Error| refusal::exhausted(&error);
+    let socket = transport.socket().try_clone_to_owned().map_err(exhausted)?;
     let (source, mut feed) = match transport {
-        ServerTransport::Plain(stream) => (stream.as_fd().try_clone_to_owned()?, None),
+        ServerTransport::Plain(stream) => (stream.as_fd().try_clone_to_owned().map_err(exhausted)?, None),
         ServerTransport::Tls(_) => {
-            let (near, far) = UnixStream::pair()?;
-            (OwnedFd::from(near.into_std()?), Some(TlsFeed::new(far, body, inbox.len())))
+            let (near, far) = UnixStream::pair().map_err(exhausted)?;
+            (OwnedFd::from(near.into_std().map_err(exhausted)?), Some(TlsFeed::new(far, body, inbox.len())))
         }
     };
     let liveness = Arc::clone(upload.liveness());
@@ -147,7 +145,7 @@ async fn run_worker(
         // Fails only where the connection's task has ended.
         let _ = done.send(upload.run(connection));
     };
-    std::thread::Builder::new().name("upload".to_owned()).spawn(run)?;
+    std::thread::Builder::new().name("upload".to_owned()).spawn(run).map_err(exhausted)?;
     let outcome = loop {
         let fed = async {
             match (&mut feed, &mut *transport) {
@@ -156,7 +154,7 @@ async fn run_worker(
             }
         };
         tokio::select! {
-            outcome = &mut outcome => break outcome.map_err(io::Error::other)?,
+            outcome = &mut outcome => break outcome.map_err(|error| refusal::exhausted(&error))?,
             fed = fed => {
                 // The end of the body or of the connection: no further bytes follow.
                 tracing::trace!(?fed, "the body is fed");
@@ -221,36 +219,12 @@ impl TlsFeed {
     }
 }
 
-/// Why an upload that was started is not received.
-enum HandlerError {
-    /// The connection failed, so the reply cannot be sent either.
-    Disconnected(ReplyError),
-    /// The server lacks a descriptor or a thread.
-    Exhausted(io::Error),
-}
-
-impl From<io::Error> for HandlerError {
-    fn from(error: io::Error) -> Self {
-        Self::Exhausted(error)
-    }
-}
-
-impl HandlerError {
-    fn reply(&self) -> Reply {
-        match self {
-            Self::Disconnected(error) => Reply::text(400, &format!("the connection failed: {error}")),
-            Self::Exhausted(error) => refusal::exhausted(error),
-        }
-    }
-}
-
 /// Sends an interim response (RFC 9110, section 15.2).
-async fn inform(transport: &mut ServerTransport, timeouts: &Timeouts, text: &[u8]) -> Result<(), HandlerError> {
+async fn inform(transport: &mut ServerTransport, timeouts: &Timeouts, text: &[u8]) -> Result<(), Reply> {
     let mut outgoing = Outgoing::new([Piece::Text(text.to_vec())]);
-    transport
-        .send(&mut outgoing, timeouts, (&AtomicU64::new(0), None))
-        .await
-        .map_err(HandlerError::Disconnected)
+    let sent = transport.send(&mut outgoing, timeouts, (&AtomicU64::new(0), None)).await;
+    // The reply cannot be sent either.
+    sent.map_err(|error| Reply::text(400, &format!("the connection failed: {error}")))
 }
 
 /// Cancels an upload when its connection's task is dropped, such as at the end of the server.

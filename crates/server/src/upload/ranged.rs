@@ -22,7 +22,7 @@ use longhaul_engine::sink::writer::Writer;
 use parking_lot::{Condvar, Mutex};
 
 use super::active::{ActiveUploads, SILENT_AFTER, UploadLiveness};
-use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UploadOutcome};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, UploadOutcome};
 use super::opened::OpenedUpload;
 use super::refusal;
 use super::start::NotStarted;
@@ -283,8 +283,7 @@ impl RangeClaim {
         let mut received = Bytes::ZERO;
         let body = self.write_body(&mut connection, active, &mut received);
         let reply = match (self.upload.refusal(), body) {
-            (Some(refused), _) => refused,
-            (None, Err(error)) => error.reply(),
+            (Some(refused), _) | (None, Err(refused)) => refused,
             (None, Ok(())) => Reply::empty(ReplyHead::new(202).with(UPLOAD_COMPLETE, upload_bool(false))),
         };
         connection.end(reply, received)
@@ -295,9 +294,9 @@ impl RangeClaim {
         connection: &mut BodyConnection,
         active: &ActiveUploads,
         received: &mut Bytes,
-    ) -> Result<(), ReceiveError> {
+    ) -> Result<(), Reply> {
         let Self { upload, range, liveness, .. } = self;
-        let inlet = upload.pipeline().inlet_to(upload.queue().ok_or(ReceiveError::Cancelled)?);
+        let inlet = upload.pipeline().inlet_to(upload.queue().ok_or_else(refusal::ended)?);
         let target = BodyTarget { range: *range, active, liveness, unknown_size: None };
         BodyReceiver::new(target, connection, inlet, &liveness.cancel).run(received)
     }

@@ -21,9 +21,7 @@ use longhaul_engine::tree_digest::TreeDigest;
 use parking_lot::Mutex;
 
 use super::active::UploadLiveness;
-use super::body_receiver::{
-    BodyConnection, BodyReceiver, BodyTarget, ReceiveError, UnknownSize, UploadOutcome,
-};
+use super::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, UnknownSize, UploadOutcome};
 use super::completed::{CompletedUpload, FileVersion};
 use super::opened::OpenedUpload;
 use super::{Uploads, refusal};
@@ -53,12 +51,7 @@ pub(super) struct InboundUpload {
 }
 
 impl InboundUpload {
-    pub(super) fn new(
-        opened: OpenedUpload,
-        after: AfterBody,
-        exists: bool,
-        uploads: &Arc<Uploads>,
-    ) -> Self {
+    pub(super) fn new(opened: OpenedUpload, after: AfterBody, exists: bool, uploads: &Arc<Uploads>) -> Self {
         Self { opened, after, exists, uploads: Arc::clone(uploads), id: None, digest: None }
     }
 
@@ -98,7 +91,7 @@ impl InboundUpload {
         let failure = failure.into_inner();
         let reply = match (failure, body) {
             (Some(error), _) => Err(refusal::pipeline(&error)),
-            (None, Err(error)) => Err(error.reply()),
+            (None, Err(refused)) => Err(refused),
             (None, Ok(())) => self.conclude(before + received, &liveness.cancel),
         };
         connection.end(reply.unwrap_or_else(|refused| refused), received)
@@ -106,7 +99,8 @@ impl InboundUpload {
 
     /// Concludes a request whose body is written; the file is received up to `end`.
     fn conclude(&self, end: Bytes, cancel: &Cancel) -> Result<Reply, Reply> {
-        let (pipeline, Uploads { partials, completed, digests, .. }) = (&self.opened.pipeline, &*self.uploads);
+        let (pipeline, Uploads { partials, completed, digests, .. }) =
+            (&self.opened.pipeline, &*self.uploads);
         let AfterBody::Finish { digest, modified, replace, takes_pieces } = &self.after else {
             pipeline.sync_names().map_err(|error| refusal::output(&error))?;
             let head = ReplyHead::new(204)
@@ -123,7 +117,7 @@ impl InboundUpload {
             }
             let found = pipeline.digest(wanted.algorithm, cancel).map_err(|error| refusal::output(&error))?;
             match found {
-                None => return Err(ReceiveError::Cancelled.reply()),
+                None => return Err(refusal::ended()),
                 Some(found) if found != *wanted => {
                     tracing::warn!(path = %pipeline.part().target().display(), %found, %wanted, "wrong digest");
                     if let Some(pieces) = takes_pieces.then(|| self.pieces(cancel)).flatten() {

@@ -212,7 +212,8 @@ fn at_the_limit_the_longest_idle_makes_room() {
 
 #[test]
 fn every_request_at_the_limit_is_answered() {
-    let site = Site::with(|config| (config.limits.connections.open, config.limits.connections.waiting) = (2, 1));
+    let site =
+        Site::with(|config| (config.limits.connections.open, config.limits.connections.waiting) = (2, 1));
     site.write("f", b"x");
     let asked: Vec<_> = (0..50)
         .map(|_| {

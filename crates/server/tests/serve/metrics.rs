@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_server::{Config, Metrics, ServeError, Server};
+use longhaul_server::{Config, ServeError, Server};
 
 use crate::site::{Answer, Site, noise, wait_for};
 use crate::uploads::{Talk, head, writable_with};
@@ -87,7 +87,7 @@ fn scrape_until(site: &Site, ready: impl Fn(&Scrape) -> bool) -> Scrape {
 }
 
 pub(crate) fn with_metrics(config: &mut Config) {
-    config.metrics = Metrics::At("127.0.0.1:0".parse().unwrap());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
 }
 
 /// A site with metrics.
@@ -125,7 +125,7 @@ fn metrics_have_an_address_of_their_own_with_nothing_else() {
         assert_eq!(scrape.get(&format!("longhaul_replies_total{{code=\"{status}\"}}")), 1.0, "{status}");
     }
     let mut taken = Config::new(site.dir.path(), "127.0.0.1:0".parse().unwrap());
-    taken.metrics = Metrics::At(metrics);
+    taken.metrics = Some(metrics);
     let error = Server::bind(taken).err().unwrap();
     assert!(matches!(error, ServeError::Metrics { address, .. } if address == metrics));
     assert!(error.to_string().contains("--metrics="), "{error}");
