@@ -12,11 +12,7 @@ use super::response_times::ResponseTimes;
 /// One direction of a connection: the segments that one endpoint sends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Direction {
-    /// The first sequence number and the end of the highest segment, unwrapped to 64 bits.
-    first: Option<u64>,
-    highest: u64,
-    /// The highest acknowledgement number from the peer, unwrapped to 64 bits.
-    acknowledged: Option<u64>,
+    pub(super) numbers: SequenceNumbers,
     /// Bytes of payload, retransmissions included.
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
@@ -34,72 +30,17 @@ pub(super) struct Direction {
     pub(super) most_in_flight: u64,
 }
 
-impl Direction {
-    /// Adds a segment that this endpoint sent.
-    pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
-        self.window.add(segment);
-        if let Some((value, _)) = segment.options.timestamps {
-            self.times.add_stamp(at, value);
-        }
-        if self.first.is_none() && (segment.syn || segment.payload > 0) {
-            // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
-            let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
-            (self.first, self.highest) = (Some(start), start);
-            (self.passed, self.reported) = (Arrivals::at(start), Arrivals::at(start));
-        }
-        if let Some(first) = self.first.filter(|_| segment.payload > 0) {
-            self.data(at, segment, first);
-        }
-    }
+/// The sequence numbers of a direction, unwrapped to 64 bits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SequenceNumbers {
+    first: Option<u64>,
+    /// The end of the highest segment.
+    highest: u64,
+    /// The highest acknowledgement number from the peer.
+    acknowledged: Option<u64>,
+}
 
-    fn data(&mut self, at: Duration, segment: &Segment, first: u64) {
-        let length = u64::from(segment.payload);
-        let sequence = segment.sequence.wrapping_add(u32::from(segment.syn));
-        let start = unwrap(sequence, self.highest);
-        // A keep-alive repeats one byte (RFC 9293, section 3.8.4).
-        let keep_alive = length == 1 && start + 1 == self.highest;
-        if start < first || keep_alive {
-            return;
-        }
-        self.payload += length;
-        self.last_data = Some(at);
-        self.passed.add(start, start + length);
-        if start < self.highest {
-            self.lost += 1;
-            self.times.sent_again(start);
-        } else {
-            self.times.add_data(at, start + length);
-        }
-        self.highest = self.highest.max(start + length);
-        self.most_in_flight = self.most_in_flight.max(self.in_flight());
-    }
-
-    /// Returns the time at `at` since data were sent.
-    pub(super) fn data_age(&self, at: Duration) -> Duration {
-        self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last))
-    }
-
-    /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
-    pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
-        if let (Some(number), Some(_)) = (segment.acknowledgment, self.first) {
-            let acknowledged = unwrap(number, self.highest);
-            self.times.acknowledge(at, acknowledged, self.passed.has_gap() || self.reported.has_gap());
-            self.acknowledged = self.acknowledged.max(Some(acknowledged));
-            // A packet that was not captured has arrived, too.
-            self.passed.add_until(acknowledged);
-            self.reported.add_until(acknowledged);
-            for (start, end) in segment.options.beyond_gap.iter().flatten() {
-                let (start, end) = (unwrap(*start, self.highest), unwrap(*end, self.highest));
-                if start < end && end <= self.highest {
-                    self.reported.add(start, end);
-                }
-            }
-        }
-        if let Some((_, echo)) = segment.options.timestamps {
-            self.times.echo(at, echo);
-        }
-    }
-
+impl SequenceNumbers {
     /// Returns the bytes that this endpoint has sent, without retransmissions.
     pub(super) fn moved(&self) -> Bytes {
         Bytes::new(self.first.map_or(0, |first| self.highest - first))
@@ -114,6 +55,73 @@ impl Direction {
     pub(super) fn is_acknowledged(&self) -> bool {
         self.acknowledged.is_some()
     }
+}
+
+impl Direction {
+    /// Adds a segment that this endpoint sent.
+    pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
+        self.window.add(segment);
+        if let Some((value, _)) = segment.options.timestamps {
+            self.times.add_stamp(at, value);
+        }
+        if self.numbers.first.is_none() && (segment.syn || segment.payload > 0) {
+            // A SYN occupies one sequence number. The offset of 2^32 keeps earlier numbers from wrapping below zero.
+            let start = u64::from(segment.sequence) + u64::from(segment.syn) + (1 << 32);
+            (self.numbers.first, self.numbers.highest) = (Some(start), start);
+            (self.passed, self.reported) = (Arrivals::at(start), Arrivals::at(start));
+        }
+        if let Some(first) = self.numbers.first.filter(|_| segment.payload > 0) {
+            self.data(at, segment, first);
+        }
+    }
+
+    fn data(&mut self, at: Duration, segment: &Segment, first: u64) {
+        let length = u64::from(segment.payload);
+        let sequence = segment.sequence.wrapping_add(u32::from(segment.syn));
+        let start = unwrap(sequence, self.numbers.highest);
+        // A keep-alive repeats one byte (RFC 9293, section 3.8.4).
+        let keep_alive = length == 1 && start + 1 == self.numbers.highest;
+        if start < first || keep_alive {
+            return;
+        }
+        self.payload += length;
+        self.last_data = Some(at);
+        self.passed.add(start, start + length);
+        if start < self.numbers.highest {
+            self.lost += 1;
+            self.times.sent_again(start);
+        } else {
+            self.times.add_data(at, start + length);
+        }
+        self.numbers.highest = self.numbers.highest.max(start + length);
+        self.most_in_flight = self.most_in_flight.max(self.numbers.in_flight());
+    }
+
+    /// Returns the time at `at` since data were sent.
+    pub(super) fn data_age(&self, at: Duration) -> Duration {
+        self.last_data.map_or(Duration::ZERO, |last| at.saturating_sub(last))
+    }
+
+    /// Adds the acknowledgement and the timestamp echo of a segment from the peer.
+    pub(super) fn answered(&mut self, at: Duration, segment: &Segment) {
+        if let (Some(number), Some(_)) = (segment.acknowledgment, self.numbers.first) {
+            let acknowledged = unwrap(number, self.numbers.highest);
+            self.times.acknowledge(at, acknowledged, self.passed.has_gap() || self.reported.has_gap());
+            self.numbers.acknowledged = self.numbers.acknowledged.max(Some(acknowledged));
+            // A packet that was not captured has arrived, too.
+            self.passed.add_until(acknowledged);
+            self.reported.add_until(acknowledged);
+            for (start, end) in segment.options.beyond_gap.iter().flatten() {
+                let (start, end) = (unwrap(*start, self.numbers.highest), unwrap(*end, self.numbers.highest));
+                if start < end && end <= self.numbers.highest {
+                    self.reported.add(start, end);
+                }
+            }
+        }
+        if let Some((_, echo)) = segment.options.timestamps {
+            self.times.echo(at, echo);
+        }
+    }
 
     /// Returns the losses that the packets show: at the sender those that were sent again, elsewhere those out of order.
     pub(super) fn losses_seen(&self, at_sender: bool) -> u64 {
@@ -123,7 +131,7 @@ impl Direction {
     /// Begins the next interval.
     pub(super) fn next_interval(&mut self) {
         self.times.next_interval();
-        self.most_in_flight = self.in_flight();
+        self.most_in_flight = self.numbers.in_flight();
     }
 }
 

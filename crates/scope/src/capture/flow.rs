@@ -235,7 +235,7 @@ impl CapturedConnection {
             own_rtt.or_else(|| add_halves(direction.times.to_ack.lately, other.times.to_echo.lately));
         let has_reports = direction.reported.out_of_order > 0;
         Reading {
-            moved: direction.moved(),
+            moved: direction.numbers.moved(),
             streams: 1,
             min_rtt: self.min_rtt(side),
             data_rtt,
@@ -264,7 +264,7 @@ impl CapturedConnection {
         let (min_rtt, at_sender) = (self.min_rtt(from), self.at_sender(from));
         let [first, second] = self.sides;
         let (sender, receiver) = if from == 0 { (first, second) } else { (second, first) };
-        let diagnosis = if receiver.seen == 0 || !sender.direction.is_acknowledged() {
+        let diagnosis = if receiver.seen == 0 || !sender.direction.numbers.is_acknowledged() {
             Err(Unexplained::OneDirection)
         } else if self.packets < MIN_PACKETS {
             Err(Unexplained::Short(self.packets))
@@ -274,7 +274,7 @@ impl CapturedConnection {
         Some(Flow {
             from: self.ends[from],
             to: self.ends[1 - from],
-            bytes: sender.direction.moved(),
+            bytes: sender.direction.numbers.moved(),
             began: self.began,
             time,
             retransmits: sender.direction.lost,

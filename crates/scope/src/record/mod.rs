@@ -4,7 +4,6 @@
 
 mod error;
 mod file;
-mod first_line;
 mod jobs;
 mod lines;
 mod reader;
