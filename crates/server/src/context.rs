@@ -12,7 +12,7 @@ use crate::connection_limit::ConnectionLimit;
 use crate::connection_stats::ConnectionStats;
 use crate::measurement::Measurement;
 use crate::reply_pacing::PacePolicy;
-use crate::routes::{Offers, Served};
+use crate::routes::Served;
 use crate::server_phase::ServerPhase;
 use crate::shares::Shares;
 use crate::static_files::StaticFiles;
@@ -41,15 +41,6 @@ impl Services {
             uploads: None,
             measurement: None,
             tls: None,
-        }
-    }
-
-    /// Returns what is offered to clients.
-    pub(crate) fn offers(&self) -> Offers {
-        Offers {
-            served: self.served,
-            writable: self.access.is_writable() && self.uploads.is_some(),
-            measures: self.measurement.is_some(),
         }
     }
 }

@@ -189,7 +189,7 @@ impl HttpConnection {
         let action = match allowed {
             Ok(grant) => {
                 logged.token.clone_from(&grant.holder);
-                route(services.offers(), request, path, grant)
+                route(services, request, path, grant)
             }
             Err(refused) => Action::Reply(refused),
         };

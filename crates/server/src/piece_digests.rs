@@ -19,6 +19,7 @@ use longhaul_engine::send::SourceFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::file_state::FileState;
 use crate::reply::Reply;
 use crate::shares::{Requester, Share, Shares};
 
@@ -69,9 +70,6 @@ impl Drop for HashingWatch {
 pub(crate) fn asks_for_digests(path: &TargetPath) -> bool {
     path.query() == Some(QUERY)
 }
-
-/// Device, inode, size, and times of modification and change, which every write changes.
-type FileState = (u64, u64, u64, (i64, i64), (i64, i64));
 
 struct HashedFile {
     state: FileState,
@@ -131,7 +129,7 @@ impl PieceDigests {
             let percent = digest.hashed().saturating_mul(100) / size.max(1);
             return Ok(try_again(&format!("{percent} % of the file are hashed")));
         }
-        if state(&source.file().metadata()?) != hashed.state {
+        if FileState::of(&source.file().metadata()?) != hashed.state {
             self.remove(&hashed);
             return Ok(try_again("the file was changed meanwhile"));
         }
@@ -142,7 +140,7 @@ impl PieceDigests {
 
     /// Returns the file's digests as far as they are known.
     fn of(&self, source: &SourceFile, requester: &Requester) -> Arc<HashedFile> {
-        let state = state(source.metadata());
+        let state = FileState::of(source.metadata());
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = files.iter().find(|file| file.state == state) {
             return Arc::clone(known);
@@ -199,12 +197,6 @@ fn hash(source: &SourceFile, digest: &mut PrefixDigest, cancel: &Cancel) -> io::
         }
     }
     Ok(true)
-}
-
-fn state(metadata: &std::fs::Metadata) -> FileState {
-    let modified = (metadata.mtime(), metadata.mtime_nsec());
-    let changed = (metadata.ctime(), metadata.ctime_nsec());
-    (metadata.dev(), metadata.ino(), metadata.size(), modified, changed)
 }
 
 /// Returns the file's name; `None` where a Metalink cannot have it.

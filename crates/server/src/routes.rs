@@ -6,6 +6,7 @@ use longhaul_core::proto::http::{
 };
 
 use crate::access::Grant;
+use crate::context::Services;
 use crate::metrics;
 use crate::reply::Reply;
 use crate::shares::Requester;
@@ -45,24 +46,15 @@ pub(crate) enum Served {
     Metrics,
 }
 
-/// What is offered at an address, beside what it serves.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Offers {
-    pub(crate) served: Served,
-    /// Files are written too.
-    pub(crate) writable: bool,
-    /// Measurements are allowed.
-    pub(crate) measures: bool,
-}
-
 /// Routes an allowed request for `path`.
 pub(crate) fn route(
-    offers: Offers,
+    services: &Services,
     request: RequestHead,
     path: Result<TargetPath, TargetError>,
     grant: Grant,
 ) -> Action {
-    let Offers { served, writable, measures } = offers;
+    let (served, writable, measures) =
+        (services.served, services.uploads.is_some(), services.measurement.is_some());
     match request.method() {
         _ if measures && is_measurement(&request) => Action::Measure(request),
         "PUT" | "PATCH" | "DELETE" | "MKCOL" if writable => upload(request, path, grant),

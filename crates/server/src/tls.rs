@@ -41,16 +41,16 @@ struct TlsInUse {
 
 #[derive(Clone, PartialEq, Eq)]
 struct SeenFiles {
-    pair: [FileState; 2],
-    clients: Vec<FileState>,
+    pair: [Option<FileState>; 2],
+    clients: Vec<Option<FileState>>,
 }
 
 impl SeenFiles {
     fn of(files: &TlsFiles) -> Self {
         let clients = files.client_ca.iter().chain(&files.client_crl);
         Self {
-            pair: [&files.cert, &files.key].map(|path| FileState::of(path)),
-            clients: clients.map(|path| FileState::of(path)).collect(),
+            pair: [&files.cert, &files.key].map(|path| FileState::at(path)),
+            clients: clients.map(|path| FileState::at(path)).collect(),
         }
     }
 }

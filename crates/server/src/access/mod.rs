@@ -147,11 +147,6 @@ impl Access {
         }
     }
 
-    /// Returns whether files are written here.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.config.writable
-    }
-
     /// Decides on a request for `path`.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ pub(crate) struct TokenFile {
 
 /// The file as it was last read, whether it was usable or not.
 struct SeenFile {
-    state: FileState,
+    state: Option<FileState>,
     /// Why it was not usable; it is read again until it is, as a directory may be made that it names.
     refused: Option<String>,
 }
@@ -131,7 +131,7 @@ impl TokenEntry {
 
 impl TokenFile {
     pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
-        let seen = SeenFile { state: FileState::of(path), refused: None };
+        let seen = SeenFile { state: FileState::at(path), refused: None };
         let current = read(path).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
         Ok(Self { path: path.to_owned(), current: RwLock::new(current), seen: Mutex::new(seen) })
     }
@@ -192,7 +192,7 @@ impl TokenFile {
 
     /// Reads the file where it has changed, or was not usable; returns whether it has changed, and what it holds.
     fn read_changed(&self) -> Option<(bool, ReadTokens)> {
-        let state = FileState::of(&self.path);
+        let state = FileState::at(&self.path);
         let mut seen = self.seen.lock();
         let has_changed = seen.state != state;
         if !has_changed && seen.refused.is_none() {
