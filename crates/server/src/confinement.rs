@@ -163,65 +163,26 @@ impl Confinement {
     }
 }
 
+/// Lists system calls by the C library's names of their numbers.
+macro_rules! system_calls {
+    ($($name:ident)+) => { [$(libc::$name),+] };
+}
+
 /// System calls that no thread of the server makes, and that an attacker's code in its process could use: they start programs, look into
 /// other processes, change namespaces, mounts, users, keys, clocks and the kernel, and call it without a filter's sight (io_uring).
 ///
 /// Those that are allowed are not listed: the C library and the runtime use others from version to version.
-const FORBIDDEN: [libc::c_long; 54] = [
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_mount_setattr,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_mknodat,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_setuid,
-    libc::SYS_setgid,
-    libc::SYS_setreuid,
-    libc::SYS_setregid,
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
-    libc::SYS_setgroups,
-    libc::SYS_setfsuid,
-    libc::SYS_setfsgid,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_personality,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
+const FORBIDDEN: &[libc::c_long] = &system_calls![
+    SYS_execve SYS_execveat
+    SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
+    SYS_unshare SYS_setns SYS_chroot SYS_pivot_root SYS_mknodat SYS_open_by_handle_at
+    SYS_mount SYS_umount2 SYS_move_mount SYS_open_tree SYS_mount_setattr SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick
+    SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setgroups SYS_setfsuid SYS_setfsgid
+    SYS_keyctl SYS_add_key SYS_request_key
+    SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_io_uring_setup
+    SYS_init_module SYS_finit_module SYS_delete_module SYS_kexec_load SYS_reboot
+    SYS_swapon SYS_swapoff SYS_acct SYS_quotactl SYS_personality
+    SYS_settimeofday SYS_clock_settime SYS_adjtimex SYS_clock_adjtime SYS_sethostname SYS_setdomainname
 ];
 
 /// Makes [`FORBIDDEN`] fail with EPERM in the calling thread, and in those that it starts.
