@@ -51,7 +51,7 @@ pub(super) fn wire(record: &Record, window: f64) -> Counter {
 fn segment(record: &Record) -> Option<f64> {
     let (_, last) = record.samples.last()?;
     let streams = record.samples.iter().rev().flat_map(|(_, sample)| &sample.streams);
-    let size = streams.filter_map(|stream| stream.tcp?.tcpi_rcv_mss).next()? as f64;
+    let size = streams.filter_map(|stream| Some(stream.tcp?.tcpi_rcv_mss)).find(|size| *size > 0)? as f64;
     let mean = last.sockets.counters.received.get() as f64 / last.sockets.counters.data_segments as f64;
     ((mean - size).abs() <= ALIKE * size).then_some(mean)
 }

@@ -213,14 +213,13 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
         for stream in &sample.streams {
             let Some(tcp) = &stream.tcp else { continue };
             let counted = if received { tcp.tcpi_bytes_received } else { tcp.tcpi_bytes_acked };
-            let Some(bytes) = counted else { continue };
-            readings.entry(stream.stream).or_default().push((*at, bytes));
+            readings.entry(stream.stream).or_default().push((*at, counted));
             if readings.len() > most {
                 return Vec::new();
             }
         }
     }
-    if readings.len() < 2 {
+    if readings.len() < 2 || readings.values().flatten().all(|(_, counted)| *counted == 0) {
         return Vec::new();
     }
     let line = |readings: Vec<(f64, u64)>| {

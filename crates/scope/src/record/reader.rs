@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(record.end.unwrap().telemetry.samples, 3);
         let (at, last) = &record.samples[2];
         let acked = last.streams[0].tcp.unwrap().tcpi_bytes_acked;
-        assert_eq!((*at, acked), (3.0, Some(8)));
+        assert_eq!((*at, acked), (3.0, 8));
         // Only the second sample has a new count.
         let pages: Vec<_> = record.samples.iter().map(|(_, s)| s.page_cache.map(|p| p.dirty.get())).collect();
         assert_eq!(pages, [None, Some(8), None]);
