@@ -1,3 +1,5 @@
+use longhaul_core::units::Bytes;
+
 use super::*;
 
 fn request(json: &str) -> TransferRequest {
@@ -74,10 +76,7 @@ fn lines_and_metalinks_are_requests() {
     assert_eq!(stored, requests[0]);
     assert_eq!((stored.urls.len(), stored.name.as_deref()), (2, Some("f.iso")));
     let facts = stored.metalink.unwrap();
-    assert_eq!(
-        (facts.size, facts.pieces().unwrap().digests.len()),
-        (Some(longhaul_core::units::Bytes::new(10)), 2)
-    );
+    assert_eq!((facts.size, facts.pieces().unwrap().digests.len()), (Some(Bytes::new(10)), 2));
     assert!(of_metalink(b"<nothing/>").is_err());
 }
 

@@ -244,14 +244,8 @@ mod tests {
 
     fn access(require_token: bool, allow_cleartext: bool) -> Access {
         let tokens = Tokens::One(Token::new("s3cret").unwrap());
-        let config = AccessConfig {
-            writable: true,
-            tokens,
-            require_token,
-            allow_cleartext,
-            ..AccessConfig::default()
-        };
-        Access::new(&config, true).unwrap()
+        let (hosts, writable) = (Vec::new(), true);
+        Access::new(&AccessConfig { hosts, writable, tokens, require_token, allow_cleartext }, true).unwrap()
     }
 
     fn status(access: &Access, first: &str, line: &str, is_exposed: bool) -> u16 {

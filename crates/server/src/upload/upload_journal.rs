@@ -68,8 +68,6 @@ pub(super) fn prefix(journal: &Journal) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::ranges::RangeSet;
-
     use super::*;
 
     #[test]
@@ -82,7 +80,7 @@ mod tests {
             )
         };
         let own = journal(id, Bytes::new(9), None).ok().unwrap();
-        let own = String::from_utf8(own.encode(&RangeSet::new()).unwrap()).unwrap();
+        let own = String::from_utf8(own.encode(&Default::default()).unwrap()).unwrap();
         let (_, rest) = own.split_once(r#""url_digest":""#).unwrap();
         let (url_digest, _) = rest.split_once('"').unwrap();
         let found = |text: String| {
