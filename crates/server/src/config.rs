@@ -114,7 +114,7 @@ impl TlsFiles {
 }
 
 /// Limits of what clients may request, and how long they may take.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Limits {
     /// Limits of connections.
     pub connections: ConnectionLimits,
@@ -124,6 +124,33 @@ pub struct Limits {
     pub listings: ListingLimits,
     /// Limits of uploads.
     pub uploads: UploadLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            connections: ConnectionLimits { open: 10_000, per_client: 5_000, waiting: 32 },
+            timeouts: Timeouts {
+                head: seconds(10),
+                idle: seconds(60),
+                stall: seconds(60),
+                slowest: Rate::bytes_per_sec(1_000),
+                disk: seconds(30),
+                grace: seconds(30),
+                processing: seconds(5),
+            },
+            listings: ListingLimits { entries: 1_000, per_disk: 32, in_all: 256 },
+            uploads: UploadLimits {
+                app_buffer: AppBuffer::Auto,
+                per_disk: 32,
+                in_all: 256,
+                first: 64,
+                quota: None,
+                expiry: None,
+            },
+        }
+    }
 }
 
 /// Limits of connections.
@@ -143,12 +170,6 @@ impl ConnectionLimits {
     /// Returns how many connections that get no slot may take some time to read why.
     pub(crate) fn refusals(&self) -> usize {
         self.waiting.div_ceil(2)
-    }
-}
-
-impl Default for ConnectionLimits {
-    fn default() -> Self {
-        Self { open: 10_000, per_client: 5_000, waiting: 32 }
     }
 }
 
@@ -173,20 +194,6 @@ pub struct Timeouts {
     pub processing: Duration,
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            idle: Duration::from_secs(60),
-            stall: Duration::from_secs(60),
-            slowest: Rate::bytes_per_sec(1_000),
-            disk: Duration::from_secs(30),
-            grace: Duration::from_secs(30),
-            processing: Duration::from_secs(5),
-        }
-    }
-}
-
 /// Limits of listings.
 #[derive(Debug, Clone, Copy)]
 pub struct ListingLimits {
@@ -196,12 +203,6 @@ pub struct ListingLimits {
     pub per_disk: usize,
     /// Listings being made or sent that clients share; each may have one besides. One of 10 000 names takes about 2 MiB of memory.
     pub in_all: usize,
-}
-
-impl Default for ListingLimits {
-    fn default() -> Self {
-        Self { entries: 1_000, per_disk: 32, in_all: 256 }
-    }
 }
 
 /// Limits of uploads.
@@ -220,10 +221,4 @@ pub struct UploadLimits {
     pub quota: Option<Bytes>,
     /// How long a paused upload is kept after its last byte.
     pub expiry: Option<Duration>,
-}
-
-impl Default for UploadLimits {
-    fn default() -> Self {
-        Self { app_buffer: AppBuffer::Auto, per_disk: 32, in_all: 256, first: 64, quota: None, expiry: None }
-    }
 }

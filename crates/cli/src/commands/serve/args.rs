@@ -10,8 +10,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_server::{
-    AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, MeasureConfig, PacingConfig, Timeouts,
-    TlsFiles, Tokens, UploadLimits,
+    AccessConfig, Config, FilesConfig, Limits, MeasureConfig, PacingConfig, TlsFiles, Tokens, UploadLimits,
 };
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -161,20 +160,11 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// Returns the server's configuration, with limits that the open files allow.
     pub(super) fn config(&self, tokens: Tokens) -> Config {
-        let limits = Limits {
-            connections: ConnectionLimits {
-                open: self.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize,
-                ..ConnectionLimits::default()
-            },
-            timeouts: Timeouts { grace: self.grace, ..Timeouts::default() },
-            uploads: UploadLimits {
-                app_buffer: self.app_buffer,
-                quota: self.upload_quota,
-                expiry: self.upload_expiry,
-                ..UploadLimits::default()
-            },
-            ..Limits::default()
-        };
+        let mut limits = Limits::default();
+        limits.connections.open = self.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize;
+        limits.timeouts.grace = self.grace;
+        let (app_buffer, quota, expiry) = (self.app_buffer, self.upload_quota, self.upload_expiry);
+        limits.uploads = UploadLimits { app_buffer, quota, expiry, ..limits.uploads };
         let mut config = Config {
             files: FilesConfig {
                 root: self.directory.clone(),
