@@ -23,6 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(crate) use args::ServeArgs;
 
+use crate::record::is_below;
 use crate::{exit, interrupt, log_thread, say, secret_file};
 
 /// Threads for all file systems, started as needed: each file system gets 24, so that 150 can hang. They open files, list
@@ -148,15 +149,6 @@ fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
     // Does not wait for threads blocked on a hung disk.
     runtime.shutdown_background();
     Ok(())
-}
-
-/// Returns whether a file is below a directory, or would be once created.
-fn is_below(file: &Path, directory: &Path) -> bool {
-    let place = file.canonicalize().or_else(|_| {
-        let path = std::path::absolute(file)?;
-        path.parent().unwrap_or(&path).canonicalize()
-    });
-    matches!((place, directory.canonicalize()), (Ok(place), Ok(root)) if place.starts_with(&root))
 }
 
 /// Reads the token or names the file of tokens; otherwise returns the reason and the exit code.
