@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::sync::Once;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -131,20 +132,9 @@ impl RouteRequests {
 struct RouteTable {
     routes: HostRoutes,
     windows: HashMap<IpAddr, RouteEntry>,
-    add_failed: WarnOnce,
-    remove_failed: WarnOnce,
-}
-
-/// Logs a failure that may concern every client for the first client only.
-#[derive(Default)]
-struct WarnOnce(bool);
-
-impl WarnOnce {
-    fn warn(&mut self, warn: impl FnOnce()) {
-        if !std::mem::replace(&mut self.0, true) {
-            warn();
-        }
-    }
+    /// Log failures that may concern every client for the first client only.
+    add_failed: Once,
+    remove_failed: Once,
 }
 
 struct RouteEntry {
@@ -158,8 +148,7 @@ struct RouteEntry {
 
 impl RouteTable {
     fn new(routes: HostRoutes) -> Self {
-        let (add_failed, remove_failed) = (WarnOnce::default(), WarnOnce::default());
-        Self { routes, windows: HashMap::new(), add_failed, remove_failed }
+        Self { routes, windows: HashMap::new(), add_failed: Once::new(), remove_failed: Once::new() }
     }
 
     fn run(mut self, commands: &Receiver<RouteCommand>) {
@@ -201,7 +190,7 @@ impl RouteTable {
                 self.make_room(client);
             }
             Ok(Added::LeftAlone(why)) => tracing::debug!(%client, "no initial window: {why}"),
-            Err(error) => self.add_failed.warn(|| {
+            Err(error) => self.add_failed.call_once(|| {
                 tracing::warn!(%client, "a route for an initial window cannot be made: {error}");
             }),
         }
@@ -243,7 +232,7 @@ impl RouteTable {
             Ok(()) => drop(self.windows.remove(&client)),
             Err(error) => {
                 window.is_over = true;
-                self.remove_failed.warn(|| {
+                self.remove_failed.call_once(|| {
                     tracing::warn!(%client, "a route for an initial window cannot be removed yet: {error}");
                 });
             }
