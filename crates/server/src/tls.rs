@@ -18,7 +18,7 @@ use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, X509Certificate};
 
-use crate::file_state::{CHECK_INTERVAL, FileState};
+use crate::paths::file_state::{CHECK_INTERVAL, FileState};
 use crate::{ServeError, TlsFiles};
 
 /// No chain of certificates, and no list of revoked ones, is longer.

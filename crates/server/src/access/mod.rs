@@ -13,10 +13,10 @@ use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath
 use longhaul_core::units::Bytes;
 
 use crate::admission::ClientKey;
+use crate::admission::shares::Requester;
+use crate::connection::targets::{is_for, is_measurement, lists_uploads, names_upload};
 use crate::reply::Reply;
-use crate::shares::Requester;
-use crate::static_files::StaticFiles;
-use crate::targets::{is_for, is_measurement, lists_uploads, names_upload};
+use crate::reply::static_files::StaticFiles;
 use crate::{AccessConfig, ServeError};
 
 use failed_logins::{FailedLogins, Login};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::disks::DiskError;
-use crate::static_files::StaticFiles;
+use crate::paths::disks::DiskError;
+use crate::reply::static_files::StaticFiles;
 
 /// How long a file system may take to answer. A hung one must not keep a revoked token in force.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);

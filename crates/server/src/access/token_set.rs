@@ -18,8 +18,8 @@ use super::Right;
 use super::token::Token;
 use super::token_directory::{self, TokenDirectory};
 use crate::ServeError;
-use crate::file_state::{CHECK_INTERVAL, FileState};
-use crate::static_files::StaticFiles;
+use crate::paths::file_state::{CHECK_INTERVAL, FileState};
+use crate::reply::static_files::StaticFiles;
 
 /// No file of tokens is larger; a device would never end.
 const LARGEST: u64 = 1 << 20;

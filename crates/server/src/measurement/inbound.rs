@@ -9,8 +9,8 @@ use longhaul_core::units::Bytes;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Measurement, STREAM_BYTES, busy, probe_of};
+use crate::connection::transport::ServerTransport;
 use crate::reply::Reply;
-use crate::transport::ServerTransport;
 
 /// How long a stream may take: a probe of one direction takes ten seconds, one with sweeps less than this.
 const LONGEST: Duration = Duration::from_secs(30);

@@ -28,10 +28,10 @@ use longhaul_sys::host;
 use tokio::sync::{Semaphore, watch};
 
 use crate::config::MeasureConfig;
-use crate::disks::Disk;
+use crate::connection::targets::without_query;
+use crate::paths::disks::Disk;
 use crate::reply::Reply;
 use crate::server_phase::ServerPhase;
-use crate::targets::without_query;
 use rate_ceiling::{ProbeId, RateCeiling};
 use stream::{StreamRequest, StreamSource};
 

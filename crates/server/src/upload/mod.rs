@@ -10,25 +10,9 @@
 //!      TLS:   a socket pair                         sync, journal, digest, final name
 //! ```
 
-mod active;
-mod body_reader;
-mod body_receiver;
-mod collection;
-mod command;
-mod completed;
-mod digests;
-mod handler;
-mod listing;
-mod opened;
-mod partials;
-mod ranged;
-mod ranged_uploads;
-mod refusal;
-mod repr_digest;
-mod reserve;
-mod start;
-mod upload_journal;
-mod worker;
+mod body;
+mod registry;
+mod request;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -36,18 +20,18 @@ use std::time::{Duration, SystemTime};
 use longhaul_engine::sink::memory_budget::MemoryBudget;
 use tokio::time::{sleep, timeout};
 
-use crate::static_files::StaticFiles;
+use crate::reply::static_files::StaticFiles;
 use crate::{Limits, Timeouts, UploadLimits};
 
-pub(crate) use active::{ActiveUploads, UploadUsage};
-pub(crate) use command::UploadCommand;
-pub(crate) use handler::handle;
-pub(crate) use ranged::MAX_UPLOAD_RANGES;
+pub(crate) use body::handler::handle;
+pub(crate) use body::ranged::MAX_UPLOAD_RANGES;
+pub(crate) use registry::active::{ActiveUploads, UploadUsage};
+pub(crate) use request::command::UploadCommand;
 
-use completed::CompletedUploads;
-use digests::UploadDigests;
-use partials::PartialUploads;
-use ranged_uploads::RangedUploads;
+use body::ranged_uploads::RangedUploads;
+use registry::completed::CompletedUploads;
+use registry::digests::UploadDigests;
+use registry::partials::PartialUploads;
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {

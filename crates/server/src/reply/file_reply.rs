@@ -1,0 +1,167 @@
+//! Replies with a file, or ranges of one.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use longhaul_core::proto::http::{
+    Condition, ContentRange, ETag, MultipartByteranges, RangeHeader, ReplyHead, RequestHead, Validators,
+};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use longhaul_engine::send::{Piece, SourceFile};
+
+use crate::reply::Reply;
+use crate::reply::piece_digests;
+
+/// What the replies of a server say of its files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileOffer {
+    /// The files may be uploads: a browser stores them and does not run their scripts.
+    pub(crate) untrusted: bool,
+    /// They have a Metalink with digests.
+    pub(crate) digests: bool,
+}
+
+/// Answers a GET or HEAD for an open file: evaluates its conditions, then its range (RFC 9110, section 13.2.2).
+pub(crate) fn file_reply(
+    source: &Arc<SourceFile>,
+    request: &RequestHead,
+    now: SystemTime,
+    offer: FileOffer,
+) -> io::Result<Reply> {
+    let FileOffer { untrusted, digests } = offer;
+    let metadata = source.metadata();
+    let size = Bytes::new(metadata.size());
+    let written = metadata.modified()?;
+    // A Last-Modified in the future must not be sent (RFC 9110, section 8.8.2.1).
+    let modified = written.min(now);
+    let validators =
+        Validators::new(entity_tag(size.get(), (metadata.mtime(), metadata.mtime_nsec()), now)?, modified);
+    let head = |status| {
+        ReplyHead::new(status)
+            .with("ETag", &validators.etag().to_string())
+            .with("Last-Modified", &httpdate::fmt_http_date(validators.modified()))
+            .with("Accept-Ranges", "bytes")
+    };
+    match validators.evaluate(request) {
+        Condition::Proceed => {}
+        Condition::NotModified => return Ok(Reply::empty(head(304))),
+        Condition::Failed => {
+            return Ok(Reply::explained(head(412), "the file is not the one that the request means"));
+        }
+    }
+    let part = |range: &ByteRange| piece(source, Bytes::new(range.start()), range.len());
+    let typed = |status, media: &str| {
+        let head = head(status).with("Content-Type", media).with("X-Content-Type-Options", "nosniff");
+        let head = if digests { head.with("Link", piece_digests::LINK) } else { head };
+        match runs_scripts(media) {
+            // A page that someone has uploaded must not act with the rights of the site's own pages.
+            true if untrusted => {
+                head.with("Content-Security-Policy", "sandbox").with("Content-Disposition", "attachment")
+            }
+            _ => head,
+        }
+    };
+    let media = media_type(source);
+    let range = if untrusted && is_conditional_on_date(request) {
+        RangeHeader::Whole
+    } else {
+        wanted(request, &validators, size, now)
+    };
+    Ok(match range {
+        RangeHeader::Whole => Reply::new(typed(200, &media), vec![piece(source, Bytes::ZERO, size)]),
+        RangeHeader::Parts(parts) if parts.len() == 1 => {
+            let head = typed(206, &media).with(
+                "Content-Range",
+                &ContentRange::Part { range: parts[0], total: Some(size) }.to_string(),
+            );
+            Reply::new(head, parts.iter().map(part).collect())
+        }
+        RangeHeader::Parts(parts) => {
+            let frame = MultipartByteranges::new(&boundary(), &media, size);
+            let text = |text: String| Piece::Text(text.into_bytes());
+            let mut body: Vec<Piece> =
+                parts.iter().flat_map(|range| [text(frame.before(*range)), part(range)]).collect();
+            body.push(text(frame.end()));
+            Reply::new(typed(206, &frame.content_type()), body)
+        }
+        RangeHeader::Unsatisfiable => {
+            let head =
+                head(416).with("Content-Range", &ContentRange::Unsatisfied { total: size }.to_string());
+            Reply::explained(head, "the file has no such bytes, or too many ranges were asked for")
+        }
+    })
+}
+
+/// Returns the entity tag of a file: of its size and time of modification (seconds and nanoseconds), which replicas and restored
+/// files share (`rsync -t`). A client that sets an upload's time sets its seconds only.
+pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: SystemTime) -> io::Result<ETag> {
+    let since = Duration::from_secs(seconds.unsigned_abs());
+    let second = match seconds < 0 {
+        true => SystemTime::UNIX_EPOCH.checked_sub(since),
+        false => SystemTime::UNIX_EPOCH.checked_add(since),
+    };
+    let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
+    let written = second.and_then(|second| second.checked_add(fraction)).unwrap_or(now);
+    let weak = if is_unsettled(written, now) { "W/" } else { "" };
+    ETag::parse(&format!("{weak}\"{size:x}-{seconds:x}.{nanoseconds:09}\""))
+        .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))
+}
+
+/// Returns whether a browser runs scripts of this type in the site's origin.
+fn runs_scripts(media: &str) -> bool {
+    let kind = media.split(';').next().unwrap_or_default().trim();
+    kind == "text/html" || kind.ends_with("+xml") || kind.ends_with("/xml")
+}
+
+/// Returns whether the file was written so recently that a further write could keep the entity tag.
+///
+/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a second. Others have a resolution of
+/// up to two seconds (FAT), and the clock of a file server may be ahead of this one.
+fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
+    const COARSE_RESOLUTION: Duration = Duration::from_secs(2);
+    const FINE_RESOLUTION: Duration = Duration::from_millis(100);
+    let fraction = written.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
+    match now.duration_since(written) {
+        Ok(age) if fraction != 0 => age < FINE_RESOLUTION,
+        Ok(age) => age < COARSE_RESOLUTION,
+        Err(ahead) => ahead.duration() < COARSE_RESOLUTION,
+    }
+}
+
+/// Returns the requested ranges; Range applies to GET only (RFC 9110, section 14.2).
+fn wanted(request: &RequestHead, validators: &Validators, size: Bytes, now: SystemTime) -> RangeHeader {
+    match request.list("range") {
+        Some(range) if request.method() == "GET" && validators.range_applies(request, now) => {
+            RangeHeader::parse(&range, size)
+        }
+        _ => RangeHeader::Whole,
+    }
+}
+
+/// Returns whether a range is requested of the file of a date, which a client may have given to two uploads.
+fn is_conditional_on_date(request: &RequestHead) -> bool {
+    request.header("if-range").is_some_and(|condition| ETag::parse(condition).is_none())
+}
+
+fn piece(source: &Arc<SourceFile>, start: Bytes, length: Bytes) -> Piece {
+    Piece::File { source: Arc::clone(source), start, length }
+}
+
+fn media_type(source: &SourceFile) -> String {
+    let media = mime_guess::from_path(source.path()).first_or_octet_stream();
+    if media.type_() == mime_guess::mime::TEXT {
+        format!("{media}; charset=utf-8")
+    } else {
+        media.to_string()
+    }
+}
+
+/// Makes an unpredictable boundary, so that no file can contain it on purpose.
+fn boundary() -> String {
+    let word = || RandomState::new().hash_one("boundary");
+    format!("longhaul{:016x}{:016x}", word(), word())
+}

@@ -1,0 +1,7 @@
+//! What is counted and logged of connections and requests.
+
+pub(crate) mod access_log;
+pub(crate) mod connection_stats;
+pub(crate) mod metrics;
+pub(crate) mod tcp_totals;
+pub(crate) mod telemetry;
