@@ -13,9 +13,7 @@ use thiserror::Error;
 use super::answer::UploadAnswer;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
-use crate::source::http::{
-    self, HttpError, UNSPOKEN_LOGIN, UrlAndPeer, asks_unspoken_login, of_tls, send_error,
-};
+use crate::source::http::{self, HttpError, UrlAndPeer, asks_unspoken_login, of_tls, send_error};
 use crate::transfer::error::TransferError;
 
 /// An error of an upload; a server that can resume keeps what it has received.
@@ -66,7 +64,7 @@ pub enum UploadError {
         source: io::Error,
     },
     /// The server refused a request.
-    #[error("{at} refused {step}: {status} {reason}{}", hint(*.status, *.explained, *.unspoken_login))]
+    #[error("{at} refused {step}: {status} {reason}{}", advice(*.status, *.explained, *.unspoken_login))]
     Refused {
         /// The URL and the peer.
         at: UrlAndPeer,
@@ -260,7 +258,7 @@ impl From<UploadError> for Failure {
         };
         let retry = error.retry();
         let cause = match &error {
-            UploadError::Refused { status: 429 | 503, .. } => Cause::Refused,
+            UploadError::Refused { status, .. } if http::is_too_busy(*status) => Cause::Refused,
             // Another stream could not read the source or satisfy the server either.
             _ if retry == Retry::Never => Cause::EveryStream,
             _ => Cause::Connection,
@@ -295,12 +293,10 @@ fn kind_of_status(status: u16) -> FailureKind {
     }
 }
 
-/// Returns the likely meaning of a status, unless the server has `explained` it, and a remedy.
-fn hint(status: u16, explained: bool, unspoken_login: bool) -> String {
-    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
-    let meaning = if explained { "" } else { meaning(status) };
-    let parts = [(": ", meaning), ("; ", remedy)].into_iter().filter(|(_, text)| !text.is_empty());
-    parts.map(|(mark, text)| format!("{mark}{text}")).collect()
+/// Returns the likely meaning of a status, unless the server `has_explained` it, and a remedy.
+fn advice(status: u16, has_explained: bool, unspoken_login: bool) -> String {
+    let meaning = if has_explained { "" } else { meaning(status) };
+    http::explained(meaning, remedy(status), unspoken_login)
 }
 
 /// Returns the likely meaning of a status.

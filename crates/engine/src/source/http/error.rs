@@ -210,7 +210,7 @@ pub enum HttpError {
         source: ChunkedError,
     },
     /// The server answered with a status other than success.
-    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref(), *.status, *.unspoken_login),
+    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref().unwrap_or(meaning(*.status)), remedy(*.status), *.unspoken_login),
         .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
     Status {
         /// The URL and the peer.
@@ -332,12 +332,16 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
     Ok(())
 }
 
-/// Returns the server's explanation, or else the likely meaning of a status, and a remedy.
-fn explained(explanation: Option<&str>, status: u16, unspoken_login: bool) -> String {
-    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy(status) };
-    let parts = [(": ", explanation.unwrap_or(meaning(status))), ("; ", remedy)];
-    let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
+/// Joins the meaning of a refusal and its remedy to the end of a message; either may be empty.
+pub(crate) fn explained(meaning: &str, remedy: &str, unspoken_login: bool) -> String {
+    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy };
+    let parts = [(": ", meaning), ("; ", remedy)].into_iter().filter(|(_, text)| !text.is_empty());
     parts.map(|(mark, text)| format!("{mark}{text}")).collect()
+}
+
+/// Returns whether a server refuses a request by this status only because it serves too many.
+pub(crate) fn is_too_busy(status: u16) -> bool {
+    matches!(status, 429 | 503)
 }
 
 /// Returns the likely meaning of a status.
@@ -353,7 +357,7 @@ fn meaning(status: u16) -> &'static str {
 }
 
 /// The advice for a server that asks for a login in no way that this program speaks.
-pub(crate) const UNSPOKEN_LOGIN: &str = "it asks for a login by NTLM or Negotiate (Kerberos), which longhaul does not speak: ask its owner for Basic, \
+const UNSPOKEN_LOGIN: &str = "it asks for a login by NTLM or Negotiate (Kerberos), which longhaul does not speak: ask its owner for Basic, \
                                          Digest or a token";
 
 /// Returns whether a server asks for a login in no way that this program speaks.

@@ -5,7 +5,7 @@ use longhaul_core::proto::http::RangeError;
 use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::retry::Retry;
 
-use super::error::HttpError;
+use super::error::{HttpError, is_too_busy};
 use super::first_answer::RangeFailure;
 use crate::connect::ConnectError;
 
@@ -114,7 +114,7 @@ impl HttpError {
 impl From<HttpError> for Failure {
     fn from(error: HttpError) -> Self {
         let cause = match &error {
-            HttpError::Status { status: 429 | 503, .. } => Cause::Refused,
+            HttpError::Status { status, .. } if is_too_busy(*status) => Cause::Refused,
             HttpError::RangeNotSatisfiable { .. } => Cause::OtherFile,
             HttpError::NotModified { .. } => Cause::NotModified,
             HttpError::Cancelled => Cause::Interrupted,

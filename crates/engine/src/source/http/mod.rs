@@ -55,7 +55,7 @@ pub use connection::{Connection, EarlyAnswer};
 pub(crate) use credentials::is_loopback;
 pub use credentials::{Credentials, is_cleartext};
 pub use error::HttpError;
-pub(crate) use error::{UNSPOKEN_LOGIN, asks_unspoken_login, remedy};
+pub(crate) use error::{asks_unspoken_login, explained, is_too_busy, remedy};
 pub(crate) use explanation::read_explanation;
 pub(crate) use http_source::{HttpSource, SourceOptions};
 pub use key_pin::{KeyPin, KeyPinError};
