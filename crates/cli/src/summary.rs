@@ -6,7 +6,6 @@ use longhaul_core::advice::{Finding, Shares};
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::Outcome;
-use longhaul_engine::upload::PutOutcome;
 
 use crate::say;
 
@@ -81,16 +80,6 @@ fn limits(shares: &Shares) -> String {
 }
 
 impl Complete for Outcome {
-    fn done(&self) -> Done {
-        self.into()
-    }
-
-    fn finding(&self) -> Option<&Finding> {
-        Some(&self.finding)
-    }
-}
-
-impl Complete for PutOutcome {
     fn done(&self) -> Done {
         self.into()
     }

@@ -31,8 +31,8 @@ use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 
 pub use crate::transfer::error::{Kept, RefutedFate, TransferError};
-pub use crate::transfer::{AptSettings, Streams, TransferOptions};
-pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions, Outcome};
+pub use crate::transfer::{AptSettings, Outcome, Streams, TransferOptions};
+pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions};
 
 use crate::cancel::Cancel;
 use crate::digest::WantedDigests;
@@ -238,7 +238,8 @@ impl<'a> Fetch<'a> {
             time,
             goodput: Rate::over(size - resumed, time),
             streams: facts.streams,
-            out_of_order: facts.out_of_order,
+            retransmits: None,
+            out_of_order: Some(facts.out_of_order),
             digest,
             finding: limits.finding(self.known_limits(path_rate)),
         })

@@ -1,16 +1,13 @@
-//! The request of a job, and its outcome.
+//! The request of a job.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use longhaul_core::advice::Finding;
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::Done;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::ETag;
 use longhaul_core::proto::metalink::Pieces;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use url::Url;
 
 use crate::digest::WantedDigests;
@@ -127,48 +124,4 @@ pub struct ExistingFilePolicy {
     pub if_exists: Option<IfExists>,
     /// The outputs of the jobs of one command, none of which may have the path of another; `None` if they may.
     pub claims: Option<Arc<OutputClaims>>,
-}
-
-/// A file that is complete and verified.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// The final name.
-    pub path: PathBuf,
-    /// The file's size.
-    pub size: Bytes,
-    /// The bytes that an earlier run had fetched.
-    pub resumed: Bytes,
-    /// The time of this run, from name resolution to the final name.
-    pub time: Duration,
-    /// The bytes of this run divided by its time.
-    pub goodput: Rate,
-    /// The last number of connections; if fixed, the maximum open at once.
-    pub streams: usize,
-    /// Packets received out of order, which indicate loss.
-    pub out_of_order: u64,
-    /// The file's digest, if one was requested.
-    pub digest: Option<Checksum>,
-    /// The limit that held the transfer back.
-    pub finding: Finding,
-}
-
-impl From<&Outcome> for Done {
-    fn from(outcome: &Outcome) -> Self {
-        Self {
-            path: outcome.path.clone(),
-            bytes: outcome.size,
-            resumed: outcome.resumed,
-            unchanged: false,
-            time: outcome.time,
-            goodput: outcome.goodput,
-            streams: outcome.streams,
-            retransmits: None,
-            out_of_order: Some(outcome.out_of_order),
-            limited_by: outcome.finding.limit,
-            shares: outcome.finding.shares,
-            witnesses: outcome.finding.witnesses.clone(),
-            advice: outcome.finding.advice.clone(),
-            digest: outcome.digest.clone(),
-        }
-    }
 }

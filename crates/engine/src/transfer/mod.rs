@@ -6,6 +6,7 @@
 
 pub(crate) mod error;
 mod intake;
+mod outcome;
 pub(crate) mod recv_buffer;
 mod running_streams;
 mod shared_schedule;
@@ -16,6 +17,7 @@ mod streams_choice;
 mod transfer_options;
 
 pub(crate) use intake::Intake;
+pub use outcome::Outcome;
 pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use state::{FileTransfer, SourceProgress, TransferState, Waits};
 pub(crate) use stream::{Stream, StreamOptions};

@@ -51,7 +51,7 @@ use longhaul_core::event::JobObserver;
 use longhaul_core::units::Bytes;
 
 pub use error::UploadError;
-pub use request::{FtpSessions, PutOutcome, PutRequest, destination};
+pub use request::{FtpSessions, PutRequest, destination};
 
 use crate::cancel::Cancel;
 use crate::input_file;
@@ -59,6 +59,7 @@ use crate::pacing::CongestionPlan;
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig, HttpError};
 use crate::threads::named;
+use crate::transfer::Outcome;
 use context::UploadContext;
 use gridftp::FtpUpload;
 use http_upload::HttpUpload;
@@ -74,11 +75,7 @@ const MAX_REPAIRS: u32 = 4;
 /// # Errors
 /// [`UploadError`]. A server that can resume keeps the received bytes for the next run; a partial
 /// file never gets the final name.
-pub fn put(
-    request: &PutRequest,
-    observer: JobObserver<'_>,
-    cancel: &Cancel,
-) -> Result<PutOutcome, UploadError> {
+pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Outcome, UploadError> {
     let start = Instant::now();
     let source = Arc::new(open(&request.path)?);
     let reader =
@@ -130,14 +127,15 @@ pub fn put(
     };
     path.keep(&|event| progress.emit(event));
     let time = start.elapsed();
-    Ok(PutOutcome {
+    Ok(Outcome {
         path: request.path.clone(),
         size,
         resumed: progress.resumed(),
         time,
         goodput: progress.goodput(time),
         streams: progress.streams(),
-        retransmits: progress.sockets().read().1.counters.retransmits,
+        retransmits: Some(progress.sockets().read().1.counters.retransmits),
+        out_of_order: None,
         digest,
         finding: finding.unwrap_or_default(),
     })

@@ -1,13 +1,9 @@
-//! The request and the outcome of an upload.
+//! The request of an upload.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use longhaul_core::advice::Finding;
-use longhaul_core::event::Done;
-use longhaul_core::units::{Bytes, Rate};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
@@ -16,7 +12,6 @@ use crate::send::ReaderChoice;
 use crate::source::gridftp::Sessions;
 use crate::transfer::TransferOptions;
 use crate::verify::Verify;
-use longhaul_core::checksum::Checksum;
 
 /// A file to send.
 #[derive(Debug, Clone)]
@@ -55,50 +50,6 @@ impl FtpSessions {
 impl fmt::Debug for FtpSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FtpSessions")
-    }
-}
-
-/// A complete upload.
-#[derive(Debug, Clone)]
-pub struct PutOutcome {
-    /// The source.
-    pub path: PathBuf,
-    /// The size.
-    pub size: Bytes,
-    /// The bytes that an earlier run had left on the server.
-    pub resumed: Bytes,
-    /// The time of this run, from name resolution to the server's last answer.
-    pub time: Duration,
-    /// The bytes moved by this run, divided by its time.
-    pub goodput: Rate,
-    /// The maximum number of connections at once; if tuned, the last number.
-    pub streams: usize,
-    /// Retransmitted segments.
-    pub retransmits: u64,
-    /// The file's digest, if compared by both ends.
-    pub digest: Option<Checksum>,
-    /// The limit of the upload.
-    pub finding: Finding,
-}
-
-impl From<&PutOutcome> for Done {
-    fn from(outcome: &PutOutcome) -> Self {
-        Self {
-            path: outcome.path.clone(),
-            bytes: outcome.size,
-            resumed: outcome.resumed,
-            unchanged: false,
-            time: outcome.time,
-            goodput: outcome.goodput,
-            streams: outcome.streams,
-            retransmits: Some(outcome.retransmits),
-            out_of_order: None,
-            limited_by: outcome.finding.limit,
-            shares: outcome.finding.shares,
-            witnesses: outcome.finding.witnesses.clone(),
-            advice: outcome.finding.advice.clone(),
-            digest: outcome.digest.clone(),
-        }
     }
 }
 
