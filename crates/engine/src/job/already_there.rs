@@ -20,11 +20,11 @@ pub(super) fn is_complete(
 ) -> Option<bool> {
     let size = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).map(|there| there.len());
     // A file of unknown size may be proved by its state alone.
-    if size.is_none() || description.size.is_some_and(|stated| size.map(Bytes::new) != Some(stated)) {
+    if size.is_none() || description.file.size.is_some_and(|stated| size.map(Bytes::new) != Some(stated)) {
         return Some(false);
     }
     let expected = &job.expected;
-    let stated = description.digest.iter().filter(|_| expected.checksums.is_empty());
+    let stated = description.published.digest.iter().filter(|_| expected.checksums.is_empty());
     let mut checksums = expected.checksums.iter().chain(stated).peekable();
     let is_refuted = checksums.peek().is_some();
     for checksum in checksums {
@@ -40,7 +40,7 @@ pub(super) fn is_complete(
     }
     // The server's digest, if required, is not known here.
     let is_provable = !expected.by_server && expected.pieces.is_none();
-    Some(match (&description.state, job.urls.first()) {
+    Some(match (&description.file.state, job.urls.first()) {
         (Some(state), Some(url)) => is_provable && origin_tag::is_as_fetched(path, url, state),
         _ => false,
     })

@@ -31,7 +31,7 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
         let described = describe(fetch, set);
         if let Ok(Some(description)) = &described {
             set.progress().set_usable(true);
-            let pipeline = &fetch.transfer.pipeline;
+            let pipeline = fetch.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
             let control = chosen(fetch.job.options.transfer.streams, &start);
@@ -68,7 +68,7 @@ fn drop_mirror(set: &StreamSet<'_>, refusal: MirrorRefusal) {
         }
         MirrorRefusal::Differs => "its bytes differ from those that are there".to_owned(),
     };
-    let url = set.source.shown().to_owned();
+    let url = set.peer.shown().to_owned();
     set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
@@ -94,14 +94,14 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
         described => described.map_err(|error| MirrorRefusal::Failed(error.to_string()))?,
     };
-    if description.size != transfer.pipeline.size() {
+    if description.file.size != fetch.pipeline.size() {
         let shown = |size: Option<Bytes>| {
             size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
         };
-        let (theirs, ours) = (shown(description.size), shown(transfer.pipeline.size()));
+        let (theirs, ours) = (shown(description.file.size), shown(fetch.pipeline.size()));
         return Err(MirrorRefusal::Failed(format!("its file has {theirs}, not {ours}")));
     }
-    let Some(identity) = description.identity.clone().filter(|_| description.combines_answers()) else {
+    let Some(identity) = description.file.identity.clone().filter(|_| description.combines_answers()) else {
         return Err(MirrorRefusal::Failed("it answers no ranges under a strong validator".to_owned()));
     };
     // A digest proves only the complete file, and cannot separate the bytes of two builds in a
@@ -113,7 +113,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         Err(error) => return Err(MirrorRefusal::Failed(error.to_string())),
     }
     if let Some(url) = fetch.job.urls.get(set.index) {
-        transfer.pipeline.add_source(open::journal_source(url, identity));
+        fetch.pipeline.add_source(open::journal_source(url, identity));
     }
     Ok(Some(description))
 }
@@ -123,13 +123,13 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, Failure> {
     let transfer = fetch.transfer;
     let part = loop {
-        let written = transfer.pipeline.written_ranges();
+        let written = fetch.pipeline.written_ranges();
         let alone = transfer.running.count() == 0;
-        let enough = written.total() >= transfer.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
+        let enough = written.total() >= fetch.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,
             // No other source has delivered bytes that this mirror's bytes could be mixed with.
-            None if transfer.may_join_alone(set.index) => return Ok(true),
+            None if may_join_alone(fetch, set.index) => return Ok(true),
             None => {}
         }
         if finished.sleep(SAMPLE_LOOK) {
@@ -138,7 +138,24 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
     };
     let theirs = fetch.sources[set.index].sample(part, finished)?;
     // The writer reports a range that cannot be read.
-    Ok(transfer.pipeline.read_at(part).is_ok_and(|ours| agrees(&theirs, &ours)))
+    Ok(fetch.pipeline.read_at(part).is_ok_and(|ours| agrees(&theirs, &ours)))
+}
+
+/// Lets one mirror join without comparison if no stream runs and no bytes exist to compare; returns
+/// whether it may join.
+fn may_join_alone(fetch: &Fetch<'_>, source: usize) -> bool {
+    let (transfer, pipeline) = (fetch.transfer, fetch.pipeline);
+    // Segments passed to the writers by ended streams count as existing bytes.
+    let alone = transfer.running.count() == 0 && pipeline.drain();
+    if !alone || pipeline.written() > Bytes::ZERO {
+        return false;
+    }
+    let mut joined_alone = transfer.running.joined_alone.lock();
+    let free = joined_alone.is_none_or(|joined| transfer.sources[joined].has_failed());
+    if free {
+        *joined_alone = Some(source);
+    }
+    free
 }
 
 /// Returns whether a sample, which a server may have cut short, agrees with the local bytes.

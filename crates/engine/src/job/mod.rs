@@ -28,7 +28,6 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate};
-use parking_lot::Mutex;
 
 pub use crate::transfer::error::{Kept, RefutedFate, TransferError};
 pub use crate::transfer::{AptSettings, Outcome, Streams, TransferOptions};
@@ -47,10 +46,10 @@ use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::threads::named;
-use crate::transfer::{FileTransfer, SharedSchedule, SourceProgress, StreamOptions, TransferState};
+use crate::transfer::{SharedSchedule, SourceProgress, StreamOptions, TransferState};
 use crate::tree_digest::TreeDigest;
 use crate::verify::Verify;
-use monitor::PathFacts;
+use monitor::{FetchMonitor, PathFacts};
 use open::OpenedJob;
 use verify::Verification;
 
@@ -93,8 +92,8 @@ pub(crate) fn run(
     let opened = open::open(engine, job, &paths, &stop, &emit)?;
     let OpenedJob { sources, primary, description, part, replace, journal, committed, expected } = opened;
     let options = &job.options;
-    let size = description.size;
-    let paced = description.pace.is_some() && options.transfer.pace != Pace::Off;
+    let size = description.file.size;
+    let paced = description.path.pace.is_some() && options.transfer.pace != Pace::Off;
     let left = size.unwrap_or_default() - committed.total();
     let control = chosen(
         options.transfer.streams,
@@ -102,7 +101,7 @@ pub(crate) fn run(
     );
 
     let mut requested = committed.clone();
-    requested.insert(description.first);
+    requested.insert(description.ranges.first);
     let gaps = size.map_or_else(Vec::new, |size| requested.gaps(ByteRange::with_len(0, size)));
     sources[primary].expect_streams(control.streams());
     let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
@@ -112,7 +111,7 @@ pub(crate) fn run(
         if joinable { BLOCK_ALIGNMENT } else { plan::segments(engine.app_buffer_at_start(), streams).size };
     let mut scheduler = RangeScheduler::new(Blocks::new(gaps, streams, joinable, alignment));
     if let Some(chunk) = control.first_chunk() {
-        scheduler.allow(chunk - description.first.len());
+        scheduler.allow(chunk - description.ranges.first.len());
     }
     let pipeline = Pipeline::new(part, journal, size, committed, options.writer, pool);
     let pipeline = pipeline.stopped_by(stop.clone()).of_at_most(options.max_size);
@@ -121,32 +120,32 @@ pub(crate) fn run(
         Verify::Disk => pipeline,
     };
     let schedule = SharedSchedule::new(start, scheduler, options.transfer.limit.clone());
-    let streams =
+    let transfer =
         TransferState::new(start, observer, stop, schedule, options.transfer.limit.clone(), sources.len());
-    let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let peer_pace = description.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
-    let limits = Mutex::new(LimitWatch::new(End::Receiver, peer_pace));
+    let peer_pace = description.path.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
+    let monitor = FetchMonitor::new(&pipeline, LimitWatch::new(End::Receiver, peer_pace));
     let fetch = Fetch {
         job,
         transfer: &transfer,
+        pipeline: &pipeline,
+        monitor: &monitor,
         sources,
         primary,
         description,
         expected,
         paths: &paths,
         replace,
-        limits: &limits,
     };
-    let is_file = !transfer.pipeline.part().is_stream();
+    let is_file = !pipeline.part().is_stream();
     let counted = is_file && (options.transfer.sample.is_some() || options.count_pages);
-    let pages = counted.then(|| PageCounter::of(transfer.pipeline.part().file())).flatten();
+    let pages = counted.then(|| PageCounter::of(pipeline.part().file())).flatten();
     // One thread counts the pages: the sampler if there is one, else the monitor.
     let Some(interval) = &options.transfer.sample else { return fetch.run(control, cancel, pages) };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let transfer = &transfer;
-        let sample = move || monitor::sample(transfer, pages, interval, &ended);
+        let (monitor, transfer) = (&monitor, &transfer);
+        let sample = move || monitor.sample(transfer, pages, interval, &ended);
         if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
             tracing::warn!("no samples are taken: cannot start a thread: {error}");
         }
@@ -181,7 +180,9 @@ fn hashing(pipeline: Pipeline, mut wanted: WantedDigests) -> Pipeline {
 /// An opened job during its transfer.
 struct Fetch<'a> {
     job: &'a Job,
-    transfer: &'a FileTransfer<'a>,
+    transfer: &'a TransferState<'a>,
+    pipeline: &'a Pipeline,
+    monitor: &'a FetchMonitor<'a>,
     sources: Vec<&'a dyn Source>,
     /// The index of the source that described the file.
     primary: usize,
@@ -190,8 +191,6 @@ struct Fetch<'a> {
     paths: &'a KnownPaths,
     /// Whether an existing file of the final name may be replaced.
     replace: bool,
-    /// The limit watch; only one round of streams runs at a time.
-    limits: &'a Mutex<LimitWatch>,
 }
 
 /// The result of one round of streams.
@@ -209,7 +208,7 @@ impl<'a> Fetch<'a> {
         cancel: &Cancel,
         pages: Option<PageCounter>,
     ) -> Result<Outcome, TransferError> {
-        let pipeline = &self.transfer.pipeline;
+        let pipeline = self.pipeline;
         let fetched = self.fetch_and_verify(control, cancel, pages);
         let (shown, digest) = fetched.inspect_err(|_| {
             // The partial file is kept only if the next run can use it.
@@ -225,10 +224,10 @@ impl<'a> Fetch<'a> {
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
         let RoundResult { facts, path } = shown;
-        let known = self.description.known.as_ref().zip(facts.rtt);
+        let known = self.description.path.known.as_ref().zip(facts.rtt);
         let path_rate = known.and_then(|(known, rtt)| known.still_holds(rtt)).map(|path| path.rate);
         self.remember(&facts, path);
-        let mut limits = self.limits.lock();
+        let mut limits = self.monitor.limits.lock();
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
         Ok(Outcome {
@@ -247,7 +246,7 @@ impl<'a> Fetch<'a> {
 
     /// Returns the settings that may have limited the transfer.
     fn known_limits(&self, path_rate: Option<Rate>) -> KnownLimits {
-        let (options, part) = (&self.job.options, self.transfer.pipeline.part());
+        let (options, part) = (&self.job.options, self.pipeline.part());
         KnownLimits {
             path_rate,
             recv_buffer: options.transfer.client.recv_buffer,
@@ -262,12 +261,12 @@ impl<'a> Fetch<'a> {
     /// stores the entity tag.
     fn keep_time(&self) {
         let options = &self.job.options;
-        let part = self.transfer.pipeline.part();
+        let part = self.pipeline.part();
         if part.is_stream() || !options.keep_time {
             return;
         }
-        let Some(modified) = self.description.modified.or(self.expected.modified) else {
-            if let Some(Identity::ETag(tag)) = &self.description.identity
+        let Some(modified) = self.description.file.modified.or(self.expected.modified) else {
+            if let Some(Identity::ETag(tag)) = &self.description.file.identity
                 && let Err(error) = origin_tag::write(part.file(), tag)
             {
                 tracing::info!("{} does not keep its entity tag: {error}", part.target().display());
@@ -283,8 +282,8 @@ impl<'a> Fetch<'a> {
 
     /// Stores the complete file's origin with it, if a later run is to recognise the file.
     fn keep_origin(&self) {
-        let part = self.transfer.pipeline.part();
-        if let (Some(state), Some(url)) = (&self.description.state, self.job.urls.first())
+        let part = self.pipeline.part();
+        if let (Some(state), Some(url)) = (&self.description.file.state, self.job.urls.first())
             && self.job.options.existing.accept_complete
             && !part.is_stream()
             && let Err(error) = origin_tag::write_origin(part.file(), url, state)
@@ -308,7 +307,8 @@ impl<'a> Fetch<'a> {
                 Verification::Correct(digest) => return Ok((shown, digest)),
                 // The first round's facts describe the transfer.
                 Verification::FetchAgain(wrong) => {
-                    self.transfer.resume();
+                    self.transfer.end.resume();
+                    *self.transfer.running.joined_alone.lock() = None;
                     let again = self.run_streams(None, &suspects, None)?;
                     shown.facts.out_of_order += again.facts.out_of_order;
                     self.check_end(cancel)?;
@@ -344,7 +344,7 @@ impl<'a> Fetch<'a> {
                 StreamSet::new(transfer, *source, index, options, controlled || index != self.primary)
             })
             .collect();
-        let (inlet, segments) = transfer.pipeline.inlet();
+        let (inlet, segments) = self.pipeline.inlet();
         let (alive, ended) = crossbeam_channel::bounded(0);
         let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
@@ -366,19 +366,19 @@ impl<'a> Fetch<'a> {
             usable.into_iter().for_each(|set| set.set_count(1, &starter));
             unproved.into_iter().for_each(|set| mirrors::start_joining(self, set, starter.clone()));
             drop(starter);
-            let running = match transfer.pipeline.prepare() {
+            let running = match self.pipeline.prepare() {
                 Ok(writer) => {
                     if first_round {
                         self.report_opened(writer.name());
                     }
-                    Some(transfer.pipeline.start(threads, &writer, &segments, &fail))
+                    Some(self.pipeline.start(threads, &writer, &segments, &fail))
                 }
                 Err(error) => {
                     transfer.fail(error.into());
                     None
                 }
             };
-            let facts = monitor::watch(transfer, pages, &mut self.limits.lock(), &ended);
+            let facts = self.monitor.watch(transfer, pages, &ended);
             if let Some(running) = running {
                 running.end();
             }
@@ -388,10 +388,10 @@ impl<'a> Fetch<'a> {
     }
 
     fn report_opened(&self, writer: &'static str) {
-        let pipeline = &self.transfer.pipeline;
+        let pipeline = self.pipeline;
         let (path, size, resumed) =
             (pipeline.part().target().to_owned(), pipeline.size(), pipeline.resumed());
-        let resumable = self.description.resumable;
+        let resumable = self.description.ranges.resumable;
         self.transfer.emit(&Event::Opened { path, size, resumed, resumable, writer: writer.into() });
     }
 
@@ -401,7 +401,7 @@ impl<'a> Fetch<'a> {
             // A user's interrupt also fails the write to a stream.
             Some(error)
                 if !cancel.is_cancelled()
-                    || !(is_interruption(&error) || self.transfer.pipeline.part().is_stream()) =>
+                    || !(is_interruption(&error) || self.pipeline.part().is_stream()) =>
             {
                 Err(error)
             }
@@ -414,28 +414,28 @@ impl<'a> Fetch<'a> {
     }
 
     fn interrupted(&self) -> TransferError {
-        let pipeline = &self.transfer.pipeline;
+        let pipeline = self.pipeline;
         let kept = if pipeline.is_resumable() { Kept::Resumable(pipeline.written()) } else { Kept::Nothing };
         TransferError::Interrupted { kept }
     }
 
     /// Stores the measurements of the path.
     fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
-        let pipeline = &self.transfer.pipeline;
+        let pipeline = self.pipeline;
         let received = pipeline.written() - pipeline.resumed();
         let found = path.or_else(|| self.found_by_server(facts, received));
         let window = facts.rwin.unwrap_or_default();
-        let known = found.zip(self.description.endpoint.clone()).map(|(found, endpoint)| {
+        let known = found.zip(self.description.path.endpoint.clone()).map(|(found, endpoint)| {
             let path = crate::path_memory::KnownPath::new(
                 endpoint,
                 found,
                 pipeline.pool().usage().capacity(),
                 window,
             );
-            if self.description.pace.is_some() { path.paced() } else { path }
+            if self.description.path.pace.is_some() { path.paced() } else { path }
         });
         // Both hosts of a redirect count.
-        let corrected = self.description.corrected.clone();
+        let corrected = self.description.path.corrected.clone();
         corrected
             .into_iter()
             .chain(known)
@@ -449,7 +449,7 @@ impl<'a> Fetch<'a> {
         // During slow start the best second is far above the mean.
         let level = received >= facts.best.bytes_in(facts.flowing / 2);
         let alone = options.transfer.pace == Pace::Auto
-            && self.description.pace.is_some()
+            && self.description.path.pace.is_some()
             && facts.streams == 1
             && options.transfer.limit.as_ref().and_then(RateLimit::rate).is_none();
         let found = Remembered { rtt: facts.rtt?, rate: facts.best, streams: 1 };

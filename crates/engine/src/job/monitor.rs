@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::event::Event;
-use longhaul_core::telemetry::{Sample, Snapshot};
+use longhaul_core::telemetry::{PageCache, Sample, Snapshot};
 use longhaul_core::units::{Bytes, Rate, Rtt};
+use parking_lot::Mutex;
 
 use crate::limit_watch::LimitWatch;
 use crate::sampling::SampleInterval;
 use crate::sink::pages::{HostCounter, PageCounter};
+use crate::sink::pipeline::Pipeline;
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
-use crate::transfer::FileTransfer;
+use crate::transfer::TransferState;
 
 /// The monitor's interval: out of step with servers that send by a timer of a tenth of a second.
 const CHECK_INTERVAL: Duration = Duration::from_millis(103);
@@ -35,100 +37,117 @@ pub(super) struct PathFacts {
     pub(super) streams: usize,
 }
 
-/// Runs until the last stream has ended; counts cached pages if no sampler does.
-pub(super) fn watch(
-    transfer: &FileTransfer<'_>,
-    mut pages: Option<PageCounter>,
-    limits: &mut LimitWatch,
-    alive: &Receiver<()>,
-) -> PathFacts {
-    let began = Instant::now();
-    let streams_start = transfer.start.elapsed();
-    let emit = |event: &Event| transfer.emit(event);
-    // Before a second round, the time went into verification.
-    limits.settle(streams_start, emit);
-    let mut facts = PathFacts::default();
-    let mut rate = SustainedRate::default();
-    let mut by_source: Vec<_> = transfer.sources.iter().map(|_| SustainedRate::default()).collect();
-    loop {
-        let ended = alive.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Disconnected);
-        if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
-            *transfer.pages.lock() = Some(counted);
-        }
-        transfer.pipeline.pool().trim();
-        let now = snapshot(transfer);
-        limits.open(streams_start, transfer.start.elapsed(), &now, emit);
-        let busiest = [transfer.cpu.take_busiest(), transfer.pipeline.take_busiest_writer()];
-        let busiest = busiest.into_iter().max_by_key(|times| times.sum()).unwrap_or_default();
-        limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);
-        facts.rtt = now.sockets.rtt.or(facts.rtt);
-        facts.rwin = facts.rwin.max(now.sockets.rwin);
-        facts.out_of_order = now.sockets.counters.out_of_order;
-        rate.observe(now.received, began.elapsed(), ended);
-        for (source, best) in transfer.sources.iter().zip(&mut by_source) {
-            best.observe(source.received(), began.elapsed(), ended);
-            source.note_rate(best.best());
-        }
-        transfer.emit(&Event::Progress(Box::new((&now).into())));
-        if ended {
-            break;
-        }
-    }
-    limits.pause(emit);
-    facts.best = rate.best();
-    facts.flowing = began.elapsed();
-    // If the number of streams was tuned, its last value.
-    let streams = transfer.sources.iter().map(|source| source.sockets.most().min(source.wanted()));
-    facts.streams = streams.sum::<usize>().max(1);
-    facts
+/// Monitors the streams of a fetch and the writing of its file.
+pub(super) struct FetchMonitor<'a> {
+    pub(super) pipeline: &'a Pipeline,
+    /// Only one round of streams runs at a time.
+    pub(super) limits: Mutex<LimitWatch>,
+    /// The latest count of the output file's cached pages, if counted.
+    pages: Mutex<Option<PageCache>>,
 }
 
-fn snapshot(transfer: &FileTransfer<'_>) -> Snapshot {
-    let (pipeline, received) = (&transfer.pipeline, transfer.received());
-    let present = pipeline.resumed() + received;
-    Snapshot {
-        present: pipeline.size().map_or(present, |size| present.min(size)),
-        received,
-        written: pipeline.written() - pipeline.resumed(),
-        size: pipeline.size(),
-        sockets: transfer.read_sockets().1,
-        segments: pipeline.pool().usage(),
-        page_cache: *transfer.pages.lock(),
+impl<'a> FetchMonitor<'a> {
+    pub(super) fn new(pipeline: &'a Pipeline, limits: LimitWatch) -> Self {
+        Self { pipeline, limits: Mutex::new(limits), pages: Mutex::default() }
     }
-}
 
-/// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.
-///
-/// Continues while the file is flushed, because only then does the page cache drain.
-pub(super) fn sample(
-    transfer: &FileTransfer<'_>,
-    mut pages: Option<PageCounter>,
-    interval: &SampleInterval,
-    alive: &Receiver<()>,
-) {
-    let mut host = HostCounter::default();
-    let take = |_last| {
-        let now = transfer.start.elapsed();
-        // First, because counting takes time and the other values belong to one point in time.
-        let page_cache = pages.as_mut().and_then(|pages| pages.fresh(now));
-        if page_cache.is_some() {
-            *transfer.pages.lock() = page_cache;
+    /// Runs until the last stream has ended; counts cached pages if no sampler does.
+    pub(super) fn watch(
+        &self,
+        transfer: &TransferState<'_>,
+        mut pages: Option<PageCounter>,
+        alive: &Receiver<()>,
+    ) -> PathFacts {
+        let mut limits = self.limits.lock();
+        let began = Instant::now();
+        let streams_start = transfer.start.elapsed();
+        let emit = |event: &Event| transfer.emit(event);
+        // Before a second round, the time went into verification.
+        limits.settle(streams_start, emit);
+        let mut facts = PathFacts::default();
+        let mut rate = SustainedRate::default();
+        let mut by_source: Vec<_> = transfer.sources.iter().map(|_| SustainedRate::default()).collect();
+        loop {
+            let ended = alive.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Disconnected);
+            if let Some(counted) = pages.as_mut().and_then(|pages| pages.fresh(transfer.start.elapsed())) {
+                *self.pages.lock() = Some(counted);
+            }
+            self.pipeline.pool().trim();
+            let now = self.snapshot(transfer);
+            limits.open(streams_start, transfer.start.elapsed(), &now, emit);
+            let busiest = [transfer.cpu.take_busiest(), self.pipeline.take_busiest_writer()];
+            let busiest = busiest.into_iter().max_by_key(|times| times.sum()).unwrap_or_default();
+            limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);
+            facts.rtt = now.sockets.rtt.or(facts.rtt);
+            facts.rwin = facts.rwin.max(now.sockets.rwin);
+            facts.out_of_order = now.sockets.counters.out_of_order;
+            rate.observe(now.received, began.elapsed(), ended);
+            for (source, best) in transfer.sources.iter().zip(&mut by_source) {
+                best.observe(source.received(), began.elapsed(), ended);
+                source.note_rate(best.best());
+            }
+            transfer.emit(&Event::Progress(Box::new((&now).into())));
+            if ended {
+                break;
+            }
         }
-        let host_pages = host.fresh(now);
-        let began = transfer.start.elapsed();
-        let (streams, sockets) = transfer.read_sockets();
-        let mut sample = Sample {
-            took: None,
-            moved: transfer.received(),
-            sockets,
-            streams,
-            segments: Some(transfer.pipeline.pool().usage()),
-            written: Some(transfer.pipeline.written() - transfer.pipeline.resumed()),
-            page_cache,
-            host_pages,
+        limits.pause(emit);
+        facts.best = rate.best();
+        facts.flowing = began.elapsed();
+        // If the number of streams was tuned, its last value.
+        let streams = transfer.sources.iter().map(|source| source.sockets.most().min(source.wanted()));
+        facts.streams = streams.sum::<usize>().max(1);
+        facts
+    }
+
+    fn snapshot(&self, transfer: &TransferState<'_>) -> Snapshot {
+        let (pipeline, received) = (self.pipeline, transfer.received());
+        let present = pipeline.resumed() + received;
+        Snapshot {
+            present: pipeline.size().map_or(present, |size| present.min(size)),
+            received,
+            written: pipeline.written() - pipeline.resumed(),
+            size: pipeline.size(),
+            sockets: transfer.read_sockets().1,
+            segments: pipeline.pool().usage(),
+            page_cache: *self.pages.lock(),
+        }
+    }
+
+    /// Takes a sample every `interval` until the sender of `alive` is dropped, and then a last one.
+    ///
+    /// Continues while the file is flushed, because only then does the page cache drain.
+    pub(super) fn sample(
+        &self,
+        transfer: &TransferState<'_>,
+        mut pages: Option<PageCounter>,
+        interval: &SampleInterval,
+        alive: &Receiver<()>,
+    ) {
+        let mut host = HostCounter::default();
+        let take = |_last| {
+            let now = transfer.start.elapsed();
+            // First, because counting takes time and the other values belong to one point in time.
+            let page_cache = pages.as_mut().and_then(|pages| pages.fresh(now));
+            if page_cache.is_some() {
+                *self.pages.lock() = page_cache;
+            }
+            let host_pages = host.fresh(now);
+            let began = transfer.start.elapsed();
+            let (streams, sockets) = transfer.read_sockets();
+            let mut sample = Sample {
+                took: None,
+                moved: transfer.received(),
+                sockets,
+                streams,
+                segments: Some(self.pipeline.pool().usage()),
+                written: Some(self.pipeline.written() - self.pipeline.resumed()),
+                page_cache,
+                host_pages,
+            };
+            sample.took = Some(transfer.start.elapsed().saturating_sub(began));
+            Some(sample)
         };
-        sample.took = Some(transfer.start.elapsed().saturating_sub(began));
-        Some(sample)
-    };
-    telemetry::sample(interval, alive, take, |event| transfer.emit(event));
+        telemetry::sample(interval, alive, take, |event| transfer.emit(event));
+    }
 }

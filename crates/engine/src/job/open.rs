@@ -92,7 +92,7 @@ pub(super) fn open<'e>(
     let is_usable = |url: &Url| {
         !(job.urls.contains(url) || (job.options.transfer.client.encrypt && url.scheme() == "http"))
     };
-    for url in opened.description.duplicates.iter().take(MAX_DUPLICATES) {
+    for url in opened.description.published.duplicates.iter().take(MAX_DUPLICATES) {
         if is_usable(url) {
             opened.sources.push(source_of(url));
         }
@@ -210,17 +210,17 @@ impl Opener<'_> {
         begun: DescribedFile,
     ) -> Result<OpenedJob<'e>, TransferError> {
         let DescribedFile { mut description, mut journal, mut committed } = begun;
-        let part = self.part.take().map_or_else(|| self.open_named(description.name.as_deref()), Ok)?;
+        let part = self.part.take().map_or_else(|| self.open_named(description.file.name.as_deref()), Ok)?;
         let mut expected = self.job.expected.clone();
         if !description.combines_answers() {
-            description.duplicates.clear();
+            description.published.duplicates.clear();
         }
         // The user's checksum takes precedence over the server's.
         if expected.checksums.is_empty() {
-            expected.checksums.extend(description.digest.clone());
+            expected.checksums.extend(description.published.digest.clone());
         }
         if expected.by_server && expected.checksums.is_empty() {
-            expected.stated_by = description.digest_on_request;
+            expected.stated_by = description.published.digest_on_request;
             if expected.stated_by.is_none() {
                 let at = sources[primary].shown();
                 let message = format!(
@@ -233,15 +233,15 @@ impl Opener<'_> {
         }
         if expected.checksums.is_empty() {
             // Duplicates are used only with a digest that proves their bytes (RFC 6249, section 6).
-            description.duplicates.clear();
+            description.published.duplicates.clear();
         }
         if let Some(journal) = &mut journal {
             self.drop_refuted(journal, &mut committed, expected.checksums.first());
         }
         let several = !matches!(self.job.options.transfer.streams, Streams::Fixed(1) | Streams::Auto);
         // An empty file has no ranges and needs none.
-        if several && !description.divisible && description.size != Some(Bytes::ZERO) {
-            let unidentified = description.identity.is_none() && description.size.is_some();
+        if several && !description.ranges.divisible && description.file.size != Some(Bytes::ZERO) {
+            let unidentified = description.file.identity.is_none() && description.file.size.is_some();
             let warning = if unidentified { Warning::NoIdentity } else { Warning::NoRanges };
             (self.emit)(&Event::Warning(warning));
         }
@@ -285,10 +285,10 @@ impl Opener<'_> {
     /// Opens the partial file under the name from the metalink, the server or the URL, in this
     /// order.
     fn open_output(&self, source: &dyn Source, description: &Description) -> Result<PartFile, TransferError> {
-        let name = self.job.expected.name.as_deref().or(description.name.as_deref());
+        let name = self.job.expected.name.as_deref().or(description.file.name.as_deref());
         match self.open_named(name) {
             Err(OutputError::Exists(path)) if self.job.options.existing.accept_complete => {
-                let size = description.size.unwrap_or_default();
+                let size = description.file.size.unwrap_or_default();
                 let complete = already_there::is_complete(self.job, &path, description, self.cancel);
                 source.abandon();
                 Err(match complete {
@@ -302,14 +302,14 @@ impl Opener<'_> {
     }
 
     fn check_description(&self, source: &dyn Source, description: &Description) -> Result<(), TransferError> {
-        if self.job.expected.is_listed && description.is_directory {
+        if self.job.expected.is_listed && description.file.is_directory {
             let shown = source.shown();
             let message = format!(
                 "{shown} is a directory, to which its listing links as to a file; fetch it by get -r {shown}/"
             );
             return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
         }
-        if let Some((size, limit)) = description.size.zip(self.job.options.max_size)
+        if let Some((size, limit)) = description.file.size.zip(self.job.options.max_size)
             && size > limit
         {
             let message =
@@ -317,8 +317,9 @@ impl Opener<'_> {
             return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
         }
         match self.job.expected.size {
-            Some(expected) if description.size != Some(expected) => {
+            Some(expected) if description.file.size != Some(expected) => {
                 let sent = description
+                    .file
                     .size
                     .map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()));
                 Err(Failure::new(

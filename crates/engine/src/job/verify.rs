@@ -73,7 +73,7 @@ pub(super) fn verify(
         return Ok(Verification::Correct(None));
     }
     fetch.transfer.emit(&Event::Verifying);
-    let pipeline = &fetch.transfer.pipeline;
+    let pipeline = fetch.pipeline;
     let found = pipeline.digests(wanted, cancel)?;
     let FileDigests { whole, pieces } = found.ok_or_else(|| fetch.interrupted())?;
     if let Some(expected) = &fetch.expected.pieces {
@@ -121,7 +121,7 @@ fn alternative_digest(
     whole: Option<&Checksum>,
     cancel: &Cancel,
 ) -> Result<Option<Checksum>, TransferError> {
-    let (pipeline, expected) = (&fetch.transfer.pipeline, &fetch.expected);
+    let (pipeline, expected) = (fetch.pipeline, &fetch.expected);
     let is_refuted = whole.is_some() && whole != expected.checksums.first() && !pipeline.part().is_stream();
     for checksum in expected.checksums.iter().skip(1).filter(|_| is_refuted) {
         let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
@@ -157,7 +157,7 @@ fn wrong_pieces(
     expected: &Pieces,
     found: &[Checksum],
 ) -> Result<Vec<ByteRange>, TransferError> {
-    let pipeline = &fetch.transfer.pipeline;
+    let pipeline = fetch.pipeline;
     // The parser has checked a metalink that states the size.
     expected.differing(found, pipeline.written()).ok_or_else(|| TransferError::OtherPieces {
         path: pipeline.part().path().to_owned(),
@@ -175,7 +175,7 @@ fn compare_with_sources(
     found: Checksum,
     cancel: &Cancel,
 ) -> Result<Verification, TransferError> {
-    let pipeline = &fetch.transfer.pipeline;
+    let pipeline = fetch.pipeline;
     let mut fate = if pipeline.is_resumable() { RefutedFate::FetchedAnew } else { RefutedFate::NothingKept };
     let mut found = found;
     if let Some((source, published)) = published_pieces(fetch, suspects, cancel)? {
@@ -277,7 +277,7 @@ fn blame_for_pieces(
         (None, None) => true,
         _ => {
             // Without an identity, another response may be of another version of the file.
-            let again = suspects.retries > 0 && fetch.description.identity.is_some();
+            let again = suspects.retries > 0 && fetch.description.file.identity.is_some();
             suspects.retries = suspects.retries.saturating_sub(1);
             again
         }
@@ -291,7 +291,7 @@ fn blame_for_pieces(
         let (ranges, stated_by) = (wrong.clone(), stated_by.clone());
         fetch.transfer.emit(&Event::Warning(Warning::WrongRanges { ranges, stated_by }));
     }
-    let path = fetch.transfer.pipeline.part().path().to_owned();
+    let path = fetch.pipeline.part().path().to_owned();
     let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
     if again { Ok(Verification::FetchAgain(error)) } else { Err(error) }
 }
@@ -329,7 +329,7 @@ fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
 
 /// Marks a range as not fetched.
 fn requeue(fetch: &Fetch<'_>, range: ByteRange) -> Result<(), TransferError> {
-    fetch.transfer.pipeline.forget(range)?;
+    fetch.pipeline.forget(range)?;
     fetch.transfer.sources.iter().for_each(|source| source.forget_delivered_in(range));
     fetch.transfer.schedule.change(|schedule| schedule.requeue(range));
     Ok(())

@@ -51,8 +51,8 @@ pub(crate) trait StreamPeer: Send + Sync {
         false
     }
 
-    /// Returns whether bytes are sent to this peer.
-    fn receives(&self) -> bool {
+    /// Returns whether this peer receives the bytes, and this host sends them.
+    fn is_receiver(&self) -> bool {
         false
     }
 }
@@ -77,7 +77,7 @@ pub(crate) trait Source: StreamPeer {
     /// [`Failure`] if digests are announced but cannot be fetched or parsed.
     fn published_pieces(&self, cancel: &Cancel) -> Result<Option<Pieces>, Failure>;
 
-    /// Requests the digest of the described file by [`Description::digest_on_request`]; the source may read the whole
+    /// Requests the digest of the described file by [`Published::digest_on_request`]; the source may read the whole
     /// file for it.
     ///
     /// # Errors
@@ -167,6 +167,15 @@ pub(crate) struct Resume {
 /// A file as a source describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
+    pub(crate) file: FileFacts,
+    pub(crate) ranges: RangeAccess,
+    pub(crate) path: ServerPath,
+    pub(crate) published: Published,
+}
+
+/// What names and identifies the file.
+#[derive(Debug, Clone)]
+pub(crate) struct FileFacts {
     pub(crate) size: Option<Bytes>,
     /// The identity shared by all answers with bytes of this file; `None` if ranges of several answers must not be
     /// combined.
@@ -180,16 +189,26 @@ pub(crate) struct Description {
     pub(crate) name: Option<String>,
     /// Whether the URL redirects to that of a directory: itself with a slash.
     pub(crate) is_directory: bool,
-    /// Whether several streams may share the file.
-    pub(crate) divisible: bool,
+    /// The media type and size of the answer, for messages.
+    pub(crate) shown_content: String,
+}
+
+/// Which ranges of the file can be requested.
+#[derive(Debug, Clone)]
+pub(crate) struct RangeAccess {
     /// The range requested on the first connection.
     pub(crate) first: ByteRange,
+    /// Whether several streams may share the file.
+    pub(crate) divisible: bool,
     /// Whether a later run can resume: the source supports ranges, and identifies the file.
     pub(crate) resumable: bool,
     /// Whether the answer contains the whole file although a range was requested.
     pub(crate) whole: bool,
-    /// The media type and size of the answer, for messages.
-    pub(crate) shown_content: String,
+}
+
+/// The path to the server, as measured now and by earlier transfers.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerPath {
     /// The RTT of the first connection.
     pub(crate) rtt: Rtt,
     /// The bytes that a stream can have in flight before any byte has arrived.
@@ -202,9 +221,14 @@ pub(crate) struct Description {
     pub(crate) known: Option<KnownPath>,
     /// A corrected entry for the path memory, if the stored one was wrong.
     pub(crate) corrected: Option<KnownPath>,
-    /// Mirrors of the file stated by the source (RFC 6249).
+}
+
+/// What the source publishes of the file's content.
+#[derive(Debug, Clone)]
+pub(crate) struct Published {
+    /// Mirrors of the file (RFC 6249).
     pub(crate) duplicates: Vec<Url>,
-    /// The file's digest stated by the source.
+    /// The file's digest.
     pub(crate) digest: Option<Checksum>,
     /// The algorithm of digests that the source computes on request.
     pub(crate) digest_on_request: Option<Algorithm>,
@@ -213,12 +237,12 @@ pub(crate) struct Description {
 impl Description {
     /// Returns whether ranges from several answers, of one or several sources, may be combined.
     pub(crate) fn combines_answers(&self) -> bool {
-        !self.whole && self.size.is_some() && self.identity.is_some()
+        !self.ranges.whole && self.file.size.is_some() && self.file.identity.is_some()
     }
 
     /// Returns whether the source states mirrors of the file, and a digest that proves their bytes (RFC 6249, section
     /// 6).
     pub(crate) fn names_proved_duplicates(&self) -> bool {
-        !self.duplicates.is_empty() && self.digest.is_some()
+        !self.published.duplicates.is_empty() && self.published.digest.is_some()
     }
 }

@@ -73,7 +73,7 @@ impl IntervalMeter {
         Interval {
             goodput: Rate::over(now.arrived - before.arrived, time),
             rtt: self.rtt,
-            data_rtt: if set.source.receives() { sockets.rtt } else { sockets.data_rtt },
+            data_rtt: if set.peer.is_receiver() { sockets.rtt } else { sockets.data_rtt },
             streams,
             out_of_order: now.losses.saturating_sub(before.losses),
             left: set.transfer.left(),
@@ -86,7 +86,7 @@ impl IntervalMeter {
 impl CounterSnapshot {
     fn now(set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>, pressure: &PressureFiles) -> (Self, Sockets) {
         let (streams, sockets) = set.progress().sockets.read();
-        let sends = set.source.receives();
+        let sends = set.peer.is_receiver();
         let moved = |tcp: TcpInfo| if sends { tcp.tcpi_bytes_acked() } else { tcp.tcpi_bytes_received() };
         let moved = streams.iter().filter_map(|s| Some((s.stream, moved(s.tcp?)?)));
         let counters = sockets.counters;

@@ -18,7 +18,7 @@ const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
 
 /// Runs until all bytes have arrived, or the stream drains or gives up.
 pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
-    let mut worker = set.source.worker();
+    let mut worker = set.peer.worker();
     let result = work(set, &mut stream, worker.as_mut());
     worker.leave(&mut stream);
     if let Err(error) = result {
@@ -64,7 +64,7 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
             return Ok(());
         }
         if error.cause == Cause::Interrupted {
-            error = Failure::stolen(set.source.shown());
+            error = Failure::stolen(set.peer.shown());
         }
         if error.retry == Retry::AtOnce {
             if error.cause == Cause::OtherFile {

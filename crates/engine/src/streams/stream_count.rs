@@ -12,12 +12,12 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::doubling::{Doubling, DoublingParams};
 use longhaul_core::tune::stream_limit::StreamLimit;
-use longhaul_core::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
 use super::stream_set::{Refusal, Starter, StreamSet};
-use crate::source::{Description, Source};
+use crate::source::{Description, ServerPath, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
 use crate::transfer::{AptSettings, Streams, TransferState};
@@ -83,20 +83,12 @@ pub(crate) struct CountStart {
     pub(crate) divisible: bool,
     /// Whether one stream is best if the number is free.
     pub(crate) alone: bool,
-    /// The RTT of the path.
-    pub(crate) rtt: Rtt,
     /// The bytes that a stream can have in flight in its first round trip.
     pub(crate) first_window: Bytes,
-    /// The bytes left to move.
-    pub(crate) left: Bytes,
     /// The bytes left to request.
     pub(crate) rest: Bytes,
-    /// The maximum number of streams that the peer accepts.
-    pub(crate) most: usize,
-    /// The measurements of an earlier transfer on this path.
-    pub(crate) remembered: Option<Remembered>,
-    /// The bound of each stream's rate, if known on this host.
-    pub(crate) bound: Option<StreamBound>,
+    /// What a tuner starts from.
+    pub(crate) tuner: StreamTunerStart,
     /// Whether one worker moves bytes over all connections, so that a change of their number restarts all.
     pub(crate) multiplexed: bool,
 }
@@ -104,19 +96,16 @@ pub(crate) struct CountStart {
 impl CountStart {
     /// Creates the inputs of a fetch; if the server paces its response, one stream is best.
     pub(crate) fn of_fetch(source: &dyn Source, description: &Description, paced: bool, left: Bytes) -> Self {
-        let Description { rtt, divisible, first, first_window, known, .. } = description;
+        let ServerPath { rtt, first_window, known, .. } = &description.path;
+        let remembered = known.as_ref().and_then(|known| known.still_holds(*rtt));
         Self {
-            divisible: *divisible,
+            divisible: description.ranges.divisible,
             alone: paced,
-            rtt: *rtt,
             first_window: *first_window,
-            left,
             // The first range is already requested in full.
-            rest: left - first.len(),
-            most: MAX_STREAMS,
-            remembered: known.as_ref().and_then(|known| known.still_holds(*rtt)),
-            // The send buffer is on the server.
-            bound: None,
+            rest: left - description.ranges.first.len(),
+            // The send buffer, which would bound each stream, is on the server.
+            tuner: StreamTunerStart { rtt: *rtt, left, most: MAX_STREAMS, remembered, bound: None },
             multiplexed: source.multiplexes(),
         }
     }
@@ -124,13 +113,12 @@ impl CountStart {
 
 /// Chooses the control from the user's choice and the limits of the transfer.
 pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
-    let CountStart { divisible, alone, rtt, first_window, left, rest, most, remembered, bound, multiplexed } =
-        *start;
+    let CountStart { divisible, alone, first_window, rest, tuner: start, multiplexed } = *start;
+    let StreamTunerStart { rtt, most, .. } = start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let start = StreamTunerStart { rtt, left, most, remembered, bound };
             let tuner = if multiplexed {
                 AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
             } else {

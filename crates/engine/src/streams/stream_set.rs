@@ -22,7 +22,7 @@ use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, Trans
 /// The state shared by the streams of a source.
 pub(crate) struct StreamSet<'a> {
     pub(crate) transfer: &'a TransferState<'a>,
-    pub(crate) source: &'a dyn StreamPeer,
+    pub(crate) peer: &'a dyn StreamPeer,
     /// The source's index in the transfer.
     pub(crate) index: usize,
     pub(crate) options: StreamOptions,
@@ -60,13 +60,13 @@ impl Clone for Starter<'_, '_, '_> {
 impl<'a> StreamSet<'a> {
     pub(crate) fn new(
         transfer: &'a TransferState<'a>,
-        source: &'a dyn StreamPeer,
+        peer: &'a dyn StreamPeer,
         index: usize,
         options: StreamOptions,
         controlled: bool,
     ) -> Self {
         let (dropped, refusal) = (AtomicBool::new(false), Mutex::default());
-        Self { transfer, source, index, options, controlled, dropped, refusal }
+        Self { transfer, peer, index, options, controlled, dropped, refusal }
     }
 
     pub(crate) fn progress(&self) -> &'a SourceProgress {
@@ -99,8 +99,8 @@ impl<'a> StreamSet<'a> {
     /// then the slowest.
     fn adjust(&self, count: usize) -> Vec<Arc<StreamHandle>> {
         self.progress().set_wanted(count);
-        self.progress().set_multiplexed(self.source.multiplexes());
-        let is_one = self.source.multiplexes() || self.source.takes_one_stream();
+        self.progress().set_multiplexed(self.peer.multiplexes());
+        let is_one = self.peer.multiplexes() || self.peer.takes_one_stream();
         let count = if is_one { count.min(1) } else { count };
         let status = |id: WorkerId| self.transfer.schedule.with(|schedule, _| schedule.status(id));
         let mut streams: Vec<_> = self.streams().into_iter().map(|s| (status(s.id), s)).collect();

@@ -1,8 +1,7 @@
 //! One transfer: the state that its threads share.
 //!
-//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer;
-//! [`FileTransfer`] adds the pipeline to the disk. By a [`Stream`], a worker leases ranges, and
-//! delivers or sends their bytes.
+//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer, in either
+//! direction. By a [`Stream`], a worker leases ranges, and delivers or sends their bytes.
 
 pub(crate) mod error;
 mod intake;
@@ -19,7 +18,7 @@ mod transfer_options;
 pub(crate) use intake::Intake;
 pub use outcome::Outcome;
 pub(crate) use shared_schedule::SharedSchedule;
-pub(crate) use state::{FileTransfer, SourceProgress, TransferState, Waits};
+pub(crate) use state::{SourceProgress, TransferState, Waits};
 pub(crate) use stream::{Stream, StreamOptions};
 pub(crate) use stream_handle::StreamHandle;
 pub use streams_choice::{AptSettings, Streams};

@@ -19,6 +19,9 @@ pub(crate) struct RunningStreams {
     /// The number of sources being described and compared; their streams may still take over
     /// leases.
     joining: AtomicUsize,
+    /// The source that joined without comparison because no bytes existed. No second source may do
+    /// so while this one is in use.
+    pub(crate) joined_alone: Mutex<Option<usize>>,
 }
 
 impl RunningStreams {

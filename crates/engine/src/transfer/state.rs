@@ -1,12 +1,11 @@
 //! The state shared by the threads of one transfer.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::telemetry::{PageCache, Sockets, StreamSample};
+use longhaul_core::telemetry::{Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use parking_lot::Mutex;
 
@@ -17,7 +16,6 @@ use crate::cancel::Cancel;
 use crate::job_cpu::JobCpu;
 use crate::open_sockets::OpenSockets;
 use crate::rate_limit::{RateLimit, wait_for_limit};
-use crate::sink::pipeline::Pipeline;
 use crate::threads::add;
 
 /// The state shared by the streams of a transfer in either direction.
@@ -308,52 +306,5 @@ impl<'a> TransferState<'a> {
             let wait = limit.read(Bytes::new(bytes as u64));
             wait_for_limit(&self.end.stop, wait, |waited| add(&self.waits.limit, waited));
         }
-    }
-}
-
-/// A transfer into a file: the state of its streams, and the pipeline to the disk.
-pub(crate) struct FileTransfer<'a> {
-    streams: TransferState<'a>,
-    pub(crate) pipeline: Pipeline,
-    /// The latest count of the output file's cached pages, if counted.
-    pub(crate) pages: Mutex<Option<PageCache>>,
-    /// The source that joined without comparison because no bytes existed. No second source may do
-    /// so while this one is in use.
-    joined_alone: Mutex<Option<usize>>,
-}
-
-impl<'a> FileTransfer<'a> {
-    pub(crate) fn new(streams: TransferState<'a>, pipeline: Pipeline) -> Self {
-        Self { streams, pipeline, pages: Mutex::default(), joined_alone: Mutex::default() }
-    }
-
-    /// Prepares another round, because bytes are to be fetched again.
-    pub(crate) fn resume(&self) {
-        self.end.resume();
-        *self.joined_alone.lock() = None;
-    }
-
-    /// Lets one mirror join without comparison if no stream runs and no bytes exist to compare;
-    /// returns whether it may join.
-    pub(crate) fn may_join_alone(&self, source: usize) -> bool {
-        // Segments passed to the writers by ended streams count as existing bytes.
-        let alone = self.running.count() == 0 && self.pipeline.drain();
-        if !alone || self.pipeline.written() > Bytes::ZERO {
-            return false;
-        }
-        let mut joined_alone = self.joined_alone.lock();
-        let free = joined_alone.is_none_or(|joined| self.sources[joined].has_failed());
-        if free {
-            *joined_alone = Some(source);
-        }
-        free
-    }
-}
-
-impl<'a> Deref for FileTransfer<'a> {
-    type Target = TransferState<'a>;
-
-    fn deref(&self) -> &TransferState<'a> {
-        &self.streams
     }
 }

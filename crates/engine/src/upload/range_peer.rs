@@ -112,7 +112,7 @@ impl StreamPeer for RangePeer<'_> {
         Box::new(RangeWorker::new(self))
     }
 
-    fn receives(&self) -> bool {
+    fn is_receiver(&self) -> bool {
         true
     }
 }

@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
-use longhaul_core::tune::streams::StreamBound;
+use longhaul_core::tune::streams::{StreamBound, StreamTunerStart};
 use longhaul_core::tune::{INITIAL_SEGMENTS, MAX_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
@@ -115,13 +115,9 @@ pub(super) fn control_of(context: &UploadContext<'_>, rtt: Rtt, left: Bytes, mos
     let start = CountStart {
         divisible: true,
         alone: left < WORTH_SEVERAL || bound.is_none_or(|bound| bound.line.bdp(rtt) <= bound.window),
-        rtt,
         first_window: SEGMENT * INITIAL_SEGMENTS,
-        left,
         rest: left,
-        most,
-        remembered: context.path.remembered(rtt),
-        bound,
+        tuner: StreamTunerStart { rtt, left, most, remembered: context.path.remembered(rtt), bound },
         multiplexed: false,
     };
     let streams = match request.transfer.streams {

@@ -79,13 +79,14 @@ impl Opener<'_> {
                 (described, _) => described?,
             };
             let here = self.job.options.existing.newer_than.as_ref();
-            if here.is_some_and(|here| here.is_as_new_as(description.modified, description.identity.as_ref()))
-            {
+            if here.is_some_and(|here| {
+                here.is_as_new_as(description.file.modified, description.file.identity.as_ref())
+            }) {
                 source.abandon();
                 return Err(TransferError::NotModified);
             }
             self.check_description(source, &description)?;
-            if !shared && description.whole && description.names_proved_duplicates() {
+            if !shared && description.ranges.whole && description.names_proved_duplicates() {
                 // The response is the whole file: ask again, so that duplicates can share the work.
                 source.abandon();
                 shared = true;
@@ -96,11 +97,12 @@ impl Opener<'_> {
                 prior = self.prior()?;
             }
             let Some(journal) = prior.take() else { return Ok(self.fresh(url, description)) };
-            let size = description.size.unwrap_or_default();
+            let size = description.file.size.unwrap_or_default();
             let checksum = self.job.expected.checksums.first();
-            let matched = journal.match_source(url.as_str(), size, description.identity.as_ref(), checksum);
+            let matched =
+                journal.match_source(url.as_str(), size, description.file.identity.as_ref(), checksum);
             let of_gap =
-                resume.as_ref().is_some_and(|resume| resume.gap.start() == description.first.start());
+                resume.as_ref().is_some_and(|resume| resume.gap.start() == description.ranges.first.start());
             match matched {
                 SourceMatch::Other => return Err(self.other_file(&journal, shown(&description))),
                 // The name came with this response, and a partial file of that name exists: request
@@ -115,7 +117,7 @@ impl Opener<'_> {
                     return Err(self.other_file(&journal, now));
                 }
                 // The server ignored If-Range, or the file has another ETag at this URL.
-                _ if description.whole
+                _ if description.ranges.whole
                     && resume.as_ref().is_some_and(|r| r.identity.if_range().is_some()) =>
                 {
                     source.abandon();
@@ -123,14 +125,14 @@ impl Opener<'_> {
                     resume = Some(Resume { gap, identity: Identity::AssumedUnchanged });
                     prior = Some(journal);
                 }
-                _ if description.whole || !of_gap => {
+                _ if description.ranges.whole || !of_gap => {
                     let reason = "this server answers no ranges".to_owned();
                     (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
                     return Ok(self.fresh(url, description));
                 }
                 SourceMatch::Same | SourceMatch::FreshUrl => {
                     let (committed, mut journal) = (journal.committed().clone(), journal);
-                    if let Some(identity) = description.identity.clone() {
+                    if let Some(identity) = description.file.identity.clone() {
                         journal.add_source(journal_source(url, identity));
                     }
                     return Ok(DescribedFile { description, journal: Some(journal), committed });
@@ -140,7 +142,7 @@ impl Opener<'_> {
     }
 
     fn fresh(&self, url: &Url, description: Description) -> DescribedFile {
-        let known = description.size.zip(description.identity.clone());
+        let known = description.file.size.zip(description.file.identity.clone());
         let journal = known.map(|(size, identity)| {
             Journal::new(
                 size,
@@ -226,6 +228,6 @@ impl Opener<'_> {
 
 fn shown(description: &Description) -> String {
     let identity =
-        description.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
-    format!("{}{identity}", description.shown_content)
+        description.file.identity.as_ref().map_or_else(String::new, |identity| format!(" ({identity})"));
+    format!("{}{identity}", description.file.shown_content)
 }

@@ -29,7 +29,9 @@ use crate::connect::Deadline;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
 use crate::retry::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
-use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
+use crate::source::{
+    Ask, Description, FileFacts, Published, RangeAccess, ServerPath, Source, StreamPeer, StreamWorker,
+};
 use crate::transfer::Streams;
 
 /// From this RTT on, a window or send buffer may limit a connection, so that several may pay.
@@ -189,28 +191,32 @@ impl<'e> GridFtpSource<'e> {
             _ if by_ranges => ByteRange::new(0, 0),
             (_, size) => ByteRange::new(0, size.map_or(u64::MAX, Bytes::get)),
         };
-        Description {
+        let file = FileFacts {
             size,
-            modified: state.modified,
-            state: state.identity().map(|identity| identity.to_string()),
             identity,
+            state: state.identity().map(|identity| identity.to_string()),
+            modified: state.modified,
             name: FileName::from_url_path(self.url.path()).map(|name| name.as_str().to_owned()),
             is_directory: false,
-            divisible: by_ranges && self.is_shared(rtt),
+            shown_content: format!("{} ({state})", self.shown),
+        };
+        let ranges = RangeAccess {
             first,
+            divisible: by_ranges && self.is_shared(rtt),
             resumable: by_ranges,
             whole: !by_ranges,
-            shown_content: format!("{} ({state})", self.shown),
+        };
+        let path = ServerPath {
             rtt,
             first_window: self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW),
             pace: None,
             endpoint: Endpoint::of(&self.url),
             known: self.recall().cloned(),
             corrected: None,
-            duplicates: Vec::new(),
-            digest: None,
-            digest_on_request: session.features.best_checksum(),
-        }
+        };
+        let digest_on_request = session.features.best_checksum();
+        let published = Published { duplicates: Vec::new(), digest: None, digest_on_request };
+        Description { file, ranges, path, published }
     }
 }
 
@@ -242,11 +248,11 @@ impl Source for GridFtpSource<'_> {
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
         let opened = self.open(&self.access()?, ask)?;
         let description = self.description(&opened, ask);
-        let by_ranges = !description.whole;
+        let by_ranges = !description.ranges.whole;
         let OpenedSession { session, state, extended, .. } = opened;
         let extended = by_ranges && extended;
         *self.described.lock() = Some(Arc::new(LoginResult { state, by_ranges, extended }));
-        *self.first.lock() = Some(FirstLease { session, range: description.first });
+        *self.first.lock() = Some(FirstLease { session, range: description.ranges.first });
         Ok(description)
     }
 

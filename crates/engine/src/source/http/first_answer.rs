@@ -20,8 +20,9 @@ use super::known_pace::KnownPace;
 use super::remote_file::{RemoteFile, held_by};
 use crate::path_memory::{Endpoint, KnownPath};
 use crate::retry::Retries;
-use crate::source::{Ask, Description};
+use crate::source::{Ask, Description, FileFacts, Published, RangeAccess, ServerPath};
 use crate::transfer::{AptSettings, Streams};
+
 /// The length of the first request of several streams, before the size is known.
 pub(super) const FIRST_BLOCK: Bytes = Bytes::mib(16);
 /// The minimum length of the first request.
@@ -295,33 +296,40 @@ impl HttpSource<'_> {
         let in_blocks = self.first_block(known_pace, connection, target).is_some();
         let from_url = || FileName::from_url_path(target.url().path());
         let name = opened.head.file_name().or_else(from_url);
-        Description {
-            size: file.size,
-            identity: file.identity.clone().filter(|_| file.size.is_some()),
-            state: file.state(&opened.head).map(str::to_owned),
-            modified: opened.head.last_modified(),
-            name: name.as_ref().map(|name| name.as_str().to_owned()),
-            is_directory: target.url().path().strip_suffix('/') == Some(self.url.path()),
-            divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
+        let ranges = RangeAccess {
             first,
+            divisible: in_blocks && !file.whole && file.size.is_some() && file.identity.is_some(),
             resumable: file.identity.is_some()
                 && !file.refuses_ranges()
                 && (matches!(held, RangeAnswer::Part { .. }) || opened.head.accepts_ranges()),
             whole: file.whole,
-            shown_content: match held {
-                RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
-                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, opened.head.describe_content()),
-            },
+        };
+        let path = ServerPath {
             rtt: handshake_rtt(connection).unwrap_or_default(),
             first_window: self.first_window(connection),
             pace: file.pace,
             endpoint: Endpoint::of(target.url()),
             known: self.recall(target.url()).cloned(),
             corrected: None,
+        };
+        let published = Published {
             duplicates: self.duplicates(opened),
             digest: strongest(opened.head.digests()),
             digest_on_request: None,
-        }
+        };
+        let file = FileFacts {
+            size: file.size,
+            identity: file.identity.clone().filter(|_| file.size.is_some()),
+            state: file.state(&opened.head).map(str::to_owned),
+            modified: opened.head.last_modified(),
+            name: name.as_ref().map(|name| name.as_str().to_owned()),
+            is_directory: target.url().path().strip_suffix('/') == Some(self.url.path()),
+            shown_content: match held {
+                RangeAnswer::Part { .. } => format!("a part of {}", self.shown),
+                RangeAnswer::Whole { .. } => format!("{} ({})", self.shown, opened.head.describe_content()),
+            },
+        };
+        Description { file, ranges, path, published }
     }
 }
 

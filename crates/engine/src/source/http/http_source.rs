@@ -231,7 +231,7 @@ impl Source for HttpSource<'_> {
             })?;
         let mut description = self.description(&answer, known_pace.as_ref());
         if untrue {
-            description.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
+            description.path.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
         }
         let head = &answer.opened.head;
         if let Some(coding) = head.content_coding().filter(|_| head.is_coded_on_the_fly()) {
@@ -241,7 +241,7 @@ impl Source for HttpSource<'_> {
         let FirstAnswer { opened, file, .. } = answer;
         *self.described.lock() = Some(Arc::new(DescribedSource { client, file, metalinks }));
         *self.location.lock() = Location::new(opened.target);
-        *self.first.lock() = Some((opened.connection, description.first));
+        *self.first.lock() = Some((opened.connection, description.ranges.first));
         Ok(description)
     }
 

@@ -101,7 +101,7 @@ impl StreamPeer for BlockPeer<'_> {
         Box::new(BlockWorker { peer: self })
     }
 
-    fn receives(&self) -> bool {
+    fn is_receiver(&self) -> bool {
         true
     }
 }
