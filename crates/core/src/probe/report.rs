@@ -13,7 +13,7 @@ use super::server_limits::ServerLimit;
 use super::verdict::Verdict;
 
 /// All results of a probe.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProbeReport {
     /// The target as given, without secrets.
     pub target: String,

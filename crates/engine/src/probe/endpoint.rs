@@ -27,7 +27,7 @@ pub(super) fn find(
     client: &Client,
     url: &Url,
 ) -> Result<Option<MeasureOffer>, ProbeError> {
-    if findings.server.software.as_deref().is_none_or(|name| name != "longhaul") {
+    if findings.report.server.software.as_deref().is_none_or(|name| name != "longhaul") {
         return Ok(None);
     }
     match request::<MeasureOffer>(client, url) {
@@ -56,9 +56,9 @@ pub(super) fn measure(
     offer: &MeasureOffer,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
-    findings.server.measures = true;
-    findings.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
-    findings.server.ceiling_bps = Some(offer.ceiling_bps);
+    findings.report.server.measures = true;
+    findings.report.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
+    findings.report.server.ceiling_bps = Some(offer.ceiling_bps);
     findings.allow(offer.allowed_bps);
     if findings.options.upload {
         let measured = upload::measure(findings, client, url, offer, progress);
@@ -114,7 +114,7 @@ pub(super) fn measure(
 
 /// Requests again what the server allows: other clients may have begun to share its ceiling.
 fn refresh_allowance(findings: &mut Findings<'_>, client: &Client, url: &Url) {
-    if findings.server.allowed_bps.is_some() {
+    if findings.report.server.allowed_bps.is_some() {
         // Without an answer the earlier ones stand.
         let now = request::<MeasureOffer>(client, &endpoint_url(url, MEASURE_PATH));
         findings.allow(now.ok().and_then(|offer| offer.allowed_bps));

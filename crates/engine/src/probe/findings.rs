@@ -4,10 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use longhaul_core::probe::flow_rate::{RateRange, ip_rate};
-use longhaul_core::probe::report::{
-    MeasuredRate, NEAR_CEILING, PathFindings, ProbeReport, RateEvidence, ServerFindings, TcpRow, UdpCeiling,
-    UdpRow, UploadFindings,
-};
+use longhaul_core::probe::report::{MeasuredRate, NEAR_CEILING, ProbeReport, RateEvidence, TcpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::server_limits::ServerLimit;
 use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
@@ -45,14 +42,8 @@ pub(super) struct Findings<'a> {
     moved: Option<Url>,
     started: Instant,
     pub(super) budget: Budget,
-    pub(super) rtt: Vec<RttSummary>,
-    pub(super) path: PathFindings,
-    pub(super) udp_ceiling: Option<UdpCeiling>,
-    pub(super) udp: Vec<UdpRow>,
-    pub(super) tcp: Vec<TcpRow>,
-    pub(super) upload: Option<UploadFindings>,
-    pub(super) server: ServerFindings,
-    pub(super) missing: Vec<String>,
+    /// The results so far.
+    pub(super) report: ProbeReport,
     /// The first measurement of a rate that ended without one, and the reason.
     without_rate: Option<String>,
     /// The highest payload rate within bursts of single TCP connections.
@@ -73,14 +64,7 @@ impl<'a> Findings<'a> {
             moved: None,
             started,
             budget: Budget::new(started, options.full),
-            rtt: Vec::new(),
-            path: PathFindings::default(),
-            udp_ceiling: None,
-            udp: Vec::new(),
-            tcp: Vec::new(),
-            upload: None,
-            server: ServerFindings::default(),
-            missing: Vec::new(),
+            report: ProbeReport { target: target.display(), ..ProbeReport::default() },
             without_rate: None,
             burst: None,
         }
@@ -96,12 +80,12 @@ impl<'a> Findings<'a> {
         self.miss(format!("the path to {}: it redirects to {to}, whose server was measured", self.address));
         self.address = address;
         self.moved = Some(url.clone());
-        self.rtt.clear();
+        self.report.rtt.clear();
     }
 
     /// Records what could not be measured, and why.
     pub(super) fn miss(&mut self, why: impl Into<String>) {
-        self.missing.push(why.into());
+        self.report.missing.push(why.into());
     }
 
     /// Records a measurement that was to find a rate and did not, and why.
@@ -112,18 +96,19 @@ impl<'a> Findings<'a> {
 
     /// Returns the failure of a probe that was to find a rate and has found none.
     pub(super) fn unmeasured(&self) -> Option<ProbeError> {
-        let has_none = self.tcp.is_empty() && self.path.rate.is_none() && self.upload.is_none();
+        let has_none =
+            self.report.tcp.is_empty() && self.report.path.rate.is_none() && self.report.upload.is_none();
         let why = self.without_rate.clone().filter(|_| has_none)?;
         Some(ProbeError::Unmeasured { at: self.target.display(), why })
     }
 
     /// Returns the minimum RTT over all methods, which approximates the RTT without queues.
     pub(super) fn min_rtt(&self) -> Rtt {
-        self.rtt.iter().map(|rtt| rtt.min).min().unwrap_or_default()
+        self.report.rtt.iter().map(|rtt| rtt.min).min().unwrap_or_default()
     }
 
     pub(super) fn mtu(&self) -> Bytes {
-        self.path.mtu.unwrap_or(USUAL_MTU)
+        self.report.path.mtu.unwrap_or(USUAL_MTU)
     }
 
     /// Records the rate within the bursts of one connection.
@@ -138,7 +123,10 @@ impl<'a> Findings<'a> {
     /// Returns whether trains arrived clearly slower than they were sent, which means that the path
     /// set their rate.
     fn is_filled_by_trains(&self) -> bool {
-        self.path.rate.is_some_and(|found| found.evidence == RateEvidence::UdpTrains && !found.is_lower_bound)
+        self.report
+            .path
+            .rate
+            .is_some_and(|found| found.evidence == RateEvidence::UdpTrains && !found.is_lower_bound)
     }
 
     /// Chooses the path's rate: the highest of all evidence, because a slow host can only lower a
@@ -150,15 +138,15 @@ impl<'a> Findings<'a> {
         const CLEARLY: f64 = 1.15;
         let mtu = self.mtu();
         let counts = |row: &&TcpRow| row.out_of_order == 0 || !self.is_filled_by_trains();
-        let steady = self.tcp.iter().filter(counts).map(|row| row.payload_bps).max();
+        let steady = self.report.tcp.iter().filter(counts).map(|row| row.payload_bps).max();
         let by_tcp = [(RateEvidence::TcpBursts, self.burst), (RateEvidence::TcpSteady, steady)];
-        let (is_held, has_no_trains) = (self.has_reached_udp_ceiling(), self.path.rate.is_none());
+        let (is_held, has_no_trains) = (self.has_reached_udp_ceiling(), self.report.path.rate.is_none());
         for (evidence, rate) in by_tcp {
             let Some(rate) = rate.filter(|rate| rate.as_bits_per_sec() > 0).map(|rate| ip_rate(rate, mtu))
             else {
                 continue;
             };
-            let known = self.path.rate.map_or(Rate::default(), |found| match found.evidence {
+            let known = self.report.path.rate.map_or(Rate::default(), |found| match found.evidence {
                 // A lower bound does not measure the path.
                 RateEvidence::UdpTrains if found.is_lower_bound => found.rate_bps,
                 _ => found.rate_bps.scaled(CLEARLY),
@@ -168,60 +156,61 @@ impl<'a> Findings<'a> {
                 // server.
                 let is_lower_bound = is_held || (has_no_trains && evidence == RateEvidence::TcpSteady);
                 let range = match evidence {
-                    RateEvidence::TcpBursts => unsteady_path(&self.tcp, rate, mtu),
+                    RateEvidence::TcpBursts => unsteady_path(&self.report.tcp, rate, mtu),
                     _ => None,
                 };
-                self.path.rate = Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound, range });
+                self.report.path.rate =
+                    Some(MeasuredRate { rate_bps: rate, evidence, is_lower_bound, range });
             }
         }
     }
 
     fn has_reached_udp_ceiling(&self) -> bool {
-        self.udp_ceiling.is_some_and(|ceiling| ceiling.is_reached)
+        self.report.udp_ceiling.is_some_and(|ceiling| ceiling.is_reached)
     }
 
     /// Records the rate that trains found: near the ceiling of UDP it is a lower bound.
     pub(super) fn take_train_rate(&mut self, rate_bps: Rate, is_path_limited: bool) {
         let mut is_lower_bound = !is_path_limited;
-        if let Some(ceiling) = &mut self.udp_ceiling {
+        if let Some(ceiling) = &mut self.report.udp_ceiling {
             ceiling.is_reached = ceiling.limits(rate_bps);
             is_lower_bound |= ceiling.is_reached;
         }
         let evidence = RateEvidence::UdpTrains;
-        self.path.rate = Some(MeasuredRate::new(rate_bps, evidence, is_lower_bound));
+        self.report.path.rate = Some(MeasuredRate::new(rate_bps, evidence, is_lower_bound));
     }
 
     /// Records the rate that the endpoint allows this client now.
     pub(super) fn allow(&mut self, allowed: Option<Rate>) {
-        let known = self.server.allowed_bps;
-        self.server.allowed_bps = known.into_iter().chain(allowed).min();
+        let known = self.report.server.allowed_bps;
+        self.report.server.allowed_bps = known.into_iter().chain(allowed).min();
     }
 
     /// Treats a rate near the endpoint's allowance as the endpoint's ceiling, not as the path's
     /// rate.
     fn recognize_ceiling(&mut self) {
-        let Some(allowed) = self.server.allowed_bps else { return };
+        let Some(allowed) = self.report.server.allowed_bps else { return };
         let mtu = self.mtu();
         let is_near = |rate: Rate| rate >= allowed.scaled(NEAR_CEILING);
-        let is_near_by_tcp = self.tcp.iter().any(|row| is_near(ip_rate(row.payload_bps, mtu)));
-        let path = self.path.rate.as_mut().filter(|found| is_near_by_tcp || is_near(found.rate_bps));
-        let upload = self.upload.as_mut().and_then(|upload| upload.rate.as_mut());
+        let is_near_by_tcp = self.report.tcp.iter().any(|row| is_near(ip_rate(row.payload_bps, mtu)));
+        let path = self.report.path.rate.as_mut().filter(|found| is_near_by_tcp || is_near(found.rate_bps));
+        let upload = self.report.upload.as_mut().and_then(|upload| upload.rate.as_mut());
         let upload = upload.filter(|found| is_near(found.rate_bps));
         let is_met = is_near_by_tcp || path.is_some() || upload.is_some();
         for found in path.into_iter().chain(upload) {
             found.is_lower_bound = true;
         }
         if is_met {
-            self.server.limit = Some(ServerLimit::Ceiling { rate: allowed });
+            self.report.server.limit = Some(ServerLimit::Ceiling { rate: allowed });
         }
     }
 
     /// Withdraws loss, reordering and queue after a failure: packets that were never sent look
     /// lost.
     pub(super) fn withdraw_losses(&mut self) {
-        self.path.loss = None;
-        self.path.reordered = None;
-        self.path.queue = None;
+        self.report.path.loss = None;
+        self.report.path.reordered = None;
+        self.report.path.queue = None;
     }
 
     /// Draws the conclusions, and stores the path for `get`; draws none from measurements cut short
@@ -230,13 +219,13 @@ impl<'a> Findings<'a> {
         self.choose_rate();
         self.recognize_ceiling();
         if let Some(failure) = failure {
-            self.missing.push(failure.to_string());
+            self.report.missing.push(failure.to_string());
         }
         let is_cut = failure.is_some_and(ProbeError::cuts_measurements);
         if is_cut {
             self.withdraw_losses();
-            self.server.limit = None;
-            if let Some(found) = &mut self.path.rate {
+            self.report.server.limit = None;
+            if let Some(found) = &mut self.report.path.rate {
                 found.is_lower_bound = true;
             }
         }
@@ -245,18 +234,18 @@ impl<'a> Findings<'a> {
             RttMethod::TcpHandshake => 1,
             RttMethod::UdpEcho => 2,
         };
-        self.rtt.sort_by_key(preferred);
-        let rtt = self.rtt.iter().map(|rtt| rtt.min).min();
+        self.report.rtt.sort_by_key(preferred);
+        let rtt = self.report.rtt.iter().map(|rtt| rtt.min).min();
         let whole = || {
             conclude(&Evidence {
                 rtt,
-                path: &self.path,
-                udp_ceiling: self.udp_ceiling,
-                tcp: &self.tcp,
-                limit: self.server.limit,
-                ranges: self.server.ranges != Some(false),
+                path: &self.report.path,
+                udp_ceiling: self.report.udp_ceiling,
+                tcp: &self.report.tcp,
+                limit: self.report.server.limit,
+                ranges: self.report.server.ranges != Some(false),
                 tcp_rmem_max: host::tcp_rmem_max(),
-                upload: self.upload.as_ref(),
+                upload: self.report.upload.as_ref(),
                 size: self.options.size,
             })
         };
@@ -264,19 +253,11 @@ impl<'a> Findings<'a> {
         let mut verdict = if is_cut { none() } else { whole() };
         verdict.remembered = self.remember(rtt, &verdict);
         ProbeReport {
-            target: self.target.display(),
             peer: self.address.to_string(),
             seconds: self.started.elapsed(),
             bytes: self.budget.used,
-            rtt: self.rtt,
-            path: self.path,
-            udp_ceiling: self.udp_ceiling,
-            udp: self.udp,
-            tcp: self.tcp,
-            upload: self.upload,
-            server: self.server,
-            missing: self.missing,
             verdict,
+            ..self.report
         }
     }
 
@@ -289,12 +270,12 @@ impl<'a> Findings<'a> {
         let url = self.moved.as_ref().unwrap_or(given);
         let Some(file) = &self.options.memory else { return false };
         // A lower bound would slow the next transfer.
-        let is_capped =
-            self.has_reached_udp_ceiling() || matches!(self.server.limit, Some(ServerLimit::Ceiling { .. }));
+        let is_capped = self.has_reached_udp_ceiling()
+            || matches!(self.report.server.limit, Some(ServerLimit::Ceiling { .. }));
         let is_least = |found: MeasuredRate| {
             is_capped || (found.is_lower_bound && found.evidence == RateEvidence::UdpTrains)
         };
-        if self.path.rate.is_some_and(is_least) {
+        if self.report.path.rate.is_some_and(is_least) {
             return false;
         }
         let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, verdict.rate_bps, Endpoint::of(url)) else {
@@ -303,10 +284,10 @@ impl<'a> Findings<'a> {
         let found = Remembered { rtt, rate, streams: usize::try_from(verdict.streams).unwrap_or(1) };
         let window = verdict.window.unwrap_or_else(|| rate.bdp(rtt));
         let path = KnownPath::new(endpoint, found, APP_BUFFER, window);
-        let path = if self.server.measures { path.paced() } else { path };
+        let path = if self.report.server.measures { path.paced() } else { path };
         let kept = path_memory::keep(file, path);
         if let Err(error) = &kept {
-            self.missing.push(format!("nothing is remembered for get: {error}"));
+            self.report.missing.push(format!("nothing is remembered for get: {error}"));
         }
         kept.is_ok()
     }
@@ -318,7 +299,7 @@ mod tests {
 
     use longhaul_core::failure::FailureKind;
     use longhaul_core::probe::packet_train::LossShare;
-    use longhaul_core::probe::report::CeilingSource;
+    use longhaul_core::probe::report::{CeilingSource, UdpCeiling, UploadFindings};
 
     use crate::probe::http;
     use crate::probe::tcp_flows::FlowResult;
@@ -347,7 +328,7 @@ mod tests {
     ) -> ProbeReport {
         let (target, address) = (ProbeTarget::parse("192.0.2.1").unwrap(), ([192, 0, 2, 1], 80).into());
         let mut findings = Findings::new(&target, address, Instant::now(), options);
-        findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
+        findings.report.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
         measure(&mut findings);
         findings.conclude(failure)
     }
@@ -361,12 +342,12 @@ mod tests {
         let cases = [(98, false, None), (98, false, Some(MBIT(300))), (60, true, None)];
         for (rate, is_path_limited, tcp) in cases {
             let found = conclude(&options, None, |findings| {
-                findings.udp_ceiling =
+                findings.report.udp_ceiling =
                     Some(UdpCeiling::lower(options.ceiling, MBIT(40_000), CeilingSource::Server));
                 findings.take_train_rate(MBIT(rate), is_path_limited);
                 let row =
                     |payload_bps| TcpRow { streams: 4, payload_bps, is_flat: true, ..TcpRow::default() };
-                findings.tcp.extend(tcp.map(row));
+                findings.report.tcp.extend(tcp.map(row));
             });
             let is_bounded = (found.udp_ceiling.unwrap().is_reached, found.path.rate.unwrap().is_lower_bound);
             let is_kept = (found.verdict.remembered, memory.exists());
@@ -381,7 +362,7 @@ mod tests {
             conclude(&options(), None, |findings| {
                 assert!(findings.unmeasured().is_none());
                 http::take(findings, &FlowResult::default(), 1);
-                findings.upload = measured.then(UploadFindings::default);
+                findings.report.upload = measured.then(UploadFindings::default);
                 let failure = findings.unmeasured();
                 assert_eq!(failure.is_some(), fails);
                 if let Some(failure) = failure {
@@ -397,8 +378,9 @@ mod tests {
     fn interrupted_measurements_yield_no_conclusion() {
         let conclude_after = |failure| {
             conclude(&options(), failure, |findings| {
-                findings.path.loss = Some(LossShare::new(10_000, 3000));
-                findings.path.rate = Some(MeasuredRate::new(MBIT(100), RateEvidence::UdpTrains, false));
+                findings.report.path.loss = Some(LossShare::new(10_000, 3000));
+                findings.report.path.rate =
+                    Some(MeasuredRate::new(MBIT(100), RateEvidence::UdpTrains, false));
             })
         };
         let whole = conclude_after(None);

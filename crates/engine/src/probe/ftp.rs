@@ -31,7 +31,7 @@ pub(super) fn measure(
     address: SocketAddr,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
-    url.scheme().clone_into(&mut findings.server.protocol);
+    url.scheme().clone_into(&mut findings.report.server.protocol);
     progress("what the server can do");
     if url.scheme() == "ftps" {
         findings.miss("FTP features: this server begins with TLS");
@@ -44,7 +44,7 @@ pub(super) fn measure(
     }
     let source = FtpFiles { config: findings.options.client.clone(), address };
     let cancel = Cancel::new().child_until(Instant::now() + PATIENCE);
-    findings.server.size = match file_size(url, &source.config, &cancel) {
+    findings.report.server.size = match file_size(url, &source.config, &cancel) {
         Ok(size) => size,
         Err(error) => {
             findings.miss(format!(
@@ -53,7 +53,7 @@ pub(super) fn measure(
             return Ok(());
         }
     };
-    let has_ranges = findings.server.ranges != Some(false);
+    let has_ranges = findings.report.server.ranges != Some(false);
     throughput(findings, &source, url, has_ranges, progress)
 }
 
@@ -112,12 +112,12 @@ fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), 
     if !greeting.is_positive() {
         return Err(failed(format!("it greets with {}", greeting.last_line().escape_debug())));
     }
-    findings.server.software = Some(greeting.last_line().escape_debug().to_string());
+    findings.report.server.software = Some(greeting.last_line().escape_debug().to_string());
     control.write_all(b"FEAT\r\n").map_err(|error| failed(error.to_string()))?;
     let features = Features::parse(&read(&mut control)?);
     // Without QUIT, the server would log a broken connection; the reply is not needed.
     let _ = control.write_all(b"QUIT\r\n");
-    findings.server.ranges = Some(features.restarts_streams() || features.partial_retrieve());
+    findings.report.server.ranges = Some(features.restarts_streams() || features.partial_retrieve());
     let known = [
         (features.extended_mode(), "parallel data connections (MODE E)"),
         (features.partial_retrieve(), "partial retrieve (ERET)"),
@@ -126,7 +126,7 @@ fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), 
         (features.authenticates_by("GSSAPI"), "GSI"),
     ];
     let listed = known.into_iter().filter(|(is_listed, _)| *is_listed);
-    findings.server.features.extend(listed.map(|(_, name)| name.to_owned()));
+    findings.report.server.features.extend(listed.map(|(_, name)| name.to_owned()));
     Ok(())
 }
 

@@ -56,8 +56,8 @@ pub(super) fn measure(
             opened.target.url().clone()
         }
         Err(HttpError::RangeNotSatisfiable { total, .. }) => {
-            findings.server.ranges = Some(true);
-            findings.server.size = total;
+            findings.report.server.ranges = Some(true);
+            findings.report.server.size = total;
             url.clone()
         }
         Err(HttpError::Status { status, reason, .. }) => {
@@ -68,7 +68,7 @@ pub(super) fn measure(
         }
         Err(error) => return Err(error.into()),
     };
-    findings.server.protocol = url.scheme().to_owned();
+    findings.report.server.protocol = url.scheme().to_owned();
     if let Some(offer) = endpoint::find(findings, &client, &url.join(MEASURE_PATH).unwrap_or(url.clone()))? {
         return endpoint::measure(findings, &client, &url, &offer, progress);
     }
@@ -79,7 +79,7 @@ pub(super) fn measure(
     findings.miss(
         "UDP and the path's queue and loss: only `longhaul serve --measure` and iperf3 servers answer with UDP; they would have shown what the path holds",
     );
-    let has_ranges = findings.server.ranges == Some(true);
+    let has_ranges = findings.report.server.ranges == Some(true);
     throughput(findings, &client, &url, has_ranges, progress)
 }
 
@@ -95,8 +95,9 @@ pub(super) fn throughput(
     has_ranges: bool,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
-    let Some(size) = findings.server.size.filter(|size| *size >= SMALLEST_FILE) else {
-        let has = findings.server.size.map_or_else(|| "an unknown size".to_owned(), |size| size.to_string());
+    let Some(size) = findings.report.server.size.filter(|size| *size >= SMALLEST_FILE) else {
+        let has =
+            findings.report.server.size.map_or_else(|| "an unknown size".to_owned(), |size| size.to_string());
         findings.miss(format!(
             "TCP throughput: the file has {has}, and slow start takes more than {SMALLEST_FILE}; name a larger one"
         ));
@@ -147,7 +148,7 @@ fn follow(findings: &mut Findings<'_>, from: &Url, to: &Url) -> Result<(), Probe
 }
 
 fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
-    let server = &mut findings.server;
+    let server = &mut findings.report.server;
     server.software = head.text("server").map(|name| name.escape_debug().to_string());
     server.ranges = Some(head.status() == 206);
     server.size = match head.content_range() {
@@ -165,12 +166,12 @@ fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
 /// Records the result of `streams` connections.
 pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32) {
     findings.budget.spend(flows.bytes());
-    if findings.path.mtu.is_none() {
-        findings.path.mtu = flows.mtu;
+    if findings.report.path.mtu.is_none() {
+        findings.report.path.mtu = flows.mtu;
     }
     let row = flows.row(streams, None, None);
     if row.payload_bps > Rate::default() {
-        findings.tcp.push(row);
+        findings.report.tcp.push(row);
         if let Some(silence) = flows.silence {
             findings.miss(format!(
                 "the end of TCP with {streams} connections, which was cut short: nothing came in the last {silence:?}, as after heavy loss; its rate is a lower bound"
@@ -192,9 +193,9 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
         return;
     }
     // A lower bound of the path's rate may be the very limit to identify.
-    let known = findings.path.rate.filter(|found| !found.is_lower_bound);
+    let known = findings.report.path.rate.filter(|found| !found.is_lower_bound);
     let path = known.map(|found| payload_rate(found.rate_bps, findings.mtu()));
-    findings.server.limit = Some(find_limit(&ConnectionRates {
+    findings.report.server.limit = Some(find_limit(&ConnectionRates {
         rtt: findings.min_rtt(),
         one: single.payload_bps,
         is_flat: single.is_flat,
@@ -202,7 +203,7 @@ pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &F
         several: together.payload_bps,
         several_are_flat: together.is_flat,
         window: one.window,
-        tcp_wmem_max: findings.server.tcp_wmem_max,
+        tcp_wmem_max: findings.report.server.tcp_wmem_max,
         path,
         had_losses: one.out_of_order > 0,
     }));

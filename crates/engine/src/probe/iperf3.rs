@@ -80,18 +80,18 @@ pub(super) fn measure(
     port: u16,
     progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
-    "iperf3".clone_into(&mut findings.server.protocol);
+    "iperf3".clone_into(&mut findings.report.server.protocol);
     let iperf3 = Iperf3 { host, port };
     if findings.options.upload {
         return upload(findings, &iperf3, progress);
     }
     progress("TCP, one connection");
     let one = iperf3.one(findings, Direction::Download)?;
-    findings.tcp.push(row(&one, 1, None, None));
+    findings.report.tcp.push(row(&one, 1, None, None));
     progress("TCP, several connections");
     let several = iperf3.several(findings, Direction::Download)?;
-    findings.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
-    findings.server.limit = several.as_ref().map(|several| {
+    findings.report.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
+    findings.report.server.limit = several.as_ref().map(|several| {
         find_limit(&ConnectionRates {
             rtt: findings.min_rtt(),
             one: one.received,
@@ -113,7 +113,7 @@ pub(super) fn measure(
     progress("UDP");
     let ceiling = ip_rate(best, findings.mtu()).scaled(UDP_SHARE);
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Tcp);
-    findings.udp_ceiling = Some(ceiling);
+    findings.report.udp_ceiling = Some(ceiling);
     let headers = udp_headers(findings.address().ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
     let mut passes_udp = true;
@@ -173,7 +173,7 @@ fn upload(
     let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
     let rate_bps = ip_rate(best, findings.mtu());
     upload.rate = Some(MeasuredRate::new(rate_bps, RateEvidence::TcpSteady, true));
-    findings.upload = Some(upload);
+    findings.report.upload = Some(upload);
     Ok(())
 }
 
@@ -203,17 +203,17 @@ fn sweep_tcp(
     for streams in STREAMS {
         progress(&format!("TCP, {streams} connections"));
         let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
-        findings.tcp.push(row(&result, streams, None, None));
+        findings.report.tcp.push(row(&result, streams, None, None));
     }
     for buffer in BUFFERS {
         progress(&format!("TCP with buffers of {buffer}"));
         let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
-        findings.tcp.push(row(&result, 1, Some(buffer), None));
+        findings.report.tcp.push(row(&result, 1, Some(buffer), None));
     }
     for name in CONTROLS {
         progress(&format!("TCP with {name}"));
         match iperf3.tcp(findings, WHOLE, Direction::Download, &["-C", name]) {
-            Ok(result) => findings.tcp.push(row(&result, 1, None, Some(name))),
+            Ok(result) => findings.report.tcp.push(row(&result, 1, None, Some(name))),
             Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
                 findings.miss(format!("TCP with {name}: {why}"));
             }
@@ -356,13 +356,13 @@ impl Iperf3<'_> {
             };
         findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
-            findings.path.loss = Some(LossShare::new(found.packets, found.lost));
-            findings.path.reordered = Some(u32::try_from(found.out_of_order).unwrap_or(u32::MAX));
+            findings.report.path.loss = Some(LossShare::new(found.packets, found.lost));
+            findings.report.path.reordered = Some(u32::try_from(found.out_of_order).unwrap_or(u32::MAX));
             return Ok(true);
         }
         // A shortfall beyond packet headers and the edges of the test was lost on the path.
         let path = payload_rate(found.sent, findings.mtu());
-        findings.udp.push(UdpRow {
+        findings.report.udp.push(UdpRow {
             message,
             payload_bps: found.received,
             sent_bps: found.sent,

@@ -44,12 +44,12 @@ pub(super) fn measure(
         let panicked = || Err(io::Error::other("its thread has panicked"));
         (handshakes, echoes.join().unwrap_or_else(|_| panicked()))
     });
-    findings.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, handshake_count));
+    findings.report.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, handshake_count));
     let icmp = match echoes {
         Ok((samples, error)) => {
             findings.budget.spend(ECHO_SIZE * u64::from(COUNT));
             let summary = RttSummary::of(RttMethod::Icmp, &samples, COUNT);
-            findings.rtt.extend(summary);
+            findings.report.rtt.extend(summary);
             let silent = error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
             summary.map_or(Err(silent), |_| Ok(()))
         }

@@ -80,7 +80,7 @@ fn by_streams(
         progress(&format!("TCP, {streams} connections"));
         row(findings, source, &FlowPlan { streams, ..plan.clone() }, None, None);
     }
-    findings.tcp.sort_by_key(|row| row.streams);
+    findings.report.tcp.sort_by_key(|row| row.streams);
 }
 
 fn row(
@@ -94,6 +94,6 @@ fn row(
     findings.budget.spend(result.bytes());
     match result.failure {
         Some(ref error) => findings.miss(format!("TCP, {} connections: {error}", plan.streams)),
-        None => findings.tcp.push(result.row(plan.streams, buffer, congestion)),
+        None => findings.report.tcp.push(result.row(plan.streams, buffer, congestion)),
     }
 }

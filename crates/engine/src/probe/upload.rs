@@ -88,7 +88,7 @@ pub(super) fn measure(
         findings
             .miss_rate("upload: nothing was acknowledged in the time that was left; see --upload".to_owned());
     } else {
-        findings.upload = Some(upload).filter(|upload| !upload.tcp.is_empty());
+        findings.report.upload = Some(upload).filter(|upload| !upload.tcp.is_empty());
     }
     failure.map_or(Ok(()), Err)
 }

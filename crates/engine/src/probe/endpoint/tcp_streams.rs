@@ -109,18 +109,18 @@ pub(super) fn record_loaded_rtt(
     loaded: Echoes,
 ) {
     let Some(longest) = loaded.round_trips.iter().max() else { return };
-    findings.path.loaded_rtt = Some(Rtt::new(*longest));
+    findings.report.path.loaded_rtt = Some(Rtt::new(*longest));
     let mut returns = loaded.returns;
     // The least one-way delay is that of the idle path.
     returns.extend(idle.iter().flat_map(|idle| idle.returns.iter().copied()));
     let waited = usual_longest_delay(&returns);
     let rate = findings.burst.map(|burst| ip_rate(burst, findings.mtu()));
     // Trains measure the queue more exactly; TCP's measure is for paths that trains cannot fill.
-    if let (None, Some(rate)) = (findings.path.queue, rate)
+    if let (None, Some(rate)) = (findings.report.path.queue, rate)
         && !waited.is_zero()
     {
         let is_lower_bound = one.out_of_order == 0;
-        findings.path.queue =
+        findings.report.path.queue =
             Some(MeasuredQueue { bytes: rate.bytes_in(waited), delay: waited, is_lower_bound });
     }
 }

@@ -78,8 +78,8 @@ pub(super) fn open_session(
         findings.miss(format!("UDP: blocked on the way, port {}; {would}", offer.port));
         return Ok(None);
     }
-    findings.udp_ceiling = Some(ceiling);
-    findings.rtt.extend(RttSummary::of(RttMethod::UdpEcho, &idle.round_trips, idle.sent));
+    findings.report.udp_ceiling = Some(ceiling);
+    findings.report.rtt.extend(RttSummary::of(RttMethod::UdpEcho, &idle.round_trips, idle.sent));
     let buffer = session.buffer();
     if buffer < ENOUGH_BUFFER {
         findings.miss(format!(
@@ -113,7 +113,7 @@ pub(super) fn measure_rate(
     progress: &dyn Fn(&str),
 ) -> io::Result<TrainFindings> {
     progress("path MTU");
-    findings.path.mtu = path_mtu(session)?;
+    findings.report.path.mtu = path_mtu(session)?;
     let message = findings.mtu().saturating_sub(session.headers);
     progress("the path's rate, by UDP trains");
     let (search, sent) = find_rate(session, message)?;
@@ -188,8 +188,8 @@ fn count_loss(
 ) -> io::Result<PacketTrain> {
     let time = LOSS_TIME.min(findings.budget.time_left() / 3);
     let train = session.train(loss_train(found.rate, time, session.headers))?;
-    findings.path.loss = Some(loss_of([&train]));
-    findings.path.reordered = Some(train.reordered());
+    findings.report.path.loss = Some(loss_of([&train]));
+    findings.report.path.reordered = Some(train.reordered());
     Ok(train)
 }
 
@@ -207,7 +207,7 @@ fn find_queue(
     }
     let left = findings.budget.bytes_left().unwrap_or_default().saturating_sub(session.received);
     let budget = Bytes::new((left.get() as f64 * QUEUE_SHARE) as u64);
-    let base = findings.path.loss.map_or(0.0, |loss| loss.share);
+    let base = findings.report.path.loss.map_or(0.0, |loss| loss.share);
     let mut search = QueueSearch::new(message, session.headers, found.rate, thin, budget);
     trains.iter().for_each(|train| search.observe(train, base));
     while let Some(plan) = search.next_train() {
@@ -217,7 +217,7 @@ fn find_queue(
         }
         search.record(&session.train(plan)?, base);
     }
-    findings.path.queue = search.size().map(|queue| MeasuredQueue {
+    findings.report.path.queue = search.size().map(|queue| MeasuredQueue {
         bytes: queue.size,
         delay: queue.delay,
         is_lower_bound: queue.is_lower_bound,
@@ -248,7 +248,7 @@ fn measure_messages(
         let train = session.train(TrainPlan { count, message, rate: None })?;
         let Some(spread) = train.dispersion() else { continue };
         let payload = |rate: Rate| rate.scaled(message.get() as f64 / packet.get() as f64);
-        findings.udp.push(UdpRow {
+        findings.report.udp.push(UdpRow {
             message,
             payload_bps: payload(spread.rate),
             sent_bps: payload(spread.sent_at),
