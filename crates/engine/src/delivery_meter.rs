@@ -26,16 +26,23 @@ pub struct DeliveryMeter {
     pub expected: Rate,
     /// The last RTT measured on data, queues included.
     data_rtt: Rtt,
-    window: ByteCount,
+    window: RateWindow,
     stall: ByteCount,
-    /// The bytes unread in the socket at the start of `window`.
-    unread: Bytes,
-    /// When bytes arrived last, and the longest pause between arrivals in `window`.
+    /// When bytes arrived last.
     arrived: Instant,
-    pause: Duration,
     tuner: Option<ReceiveWindowTuner>,
     /// The clamp of the receive window, if it was ever clamped.
     window_clamp: Option<Bytes>,
+}
+
+/// The time over which a rate is measured.
+#[derive(Debug)]
+struct RateWindow {
+    read: ByteCount,
+    /// The bytes unread in the socket at the start.
+    unread: Bytes,
+    /// The longest pause between arrivals.
+    pause: Duration,
 }
 
 /// Bytes counted since a point in time.
@@ -64,11 +71,9 @@ impl DeliveryMeter {
             data_rtt: rtt,
             rate: Rate::default(),
             expected: Rate::default(),
-            window: ByteCount::now(now),
+            window: RateWindow { read: ByteCount::now(now), unread: Bytes::ZERO, pause: Duration::ZERO },
             stall: ByteCount::now(now),
-            unread: Bytes::ZERO,
             arrived: now,
-            pause: Duration::ZERO,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             window_clamp: None,
         }
@@ -88,27 +93,25 @@ impl DeliveryMeter {
     /// `share` is this connection's part of the bytes in flight of several connections.
     pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
-        self.window.bytes += bytes;
+        self.window.read.bytes += bytes;
         self.stall.bytes += bytes;
         let pause = now.saturating_duration_since(self.arrived);
-        if pause > self.pause {
+        if pause > self.window.pause {
             let unread = sockopt::unread(&socket).unwrap_or_default();
             self.note_pause(pause, bytes + unread);
         }
         self.arrived = now;
-        let time = self.window.age(now);
+        let time = self.window.read.age(now);
         if time >= self.rtt.get().max(SHORTEST_WINDOW) {
             let unread = sockopt::unread(&socket).unwrap_or_default();
-            let rate = Rate::over((self.window.bytes + unread) - self.unread, time);
+            let rate = Rate::over((self.window.read.bytes + unread) - self.window.unread, time);
             self.expected = rate.scaled(growth(self.rate, rate));
             self.rate = rate;
-            self.unread = unread;
-            self.window = ByteCount::now(now);
             if let Some(data_rtt) = tcp_info::read(&socket).ok().and_then(|info| info.rcv_rtt()) {
                 self.data_rtt = data_rtt;
                 self.hold(share, socket);
             }
-            self.pause = Duration::ZERO;
+            self.window = RateWindow { read: ByteCount::now(now), unread, pause: Duration::ZERO };
         }
     }
 
@@ -116,7 +119,7 @@ impl DeliveryMeter {
     /// arrives in that time.
     fn note_pause(&mut self, pause: Duration, waiting: Bytes) {
         if waiting * 2 < self.rate.bytes_in(pause) {
-            self.pause = pause;
+            self.window.pause = pause;
         }
     }
 
@@ -127,7 +130,7 @@ impl DeliveryMeter {
 
     fn hold(&mut self, share: Bytes, socket: impl AsFd) {
         let Some(tuner) = self.tuner.as_mut() else { return };
-        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, self.pause, share) {
+        if let Some(clamp) = tuner.observe(self.rate, self.rtt, self.data_rtt, self.window.pause, share) {
             // Autotuning moves the clamp, so it is set each time. If that fails, the kernel's
             // window stays.
             let _ = sockopt::set_window_clamp(socket, clamp);
@@ -174,7 +177,7 @@ mod tests {
             let mut meter = DeliveryMeter::new(Rtt::default(), true, Instant::now());
             meter.rate = Rate::bits_per_sec(mbit * 1_000_000);
             meter.note_pause(pause, Bytes::new(waiting));
-            meter.pause == pause
+            meter.window.pause == pause
         };
         // At 80 Mbit/s 1.8 MB arrive in 180 ms; a burst arrives faster than it is read.
         let counted = [(80, 1448), (80, 200_000), (80, 1_700_000), (0, 1448)];

@@ -34,10 +34,7 @@ pub(super) struct PacedSocket {
     /// Bytes delivered so far; the kernel counts segments in 32 bits, which wrap.
     delivered: Bytes,
     segments: Option<u32>,
-    observer: Option<Box<dyn PathObserver>>,
-    path_rate: PathRate,
-    measurement: Option<PathMeasurement>,
-    reported: Option<Duration>,
+    report: PathReport,
 }
 
 impl PacedSocket {
@@ -57,10 +54,7 @@ impl PacedSocket {
             final_control,
             delivered: Bytes::ZERO,
             segments: None,
-            observer: start.observer,
-            path_rate: PathRate::default(),
-            measurement: None,
-            reported: None,
+            report: PathReport { observer: start.observer, ..PathReport::default() },
         }
     }
 
@@ -77,7 +71,7 @@ impl PacedSocket {
     /// Pauses the pacer while nothing is sent; reports the last measurement.
     pub(super) fn pause(&mut self) {
         self.is_paused = true;
-        self.report();
+        self.report.send();
     }
 
     /// Resumes the pacer.
@@ -126,27 +120,10 @@ impl PacedSocket {
         if self.pacer.is_held_back(&seen, now) {
             restart_growth(&self.socket);
         }
-        self.measure_path(&tcp, &seen, now);
-    }
-
-    /// Updates the measurement of the path, and reports it at most once per [`REPORT_INTERVAL`].
-    fn measure_path(&mut self, tcp: &TcpInfo, seen: &Observation, now: Duration) {
-        let Some((share, segment)) = self.pacer.found().zip(tcp.tcpi_snd_mss()) else { return };
-        let rate = self
-            .path_rate
-            .measure(share, || self.observer.as_ref().map_or(1, |observer| observer.connections()));
-        let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
-        let known = HeldRate { rate, rtt: seen.min_rtt };
-        self.measurement = Some(PathMeasurement { known, segment: Bytes::new(segment), mtu });
-        if self.reported.is_none_or(|reported| now.saturating_sub(reported) >= REPORT_INTERVAL) {
-            self.reported = Some(now);
-            self.report();
-        }
-    }
-
-    fn report(&self) {
-        if let Some((observer, measurement)) = self.observer.as_ref().zip(self.measurement) {
-            observer.measured(measurement);
+        if let Some((share, segment)) = self.pacer.found().zip(tcp.tcpi_snd_mss()) {
+            let mtu = tcp.tcpi_pmtu().and_then(|mtu| u32::try_from(mtu).ok());
+            let known = HeldRate { rate: self.report.path_rate(share), rtt: seen.min_rtt };
+            self.report.update(PathMeasurement { known, segment: Bytes::new(segment), mtu }, now);
         }
     }
 
@@ -201,6 +178,38 @@ fn may_return(name: &[u8], by_way_of: &[u8]) -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, None).is_ok_and(|socket| {
         [name, by_way_of, name].iter().all(|name| socket.set_tcp_congestion(name).is_ok())
     })
+}
+
+/// Reports the measurements of a socket's path.
+#[derive(Default)]
+struct PathReport {
+    observer: Option<Box<dyn PathObserver>>,
+    rate: PathRate,
+    measurement: Option<PathMeasurement>,
+    sent: Option<Duration>,
+}
+
+impl PathReport {
+    /// Returns the rate of the path, of which this socket has `share`.
+    fn path_rate(&mut self, share: Rate) -> Rate {
+        self.rate.measure(share, || self.observer.as_ref().map_or(1, |observer| observer.connections()))
+    }
+
+    /// Updates the measurement, and sends it at most once per [`REPORT_INTERVAL`].
+    fn update(&mut self, measurement: PathMeasurement, now: Duration) {
+        self.measurement = Some(measurement);
+        if self.sent.is_none_or(|sent| now.saturating_sub(sent) >= REPORT_INTERVAL) {
+            self.sent = Some(now);
+            self.send();
+        }
+    }
+
+    /// Sends the latest measurement.
+    fn send(&self) {
+        if let Some((observer, measurement)) = self.observer.as_ref().zip(self.measurement) {
+            observer.measured(measurement);
+        }
+    }
 }
 
 /// Derives the rate of a path that several connections share from the share of one.

@@ -20,14 +20,20 @@ pub(super) struct Channel {
     has_served: bool,
     /// Whether a block of the current chunk has arrived.
     has_begun: bool,
-    header: [u8; BLOCK_HEADER],
-    filled: usize,
-    /// The rest of the current block, in offsets of its chunk.
-    payload: ByteRange,
-    /// Whether the current block is the connection's last one of its chunk.
-    ends_data: bool,
+    block: PartialBlock,
     /// Whether the server has announced that it closes the connection.
     closes: bool,
+}
+
+/// The block that is being received.
+struct PartialBlock {
+    header: [u8; BLOCK_HEADER],
+    /// The length of the received part of the header.
+    filled: usize,
+    /// The rest of the block, in offsets of its chunk.
+    payload: ByteRange,
+    /// Whether the block is the connection's last one of its chunk.
+    ends_data: bool,
 }
 
 /// The outcome of a receive.
@@ -50,10 +56,12 @@ impl Channel {
             chunk: None,
             has_served: false,
             has_begun: false,
-            header: [0; BLOCK_HEADER],
-            filled: 0,
-            payload: ByteRange::new(0, 0),
-            ends_data: false,
+            block: PartialBlock {
+                header: [0; BLOCK_HEADER],
+                filled: 0,
+                payload: ByteRange::new(0, 0),
+                ends_data: false,
+            },
             closes: false,
         }
     }
@@ -66,12 +74,12 @@ impl Channel {
     /// Returns whether data is buffered outside the socket: a header received with the preceding payload, or decrypted
     /// bytes.
     pub(super) fn has_buffered(&mut self) -> bool {
-        self.filled == BLOCK_HEADER || self.transport.has_decrypted()
+        self.block.filled == BLOCK_HEADER || self.transport.has_decrypted()
     }
 
     /// Returns the rest of the current block; empty between two blocks.
     pub(super) fn payload(&self) -> ByteRange {
-        self.payload
+        self.block.payload
     }
 
     /// Returns whether the server may close the connection now: its part of a chunk is complete, and no block of the
@@ -87,7 +95,7 @@ impl Channel {
 
     /// Returns whether a block has been received partly.
     pub(super) fn is_within_block(&self) -> bool {
-        self.filled > 0 || !self.payload.is_empty()
+        self.block.filled > 0 || !self.block.payload.is_empty()
     }
 
     /// Reads the next header.
@@ -95,21 +103,23 @@ impl Channel {
     /// # Errors
     /// The kernel's error on the socket; [`BlockError`] in the inner result.
     pub(super) fn receive_header(&mut self) -> io::Result<Result<ChannelEvent, BlockError>> {
-        while self.filled < BLOCK_HEADER {
-            match self.transport.receive(&mut self.header[self.filled..])? {
-                Received::Data(n) => self.filled += n,
+        while self.block.filled < BLOCK_HEADER {
+            match self.transport.receive(&mut self.block.header[self.block.filled..])? {
+                Received::Data(n) => self.block.filled += n,
                 Received::Idle => return Ok(Ok(ChannelEvent::Idle)),
-                Received::End { .. } => return Ok(Ok(ChannelEvent::Closed { between: self.filled == 0 })),
+                Received::End { .. } => {
+                    return Ok(Ok(ChannelEvent::Closed { between: self.block.filled == 0 }));
+                }
             }
         }
-        self.filled = 0;
+        self.block.filled = 0;
         self.has_begun = true;
-        let header = match BlockHeader::decode(&self.header) {
+        let header = match BlockHeader::decode(&self.block.header) {
             Ok(header) => header,
             Err(error) => return Ok(Err(error)),
         };
-        self.payload = header.payload().unwrap_or(ByteRange::new(0, 0));
-        self.ends_data = header.ends_data();
+        self.block.payload = header.payload().unwrap_or(ByteRange::new(0, 0));
+        self.block.ends_data = header.ends_data();
         self.closes |= header.closes();
         Ok(Ok(ChannelEvent::Header(header)))
     }
@@ -118,21 +128,21 @@ impl Channel {
     /// call also receives the next header.
     pub(super) fn receive_payload(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
         let room = buffer.len();
-        let received = if self.payload.len().get() == room as u64 {
-            self.transport.receive_two(buffer, &mut self.header)?
+        let received = if self.block.payload.len().get() == room as u64 {
+            self.transport.receive_two(buffer, &mut self.block.header)?
         } else {
             self.transport.receive(buffer)?
         };
         let Received::Data(n) = received else { return Ok(received) };
-        self.filled = n.saturating_sub(room);
+        self.block.filled = n.saturating_sub(room);
         let n = n.min(room);
-        self.payload = ByteRange::new(self.payload.start() + n as u64, self.payload.end());
+        self.block.payload = ByteRange::new(self.block.payload.start() + n as u64, self.block.payload.end());
         Ok(Received::Data(n))
     }
 
     /// Ends the current block after its payload; returns whether this also ends the connection's part of the chunk.
     pub(super) fn end_block(&mut self) -> bool {
-        let ended = std::mem::take(&mut self.ends_data);
+        let ended = std::mem::take(&mut self.block.ends_data);
         if ended {
             self.chunk = self.chunk.map(|number| number + 1);
             (self.has_served, self.has_begun) = (true, false);
