@@ -33,25 +33,19 @@ pub(super) struct HttpWorker<'s> {
     source: &'s HttpSource<'s>,
     /// The target of this stream's connections, with the address that works for it first.
     location: Location,
-    /// Requests without a complete answer; some of their ranges may have been stolen meanwhile.
-    requested: VecDeque<Requested>,
-    /// Whether a trailing request was sent after these; its answer is dropped.
-    trails: bool,
     /// Whether a kept connection turned out to be closed, so that the next one must be new.
     distrusts_kept: bool,
     /// Whether the original URL was requested again since the last answer with bytes: a second refusal counts as a
     /// failure.
     has_refreshed: bool,
-    /// Whether the connections of this call have received an answer.
-    has_answered: bool,
     /// The state of the redirect that led to `location`.
     redirect: Redirect,
     /// The consecutive failures without an answer of the file.
     range_failures: u32,
     /// Whether the next request is for the whole file, because the server fails at ranges.
     asks_whole: bool,
-    /// Whether the connection is within an answer with the whole file, of which the leases are kept.
-    in_whole: bool,
+    /// The offset of the first range that the last connection left without a complete answer.
+    unanswered_at: Option<u64>,
     /// The offset that a file sent in one answer only had reached when its connection broke before a restart.
     broke_off: Option<u64>,
 }
@@ -81,15 +75,12 @@ impl<'s> HttpWorker<'s> {
         Self {
             source,
             location: source.location(),
-            requested: VecDeque::new(),
-            trails: false,
             distrusts_kept: false,
             has_refreshed: false,
-            has_answered: false,
             redirect: Redirect::Holds,
             range_failures: 0,
             asks_whole: false,
-            in_whole: false,
+            unanswered_at: None,
             broke_off: None,
         }
     }
@@ -98,18 +89,17 @@ impl<'s> HttpWorker<'s> {
 impl StreamWorker for HttpWorker<'_> {
     fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
         let described = self.source.described()?;
-        self.requested.clear();
-        (self.trails, self.in_whole) = (false, false);
-        self.has_answered = false;
-        let mut exchange = Exchange { worker: self, described: &described, stream };
+        let mut exchange = Exchange::new(self, &described, stream);
         let served = exchange.first_connection().and_then(|connection| {
             let Some(mut connection) = connection else { return Ok(None) };
             let done = exchange.run(&mut connection);
             exchange.stream.disconnected();
             done.map(|()| Some(connection))
         });
+        let Exchange { requested, trails, has_answered, .. } = exchange;
+        self.unanswered_at = requested.front().map(|asked| asked.range.start());
         let broke = |error: &Failure| error.cause == Cause::Connection && error.retry == Retry::Backoff;
-        if !self.has_answered && self.redirect == Redirect::Holds && served.as_ref().is_err_and(broke) {
+        if !has_answered && self.redirect == Redirect::Holds && served.as_ref().is_err_and(broke) {
             self.redirect = Redirect::Doubtful;
         }
         // A failure that is retried at once is none of the request.
@@ -119,7 +109,7 @@ impl StreamWorker for HttpWorker<'_> {
         }
         let Some(connection) = served? else { return Ok(()) };
         // While other streams run, an idle connection may occupy the only place of a server of few connections.
-        if stream.is_complete() && !stream.holds_window() && !self.trails {
+        if stream.is_complete() && !stream.holds_window() && !trails {
             described.client.keep(connection);
         }
         Ok(())
@@ -130,8 +120,8 @@ impl StreamWorker for HttpWorker<'_> {
     }
 
     fn falls_back(&mut self, is_last: bool) -> bool {
-        let is_near = |asked: &Requested| asked.range.start() <= MAX_SKIPPED.get();
-        let fails = self.range_failures >= MAX_RANGE_FAILURES && self.requested.front().is_some_and(is_near);
+        let is_near = self.unanswered_at.is_some_and(|start| start <= MAX_SKIPPED.get());
+        let fails = self.range_failures >= MAX_RANGE_FAILURES && is_near;
         self.asks_whole = (is_last || fails) && self.range_failures > 0 && self.source.falls_back();
         self.asks_whole
     }
@@ -142,9 +132,26 @@ struct Exchange<'a, 's, 't> {
     worker: &'a mut HttpWorker<'s>,
     described: &'a DescribedSource,
     stream: &'a mut Stream<'t>,
+    /// Requests without a complete answer; some of their ranges may have been stolen meanwhile.
+    requested: VecDeque<Requested>,
+    /// Whether a trailing request was sent after these; its answer is dropped.
+    trails: bool,
+    /// Whether the connection is within an answer with the whole file, of which the leases are kept.
+    in_whole: bool,
+    /// Whether a connection of this call has received an answer.
+    has_answered: bool,
 }
 
-impl Exchange<'_, '_, '_> {
+impl<'a, 's, 't> Exchange<'a, 's, 't> {
+    fn new(
+        worker: &'a mut HttpWorker<'s>,
+        described: &'a DescribedSource,
+        stream: &'a mut Stream<'t>,
+    ) -> Self {
+        let requested = VecDeque::new();
+        Self { worker, described, stream, requested, trails: false, in_whole: false, has_answered: false }
+    }
+
     /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
     fn first_connection(&mut self) -> Result<Option<Connection>, Failure> {
         if let Some((mut connection, range)) = self.worker.source.take_first() {
@@ -152,8 +159,8 @@ impl Exchange<'_, '_, '_> {
             self.stream.connected(connection.socket(), connection.peer());
             self.stream.lease_requested(range);
             self.stream.answered();
-            self.worker.has_answered = true;
-            self.worker.requested.push_back(Requested { range, with_if_range: false, answered: true });
+            self.has_answered = true;
+            self.requested.push_back(Requested { range, with_if_range: false, answered: true });
             return Ok(Some(connection));
         }
         if !self.stream.wait_for_work() {
@@ -170,14 +177,14 @@ impl Exchange<'_, '_, '_> {
                     return Ok(());
                 }
                 // Answers to stolen ranges would have to be read first.
-                let is_usable = connection.reusable() || self.worker.in_whole;
-                if !is_usable || !self.worker.requested.is_empty() {
+                let is_usable = connection.reusable() || self.in_whole;
+                if !is_usable || !self.requested.is_empty() {
                     self.drop_requests();
                     *connection = self.connect()?;
                 }
                 let requested = match self.request_next_if_idle(connection) {
                     // The server has closed the connection after the last needed answer.
-                    Err(error) if self.worker.trails && error.cause == Cause::Connection => None,
+                    Err(error) if self.trails && error.cause == Cause::Connection => None,
                     requested => Some(requested?),
                 };
                 if requested == Some(false) {
@@ -205,8 +212,8 @@ impl Exchange<'_, '_, '_> {
     /// Drops the requests on an unusable connection.
     fn drop_requests(&mut self) {
         self.stream.disconnected();
-        self.worker.requested.clear();
-        (self.worker.trails, self.worker.in_whole) = (false, false);
+        self.requested.clear();
+        (self.trails, self.in_whole) = (false, false);
     }
 
     fn shown(&self) -> &str {
@@ -218,8 +225,8 @@ impl Exchange<'_, '_, '_> {
         // Leased from here on; after any failure, `disconnected` releases the lease.
         let Some((range, request)) = self.lease() else { return Ok(false) };
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        let answered = self.worker.in_whole;
-        self.worker.requested.push_back(Requested { range, with_if_range, answered });
+        let answered = self.in_whole;
+        self.requested.push_back(Requested { range, with_if_range, answered });
         if answered {
             self.skip_to(connection, range.start())?;
         } else {
@@ -239,7 +246,7 @@ impl Exchange<'_, '_, '_> {
 
     /// Requests the next range if no request is outstanding; `false` if none is left, or this stream drains.
     fn request_next_if_idle(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
-        Ok(!self.worker.requested.is_empty() || self.request_next(connection)?)
+        Ok(!self.requested.is_empty() || self.request_next(connection)?)
     }
 
     /// Keeps enough requests outstanding that the server never waits for the next.
@@ -247,12 +254,12 @@ impl Exchange<'_, '_, '_> {
         let file = &self.described.file;
         loop {
             // A body of unknown length is the last answer on its connection.
-            if file.size.is_none() || !connection.reusable() || self.worker.trails || self.asks_whole() {
+            if file.size.is_none() || !connection.reusable() || self.trails || self.asks_whole() {
                 return Ok(());
             }
             let (ahead, requests) = self.stream.outstanding();
             // If ranges were stolen, their answers arrive before those to new requests.
-            if requests != self.worker.requested.len() {
+            if requests != self.requested.len() {
                 return Ok(());
             }
             let enough = self.stream.outstanding_target(file.pace.is_some());
@@ -292,15 +299,15 @@ impl Exchange<'_, '_, '_> {
 
     /// Drops the completed lease, and reads what follows its last byte: nothing, or the end of a chunked body.
     fn end_answer(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        self.worker.requested.pop_front();
+        self.requested.pop_front();
         if !self.stream.complete() {
             return Err(Failure::stolen(self.shown()));
         }
         let is_cut = self.described.file.size.is_some_and(|size| connection.body_position() < size.get());
-        if self.worker.in_whole && is_cut {
+        if self.in_whole && is_cut {
             return Ok(());
         }
-        self.worker.in_whole = false;
+        self.in_whole = false;
         loop {
             match connection.read_body(&mut [0])? {
                 // Requests sent ahead get no answer.

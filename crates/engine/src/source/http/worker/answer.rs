@@ -19,8 +19,7 @@ const SERVED_WELL: Bytes = Bytes::kib(64);
 impl Exchange<'_, '_, '_> {
     /// Reads the head of the next answer, which must contain the requested range of the described file.
     pub(super) fn read_head(&mut self, connection: &mut Connection) -> Result<(), Failure> {
-        let Some(&Requested { range: requested, with_if_range, answered }) = self.worker.requested.front()
-        else {
+        let Some(&Requested { range: requested, with_if_range, answered }) = self.requested.front() else {
             return Err(Failure::stolen(self.shown()));
         };
         if answered {
@@ -79,7 +78,7 @@ impl Exchange<'_, '_, '_> {
                 self.take_whole(connection, requested.start())
             }
             Agreement::FromStart => {
-                self.worker.has_answered = true;
+                self.has_answered = true;
                 self.start_over()
             }
             Agreement::IfRangeRefused => {
@@ -105,7 +104,7 @@ impl Exchange<'_, '_, '_> {
     fn agreed(&mut self) {
         self.worker.source.agreed();
         self.worker.location.note_answer();
-        (self.worker.has_refreshed, self.worker.has_answered) = (false, true);
+        (self.worker.has_refreshed, self.has_answered) = (false, true);
         self.worker.range_failures = 0;
         self.stream.answered();
     }

@@ -89,7 +89,7 @@ impl Exchange<'_, '_, '_> {
             _ => error.into(),
         })?;
         self.stream.connected(connection.socket(), connection.peer());
-        self.worker.requested.push_back(Requested { range, with_if_range, answered: true });
+        self.requested.push_back(Requested { range, with_if_range, answered: true });
         self.take_answer(&mut connection, &head, range, with_if_range)?;
         self.worker.location.refresh(target);
         self.worker.redirect = Redirect::Holds;

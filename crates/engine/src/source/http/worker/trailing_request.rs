@@ -35,14 +35,14 @@ impl Exchange<'_, '_, '_> {
             return Ok(());
         }
         connection.send_get(file.request(ByteRange::with_len(0, TRAILING)).as_ref())?;
-        self.worker.trails = true;
+        self.trails = true;
         Ok(())
     }
 
     /// Reads the answer to a trailing request if further ranges are to be requested after all; returns whether the
     /// connection can be used. Failures of the answer are ignored, because its bytes are not needed.
     pub(super) fn skip_trailing_answer(&mut self, connection: &mut Connection) -> Result<bool, Failure> {
-        if !std::mem::take(&mut self.worker.trails) {
+        if !std::mem::take(&mut self.trails) {
             return Ok(true);
         }
         match connection.read_head() {

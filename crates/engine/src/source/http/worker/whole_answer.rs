@@ -22,7 +22,7 @@ impl Exchange<'_, '_, '_> {
 
     /// Begins to take leases, the first at `start`, from an answer with the whole file.
     pub(super) fn take_whole(&mut self, connection: &mut Connection, start: u64) -> Result<(), Failure> {
-        self.worker.in_whole = true;
+        self.in_whole = true;
         if self.described.file.refuse_ranges()
             && let Some(target) = self.worker.location.target()
         {
