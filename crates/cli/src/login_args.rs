@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    ClientCertificate, ClientConfig, Credentials, KeyPin, NetrcFile, SafeUrl, is_cleartext,
+    ClientCertificate, ClientConfig, Credentials, KeyPin, NetrcFile, NetrcUse, SafeUrl, TlsConfig,
+    is_cleartext,
 };
 use url::Url;
 
@@ -99,15 +100,14 @@ impl LoginArgs {
             std::fs::metadata(file)
                 .with_context(|| format!("cannot read the logins in {}", file.display()))?;
         }
-        let netrc = self.netrc_file.as_ref().map(NetrcFile::at).or_else(|| config.netrc.clone());
+        let netrc = self.netrc_file.as_ref().map(NetrcFile::at).or_else(|| config.netrc.file.clone());
         let read = |netrc: NetrcFile| {
             let shown = netrc.path().display().to_string();
             netrc.with_pipe_read(cancel).with_context(|| format!("cannot read the logins in {shown}"))
         };
         Ok(ClientConfig {
             credentials,
-            netrc: netrc.map(read).transpose()?,
-            netrc_at_once: self.netrc,
+            netrc: NetrcUse { file: netrc.map(read).transpose()?, at_once: self.netrc, ..config.netrc },
             allow_cleartext: self.allow_cleartext,
             ..config
         })
@@ -181,13 +181,15 @@ impl TrustArgs {
             tracing::warn!("--insecure: servers are trusted without proof; --pin or --cacert prove them");
         }
         ClientConfig {
-            ca_file: self.cacert.clone(),
-            pins: self.pins.clone(),
-            certificate: self.cert.clone().map(|cert| ClientCertificate {
-                key: self.key.clone().unwrap_or_else(|| cert.clone()),
-                cert,
-            }),
-            insecure: self.insecure,
+            tls: TlsConfig {
+                ca_file: self.cacert.clone(),
+                pins: self.pins.clone(),
+                certificate: self.cert.clone().map(|cert| ClientCertificate {
+                    key: self.key.clone().unwrap_or_else(|| cert.clone()),
+                    cert,
+                }),
+                insecure: self.insecure,
+            },
             encrypt: self.encrypt,
             ..config
         }

@@ -68,7 +68,7 @@ pub(super) fn open<'e>(
             "ftp" | "ftps" | "gsiftp" => {
                 if is_other {
                     // FTP sends a login unasked, and often in clear text.
-                    options.client.netrc = None;
+                    options.client.netrc.file = None;
                 }
                 Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
             }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustls::{HandshakeKind, Stream};
 use tempfile::TempDir;
 
-use crate::support::{Script, client, open, open_error, quick, read_all};
+use crate::support::{Script, by_authority, client, open, open_error, quick, read_all};
 use crate::tls::{server_config, trusting};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -116,7 +116,7 @@ fn tls_sessions_are_resumed_by_every_client_that_shares_them() {
         let _ = std::io::Write::write_all(&mut stream, OK.as_bytes());
     });
     let first = trusting(&ca);
-    let second = first.with_config(ClientConfig { ca_file: Some(ca), ..quick() }).unwrap();
+    let second = first.with_config(ClientConfig { tls: by_authority(&ca), ..quick() }).unwrap();
     for client in [&first, &second] {
         let mut opened = open(client, &server.tls_url("localhost")).unwrap();
         assert_eq!(read_all(&mut opened.connection, 9).unwrap(), b"ok");

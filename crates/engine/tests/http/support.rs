@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts,
+    Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts, TlsConfig,
 };
 use rustls::{ServerConfig, ServerConnection};
 use url::Url;
@@ -26,6 +27,10 @@ pub(crate) fn quick() -> ClientConfig {
         tick: Duration::from_millis(50),
     };
     ClientConfig { timeouts, ..ClientConfig::default() }
+}
+
+pub(crate) fn by_authority(ca: &Path) -> TlsConfig {
+    TlsConfig { ca_file: Some(ca.to_owned()), ..TlsConfig::default() }
 }
 
 pub(crate) fn open(client: &Client, url: &str) -> Result<OpenedUrl, HttpError> {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use longhaul_core::failure::FailureKind;
 use longhaul_core::retry::Retry;
-use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, HttpError};
+use longhaul_engine::source::http::{Client, ClientCertificate, ClientConfig, HttpError, TlsConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, Stream};
 use tempfile::TempDir;
 
-use crate::support::{Script, client, open, open_error, quick, read_all};
+use crate::support::{Script, by_authority, client, open, open_error, quick, read_all};
 
 /// Creates a server's TLS settings, and the file of its certificate, made as `openssl req -x509` does: a CA certificate.
 pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
@@ -33,7 +33,7 @@ pub(crate) fn server_config(dir: &TempDir) -> (Arc<ServerConfig>, PathBuf) {
 
 /// Creates a client that trusts the certificate in the file `ca`.
 pub(crate) fn trusting(ca: &Path) -> Client {
-    Client::new(ClientConfig { ca_file: Some(ca.to_owned()), ..quick() }).unwrap()
+    Client::new(ClientConfig { tls: by_authority(ca), ..quick() }).unwrap()
 }
 
 /// A TLS server that answers every request with `answer` and closes, with or without TLS's closing message.
@@ -104,10 +104,10 @@ fn unusable_certificate_files_are_refused() {
     let made = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
     let own = write("own.pem", &format!("{}{}", made.pem(), key.serialize_pem()));
     let (none, missing) = (write("none.pem", "nothing"), dir.path().join("missing"));
-    let authority = |path: &Path| ClientConfig { ca_file: Some(path.to_owned()), ..quick() };
+    let authority = |path: &Path| ClientConfig { tls: by_authority(path), ..quick() };
     let certificate = |cert: &Path, key: &Path| {
         let certificate = ClientCertificate { cert: cert.to_owned(), key: key.to_owned() };
-        ClientConfig { certificate: Some(certificate), ..quick() }
+        ClientConfig { tls: TlsConfig { certificate: Some(certificate), ..TlsConfig::default() }, ..quick() }
     };
     for (config, part) in [
         (authority(&none), "none.pem"),

@@ -13,7 +13,7 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
-use longhaul_engine::source::http::{ClientConfig, Credentials};
+use longhaul_engine::source::http::{ClientConfig, Credentials, TlsConfig};
 use longhaul_scope::draw::{self, DrawError};
 
 use crate::streams_args::MemoryArgs;
@@ -160,7 +160,7 @@ fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
         headers: args.header.clone(),
         credentials: args.token.as_ref().map(read).transpose()?.map(Credentials::Bearer),
         allow_cleartext: args.allow_cleartext,
-        ca_file: args.cacert.clone(),
+        tls: TlsConfig { ca_file: args.cacert.clone(), ..TlsConfig::default() },
         ..ClientConfig::from_env()
     })
 }

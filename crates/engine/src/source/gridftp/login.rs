@@ -58,7 +58,7 @@ impl<'a> ServerAccess<'a> {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
             return Err(FtpError::Url { url: address.shown, why });
         }
-        if address.scheme != Scheme::Ftps && !config.pins.is_empty() {
+        if address.scheme != Scheme::Ftps && !config.tls.pins.is_empty() {
             let why = "its server proves no key of --pin; use ftps://, or leave out --pin";
             return Err(FtpError::Url { url: address.shown, why });
         }
@@ -73,9 +73,9 @@ impl<'a> ServerAccess<'a> {
         let mut login = address.login.clone();
         if address.scheme != Scheme::GsiFtp {
             login = login.or(given);
-            if let (None, Some(netrc)) = (&login, &config.netrc)
+            if let (None, Some(netrc)) = (&login, &config.netrc.file)
                 && let Some(Credentials::Basic(found)) =
-                    netrc.login(&address.host.to_string(), config.netrc_default)?
+                    netrc.login(&address.host.to_string(), config.netrc.default_applies)?
             {
                 login = Some(found);
             }
@@ -95,7 +95,7 @@ impl<'a> ServerAccess<'a> {
             port: address.port,
             login: login.unwrap_or_else(usual),
             encrypt: config.encrypt,
-            tls: config.tls(),
+            tls: config.tls.clone(),
             recv_buffer: config.recv_buffer,
             congestion: config.congestion.clone(),
         };
@@ -109,11 +109,7 @@ impl<'a> ServerAccess<'a> {
 
     /// Returns the settings of sockets.
     pub(super) fn settings(&self) -> SocketSettings<'_> {
-        SocketSettings {
-            recv_buffer: self.config.recv_buffer,
-            congestion: self.config.congestion.as_deref(),
-            tick: self.config.timeouts.tick,
-        }
+        self.config.sockets()
     }
 
     /// Returns the timeout for the TLS handshake of a data connection: a server may recall the file from tape before it answers.

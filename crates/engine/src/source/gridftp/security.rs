@@ -60,7 +60,7 @@ pub(super) fn begin_tls(
         Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
         Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
     };
-    let client = FtpsClient::new(&*tls_settings(&access.config.tls())?, name);
+    let client = FtpsClient::new(&*tls_settings(&access.config.tls)?, name);
     let reply = control.ask_by(&Command::Auth("TLS"), at, deadline)?;
     if reply.code != 234 {
         let remedy =

@@ -136,8 +136,8 @@ impl Client {
         }
         headers.extend(given);
         // Unusable files fail before any request.
-        config.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
-        config.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
+        config.tls.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
+        config.tls.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
         let cookies = config.cookies.as_deref().cloned().unwrap_or_default();
         Ok(Self { config, headers, cookies: Arc::new(Mutex::new(cookies)), caches })
     }
@@ -153,7 +153,7 @@ impl Client {
     /// [`HttpError::Url`] for a URL of another scheme, or one whose server cannot prove a pinned key,
     /// [`HttpError::Cleartext`] if a login or token would be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
-        if url.scheme() == "http" && !self.config.pins.is_empty() {
+        if url.scheme() == "http" && !self.config.tls.pins.is_empty() {
             let why =
                 "its server cannot prove the key of --pin without TLS; use https://, or leave out --pin";
             return Err(HttpError::Url { url: SafeUrl::of(url), why });
@@ -164,7 +164,7 @@ impl Client {
         }
         let target = ResolvedUrl::new(url, self.headers.clone(), given.as_ref())?;
         let target = target.with_cookies(Arc::clone(&self.cookies), self.config.location_trusted);
-        let at_once = self.config.netrc_at_once && !target.is_authorised();
+        let at_once = self.config.netrc.at_once && !target.is_authorised();
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
 
@@ -334,7 +334,7 @@ impl Client {
 
     fn connect_by(&self, target: &mut ResolvedUrl, deadline: &Deadline<'_>) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
-        let allows = |peer| target.allows(peer);
+        let allows = |peer| target.addresses.allows(peer);
         let kept = self.caches.idle.take(&key, allows);
         let early = || self.caches.early.take(&key, allows, deadline, self.config.timeouts.tick);
         if let Some(mut connection) = kept.or_else(early) {
@@ -370,12 +370,12 @@ impl Client {
     ) -> Result<Connection, HttpError> {
         let (key, proxy) = self.key(target)?;
         let ClientAhead { key: begun_for, connection } = ahead;
-        if !begun_for.nearly_fits(&key) || !target.allows(connection.peer()) {
+        if !begun_for.nearly_fits(&key) || !target.addresses.allows(connection.peer()) {
             return self.connect(target, cancel);
         }
         let peer = connection.peer();
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
-        match connection.finish(self.socket_settings(), &deadline) {
+        match connection.finish(self.config.sockets(), &deadline) {
             Some(socket) => {
                 let behind =
                     self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
@@ -393,7 +393,7 @@ impl Client {
         count: usize,
     ) -> Vec<ClientAhead> {
         let Ok((key, _)) = self.key(target) else { return Vec::new() };
-        let begin = || AheadConnection::start(peer, self.socket_settings());
+        let begin = || AheadConnection::start(peer, self.config.sockets());
         let begun = (0..count).map_while(|_| begin().ok());
         begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
     }
@@ -420,7 +420,7 @@ impl Client {
 
     /// Starts a chain of redirects at `first`.
     pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
-        Redirects::new(first, self.config.max_redirects, self.config.allow_downgrade)
+        Redirects::new(first)
     }
 
     /// Returns the target with a login that a 401 asks for: one from .netrc if none was sent, or the one sent by Digest.
@@ -449,9 +449,9 @@ impl Client {
     }
 
     fn netrc_login(&self, target: &ResolvedUrl) -> Result<Option<Credentials>, HttpError> {
-        let Some(netrc) = &self.config.netrc else { return Ok(None) };
+        let Some(netrc) = &self.config.netrc.file else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let login = netrc.login(host, self.config.netrc_default)?;
+        let login = netrc.login(host, self.config.netrc.default_applies)?;
         if login.is_some() {
             self.check_cleartext(target.url())?;
         }
@@ -459,12 +459,12 @@ impl Client {
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {
-        let (mut known, config) = (self.caches.tls.lock(), self.config.tls());
-        if let Some(settings) = known.get(&config) {
+        let (mut known, config) = (self.caches.tls.lock(), &self.config.tls);
+        if let Some(settings) = known.get(config) {
             return Ok(Arc::clone(settings));
         }
-        let settings = tls::settings(&config)?;
-        known.insert(config, Arc::clone(&settings));
+        let settings = tls::settings(config)?;
+        known.insert(config.clone(), Arc::clone(&settings));
         Ok(settings)
     }
 }

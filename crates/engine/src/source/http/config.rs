@@ -12,7 +12,7 @@ use super::credentials::Credentials;
 use super::key_pin::KeyPin;
 use super::netrc_file::NetrcFile;
 use super::proxy::ProxyPolicy;
-use crate::connect::AddressRules;
+use crate::connect::{AddressRules, SocketSettings};
 
 /// The timeouts of each step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +42,8 @@ pub struct ClientConfig {
     pub headers: Vec<HeaderField>,
     /// Credentials for the first URL's origin; a login within the URL takes precedence.
     pub credentials: Option<Credentials>,
-    /// The .netrc file, read when a server answers 401.
-    pub netrc: Option<NetrcFile>,
-    /// Whether the .netrc's login is sent with the first request, and not only after a 401.
-    pub netrc_at_once: bool,
-    /// Whether the .netrc's `default` applies, which names no host.
-    pub netrc_default: bool,
+    /// The use of a .netrc file.
+    pub netrc: NetrcUse,
     /// Cookies, each sent only to its own server.
     pub cookies: Option<Arc<CookieJar>>,
     /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests fail.
@@ -56,14 +52,8 @@ pub struct ClientConfig {
     pub proxies: ProxyPolicy,
     /// Fixed addresses of hosts, and the address family to use.
     pub addresses: AddressRules,
-    /// Whether servers with TLS are trusted without verification if `pins` is empty.
-    pub insecure: bool,
-    /// A PEM file with root certificates to trust in addition to the system's.
-    pub ca_file: Option<PathBuf>,
-    /// The permitted keys of servers with TLS, independent of their authorities; if empty, any certified key.
-    pub pins: Vec<KeyPin>,
-    /// The client's certificate, sent to servers that request one.
-    pub certificate: Option<ClientCertificate>,
+    /// The settings that TLS sessions depend on.
+    pub tls: TlsConfig,
     /// Whether data must be encrypted: unencrypted schemes are refused.
     pub encrypt: bool,
     /// The timeouts of each step.
@@ -76,12 +66,25 @@ pub struct ClientConfig {
     /// The congestion control of new connections, which must be available in the kernel; `None` uses the kernel's
     /// default.
     pub congestion: Option<String>,
-    /// The maximum number of redirects.
-    pub max_redirects: usize,
-    /// Whether a redirect may lead from https to http.
-    pub allow_downgrade: bool,
     /// Whether logins and headers are also sent to other origins that a redirect leads to.
     pub location_trusted: bool,
+}
+
+/// The use of a .netrc file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetrcUse {
+    /// The file, read when a server answers 401.
+    pub file: Option<NetrcFile>,
+    /// Whether its login is sent with the first request, and not only after a 401.
+    pub at_once: bool,
+    /// Whether its `default` applies, which names no host.
+    pub default_applies: bool,
+}
+
+impl Default for NetrcUse {
+    fn default() -> Self {
+        Self { file: None, at_once: false, default_applies: true }
+    }
 }
 
 /// A client's certificate and its key, in PEM files.
@@ -95,11 +98,15 @@ pub struct ClientCertificate {
 
 /// The settings that a TLS session depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct TlsConfig {
-    pub(crate) ca_file: Option<PathBuf>,
-    pub(crate) pins: Vec<KeyPin>,
-    pub(crate) certificate: Option<ClientCertificate>,
-    pub(crate) insecure: bool,
+pub struct TlsConfig {
+    /// A PEM file with root certificates to trust in addition to the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The permitted keys of servers, independent of their authorities; if empty, any certified key.
+    pub pins: Vec<KeyPin>,
+    /// The client's certificate, sent to servers that request one.
+    pub certificate: Option<ClientCertificate>,
+    /// Whether servers are trusted without verification if `pins` is empty.
+    pub insecure: bool,
 }
 
 impl Default for ClientConfig {
@@ -107,24 +114,17 @@ impl Default for ClientConfig {
         Self {
             headers: Vec::new(),
             credentials: None,
-            netrc: None,
-            netrc_at_once: false,
-            netrc_default: true,
+            netrc: NetrcUse::default(),
             cookies: None,
             allow_cleartext: false,
             proxies: ProxyPolicy::default(),
             addresses: AddressRules::default(),
-            insecure: false,
-            ca_file: None,
-            pins: Vec::new(),
-            certificate: None,
+            tls: TlsConfig::default(),
             encrypt: false,
             timeouts: Timeouts::default(),
             user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
             recv_buffer: None,
             congestion: None,
-            max_redirects: 50,
-            allow_downgrade: false,
             location_trusted: false,
         }
     }
@@ -133,7 +133,8 @@ impl Default for ClientConfig {
 impl ClientConfig {
     /// Returns the settings for another origin, without the logins and headers reserved for the first origin.
     pub fn without_secrets(&self) -> Self {
-        let mut config = Self { credentials: None, netrc_default: false, ..self.clone() };
+        let mut config = Self { credentials: None, ..self.clone() };
+        config.netrc.default_applies = false;
         config.headers.retain(|header| !is_secret(header));
         config
     }
@@ -142,15 +143,18 @@ impl ClientConfig {
     pub(super) fn is_of_same_user(&self, other: &Self) -> bool {
         let secrets =
             |config: &Self| config.headers.iter().filter(|h| is_secret(h)).cloned().collect::<Vec<_>>();
-        (&self.credentials, &self.netrc, &self.cookies) == (&other.credentials, &other.netrc, &other.cookies)
+        self.credentials == other.credentials
+            && (&self.netrc.file, &self.cookies) == (&other.netrc.file, &other.cookies)
             && secrets(self) == secrets(other)
     }
 
-    /// Returns the settings that TLS sessions depend on.
-    pub(crate) fn tls(&self) -> TlsConfig {
-        let (ca_file, pins, certificate) =
-            (self.ca_file.clone(), self.pins.clone(), self.certificate.clone());
-        TlsConfig { ca_file, pins, certificate, insecure: self.insecure }
+    /// Returns the settings of sockets.
+    pub(crate) fn sockets(&self) -> SocketSettings<'_> {
+        SocketSettings {
+            recv_buffer: self.recv_buffer,
+            congestion: self.congestion.as_deref(),
+            tick: self.timeouts.tick,
+        }
     }
 
     /// Reads the settings of the user's environment: proxies and .netrc.
@@ -158,7 +162,7 @@ impl ClientConfig {
         let variable = |name: &str| std::env::var(name).ok();
         Self {
             proxies: ProxyPolicy::from_vars(variable),
-            netrc: NetrcFile::usual(variable),
+            netrc: NetrcUse { file: NetrcFile::usual(variable), ..NetrcUse::default() },
             ..Self::default()
         }
     }

@@ -238,7 +238,7 @@ pub enum HttpError {
     #[error("the redirects go round in a circle: {0}; ask the server's owner")]
     RedirectLoop(Chain),
     /// There are more redirects than allowed.
-    #[error("too many redirects: {0}; allow more, or fetch the last URL itself")]
+    #[error("too many redirects: {0}; fetch the last URL itself")]
     TooManyRedirects(Chain),
     /// A redirect cannot or must not be followed.
     #[error("will not follow the redirect from {from} to {to}: {why}")]

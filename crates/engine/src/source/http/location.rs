@@ -88,13 +88,13 @@ impl Location {
 
     /// Returns whether another address of the host may do better than one.
     pub(super) fn has_others(&self) -> bool {
-        self.target.as_ref().is_some_and(|target| target.addresses() > 1)
+        self.target.as_ref().is_some_and(|target| target.addresses.usable() > 1)
     }
 
     /// Prefers other addresses of the host to `peer`.
     pub(super) fn avoid(&mut self, peer: SocketAddr) {
         if let Some(target) = &mut self.target {
-            target.avoid(peer);
+            target.addresses.avoid(peer);
         }
     }
 }

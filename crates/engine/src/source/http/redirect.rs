@@ -7,19 +7,20 @@ use super::error::{Chain, HttpError};
 use super::resolved_url::ResolvedUrl;
 use super::safe_url::SafeUrl;
 
-/// The URLs requested so far, and the limits for further ones.
+/// The maximum number of redirects.
+const MAX_REDIRECTS: usize = 50;
+
+/// The URLs requested so far.
 #[derive(Debug)]
 pub(crate) struct Redirects {
     visited: Vec<Url>,
     /// The cookies that were sent to each of them: with others, it may answer otherwise.
     cookies: Vec<Option<HeaderField>>,
-    most: usize,
-    allow_downgrade: bool,
 }
 
 impl Redirects {
-    pub(super) fn new(first: &ResolvedUrl, most: usize, allow_downgrade: bool) -> Self {
-        Self { visited: vec![first.url().clone()], cookies: vec![first.cookie()], most, allow_downgrade }
+    pub(super) fn new(first: &ResolvedUrl) -> Self {
+        Self { visited: vec![first.url().clone()], cookies: vec![first.cookie()] }
     }
 
     /// Returns whether an answer of this status to a GET or HEAD is a redirect.
@@ -50,7 +51,7 @@ impl Redirects {
         if seen {
             return Err(HttpError::RedirectLoop(self.chain()));
         }
-        if self.visited.len() > self.most + 1 {
+        if self.visited.len() > MAX_REDIRECTS + 1 {
             return Err(HttpError::TooManyRedirects(self.chain()));
         }
         Ok(next)
@@ -66,7 +67,7 @@ impl Redirects {
         if !matches!(to.scheme(), "http" | "https") || to.host().is_none() {
             return Err(refuse(shown(), "only http:// and https:// are followed"));
         }
-        if from.scheme() == "https" && to.scheme() == "http" && !self.allow_downgrade {
+        if from.scheme() == "https" && to.scheme() == "http" {
             return Err(refuse(shown(), "it gives up encryption; fetch that URL itself if you accept that"));
         }
         Ok(to)
@@ -85,10 +86,10 @@ mod tests {
         ResponseHead::parse(format!("HTTP/1.1 302 Found\r\n{location}\r\n").as_bytes()).unwrap()
     }
 
-    fn follow(from: &str, location: &str, downgrade: bool) -> Result<String, HttpError> {
+    fn follow(from: &str, location: &str) -> Result<String, HttpError> {
         let from = ResolvedUrl::new(&from.parse().unwrap(), Vec::new(), None).unwrap();
         let head = head(&format!("Location: {location}\r\n"));
-        Redirects::new(&from, 5, downgrade).location(from.url(), &head).map(String::from)
+        Redirects::new(&from).location(from.url(), &head).map(String::from)
     }
 
     #[test]
@@ -100,15 +101,14 @@ mod tests {
             ("https://o/", "https://o/"),
             ("/\u{e9}?\u{e9}", "http://h/%C3%A9?%C3%A9"),
         ] {
-            assert_eq!(follow("http://h/d/a", location, false).unwrap(), to);
+            assert_eq!(follow("http://h/d/a", location).unwrap(), to);
         }
         for location in ["file:///etc/passwd", "javascript:x", "http://", "http://o/"] {
-            assert!(follow("https://h/", location, false).is_err(), "{location}");
+            assert!(follow("https://h/", location).is_err(), "{location}");
         }
-        assert!(follow("https://h/", "http://o/", true).is_ok());
         let from = ResolvedUrl::new(&"http://h/".parse().unwrap(), Vec::new(), None).unwrap();
-        assert!(Redirects::new(&from, 5, false).location(from.url(), &head("")).is_err());
-        let error = follow("https://h/", "http://u:secret@o/?secret", false).unwrap_err().to_string();
+        assert!(Redirects::new(&from).location(from.url(), &head("")).is_err());
+        let error = follow("https://h/", "http://u:secret@o/?secret").unwrap_err().to_string();
         assert!(error.contains("http://o/") && !error.contains("secret"), "{error}");
     }
 }

@@ -1,7 +1,6 @@
 //! A URL to request, with its headers and server addresses.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,6 +16,7 @@ use super::credentials::{Credentials, is_loopback};
 use super::digest_login::DigestLogin;
 use super::error::HttpError;
 use super::safe_url::SafeUrl;
+use super::server_addresses::ServerAddresses;
 
 /// The cookies of a client, which its servers add to.
 pub(super) type SharedCookies = Arc<Mutex<CookieJar>>;
@@ -41,11 +41,8 @@ pub struct ResolvedUrl {
     cookies: Option<SharedCookies>,
     /// Whether logins and headers are also sent to other origins that a redirect leads to.
     trusts_redirects: bool,
-    /// The addresses of the server or proxy, starting with the one that accepted the last connection; empty before the
-    /// first connection.
-    addresses: Vec<SocketAddr>,
-    /// Addresses used only if there is no other, most recently avoided last.
-    avoided: Vec<SocketAddr>,
+    /// The addresses of the server or proxy.
+    pub(super) addresses: ServerAddresses,
 }
 
 impl fmt::Debug for ResolvedUrl {
@@ -91,8 +88,7 @@ impl ResolvedUrl {
             digest: None,
             cookies: None,
             trusts_redirects: false,
-            addresses: Vec::new(),
-            avoided: Vec::new(),
+            addresses: ServerAddresses::default(),
         })
     }
 
@@ -120,7 +116,6 @@ impl ResolvedUrl {
         next.trusts_redirects = self.trusts_redirects;
         if stays {
             next.addresses.clone_from(&self.addresses);
-            next.avoided.clone_from(&self.avoided);
         }
         Ok(next)
     }
@@ -179,50 +174,6 @@ impl ResolvedUrl {
     /// Returns whether a redirect led from [`original`](Self::original) to this URL.
     pub fn is_redirected(&self) -> bool {
         self.redirected
-    }
-
-    /// Avoids `peer` while the host has other addresses, for example because it serves another version of the file.
-    pub fn avoid(&mut self, peer: SocketAddr) {
-        self.avoided.retain(|address| *address != peer);
-        self.avoided.push(peer);
-    }
-
-    /// Returns the number of known addresses that are not avoided; zero before the first connection.
-    pub fn addresses(&self) -> usize {
-        self.addresses.iter().filter(|address| !self.avoided.contains(address)).count()
-    }
-
-    /// Returns the addresses to connect to, in order: those not avoided, else all, most recently avoided last.
-    pub(super) fn candidates(&self) -> Vec<SocketAddr> {
-        let all = self.addresses.iter().copied();
-        let avoided = |address: &SocketAddr| self.avoided.iter().position(|one| one == address);
-        let mut left: Vec<_> = all.clone().filter(|address| avoided(address).is_none()).collect();
-        if left.is_empty() {
-            left = all.collect();
-            left.sort_by_key(avoided);
-        }
-        left
-    }
-
-    /// Returns whether a connection to `peer` may be used.
-    pub(super) fn allows(&self, peer: SocketAddr) -> bool {
-        !self.avoided.contains(&peer) || (self.is_resolved() && self.addresses() == 0)
-    }
-
-    /// Sets the addresses of the host; an empty list causes a new resolution.
-    pub(super) fn set_addresses(&mut self, addresses: Vec<SocketAddr>) {
-        self.addresses = addresses;
-    }
-
-    /// Moves `peer`, which has accepted a connection, to the front of the addresses.
-    pub(super) fn prefer(&mut self, peer: SocketAddr) {
-        if let Some(at) = self.addresses.iter().position(|address| *address == peer) {
-            self.addresses[..=at].rotate_right(1);
-        }
-    }
-
-    pub(super) fn is_resolved(&self) -> bool {
-        !self.addresses.is_empty()
     }
 
     /// Returns the URL without login and fragment. Its query may contain a secret: show [`safe_url`](Self::safe_url).
@@ -360,24 +311,5 @@ mod tests {
         let trusted = to(&first, "https://other/b");
         assert_eq!(names(&trusted), ["X-Api-Key", "Accept", "Cookie", "Authorization"]);
         assert!(trusted.logs_in());
-    }
-
-    #[test]
-    fn avoided_address_is_used_only_without_alternatives() {
-        let [a, b] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
-        let mut target = target("http://h/a", &[]);
-        target.avoid(b);
-        assert!(target.allows(a) && !target.allows(b), "others may be found");
-        target.avoided.clear();
-        target.set_addresses(vec![a, b]);
-        assert_eq!((target.addresses(), target.candidates()), (2, vec![a, b]));
-        target.avoid(a);
-        assert_eq!((target.addresses(), target.candidates()), (1, vec![b]));
-        assert!(!target.allows(a) && target.allows(b));
-        target.avoid(b);
-        assert_eq!((target.addresses(), target.candidates()), (0, vec![a, b]));
-        target.avoid(a);
-        assert_eq!(target.candidates(), [b, a]);
-        assert!(target.allows(a));
     }
 }

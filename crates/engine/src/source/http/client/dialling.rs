@@ -7,7 +7,7 @@ use longhaul_core::proto::socks5::{SocksError, SocksTarget};
 use url::Host;
 
 use super::Client;
-use crate::connect::{ConnectError, Deadline, SocketSettings, Transport, dial};
+use crate::connect::{ConnectError, Deadline, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::buffered_transport::BufferedTransport;
 use crate::source::http::connection::Connection;
@@ -24,7 +24,7 @@ impl Client {
             https: target.is_https(),
             server: target.endpoint()?,
             proxy: proxy.as_ref().map(|proxy| (proxy.kind, proxy.host.clone(), proxy.port)),
-            tls: self.config.tls(),
+            tls: self.config.tls.clone(),
             recv_buffer: self.config.recv_buffer,
             congestion: self.config.congestion.clone(),
             tick: self.config.timeouts.tick,
@@ -47,7 +47,7 @@ impl Client {
             None => (&server.0, server.1, format!("{}:{}", server.0, server.1)),
         };
         let tick = self.config.timeouts.tick;
-        if !target.is_resolved() {
+        if !target.addresses.is_resolved() {
             let found = self.caches.hosts.resolve(host, port, &self.config.addresses, deadline, tick);
             let unknown = |error: ConnectError| match proxy {
                 Some(proxy) => error.of_proxy(proxy.variable),
@@ -55,14 +55,14 @@ impl Client {
             };
             let mut found = found.map_err(unknown)?;
             self.caches.faults.sort(&mut found);
-            target.set_addresses(found);
+            target.addresses.set(found);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, deadline)? {
-            let socket = dial(&name, &target.candidates(), self.socket_settings(), deadline);
+            let socket = dial(&name, &target.addresses.candidates(), self.config.sockets(), deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
-                target.set_addresses(Vec::new());
+                target.addresses.set(Vec::new());
                 self.caches.hosts.forget(host, port);
             }
             match self.established(target, key.clone(), proxy, behind, socket?, deadline) {
@@ -98,14 +98,6 @@ impl Client {
         Ok(if targets.is_empty() { vec![Some(SocksTarget::Name(host.to_string(), *port))] } else { targets })
     }
 
-    pub(super) fn socket_settings(&self) -> SocketSettings<'_> {
-        SocketSettings {
-            recv_buffer: self.config.recv_buffer,
-            congestion: self.config.congestion.as_deref(),
-            tick: self.config.timeouts.tick,
-        }
-    }
-
     /// Creates a connection from a connected socket, through a proxy's tunnel and TLS if needed. `behind` is the target
     /// for a SOCKS proxy.
     pub(super) fn established(
@@ -118,7 +110,7 @@ impl Client {
         deadline: &Deadline<'_>,
     ) -> Result<Connection, HttpError> {
         let server = &key.server;
-        target.prefer(peer);
+        target.addresses.prefer(peer);
         self.check_cleartext_to(target, proxy, peer)?;
         let at = UrlAndPeer { url: target.safe_url(), peer };
         if let Some((proxy, to)) = proxy.zip(behind) {

@@ -33,7 +33,7 @@ fn kept_connection_to_an_avoided_address_is_used_only_without_alternatives() {
     [one, other].into_iter().for_each(serve);
     let (client, cancel) = (client(), Cancel::new());
     let mut target = client.target(&"http://two.test/".parse().unwrap()).unwrap();
-    target.set_addresses(addresses.to_vec());
+    target.addresses.set(addresses.to_vec());
     let mut peers = Vec::new();
     for _ in 0..4 {
         let mut connection = client.connect(&mut target, &cancel).unwrap();
@@ -43,7 +43,7 @@ fn kept_connection_to_an_avoided_address_is_used_only_without_alternatives() {
             connection.read_head().unwrap();
             assert_eq!(connection.read_body(&mut [0]).unwrap(), BodyRead::End);
         }
-        target.avoid(peer);
+        target.addresses.avoid(peer);
         peers.push(peer);
         client.keep(connection);
     }
