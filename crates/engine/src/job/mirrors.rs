@@ -7,7 +7,8 @@ use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
-use super::{Fetch, open};
+use super::fetch::Fetch;
+use super::open;
 use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{CountStart, Starter, StreamSet, chosen};

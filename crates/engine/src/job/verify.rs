@@ -7,7 +7,7 @@ use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
-use super::Fetch;
+use super::fetch::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
 use crate::transfer::error::{RefutedFate, TransferError};

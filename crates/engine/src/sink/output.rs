@@ -1,20 +1,21 @@
 //! The destination of a file: an open directory, and a name in it.
 
+mod preparing;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::FileType;
-use rustix::io::Errno;
+use preparing::{prepare_beneath, prepare_directory, prepare_file};
 
 use super::directory::Directory;
 use super::journal::{Journal, StoredJournal};
 use super::output_claims::{OutputClaims, OutputPlace};
 use super::output_error::OutputError;
 use super::part_file::{PartFile, journal_of};
-use super::part_names::{PART, beside, is_partial, numbered};
+use super::part_names::{is_partial, numbered};
 
 /// The destination of a file.
 #[derive(Debug, Clone)]
@@ -73,8 +74,6 @@ enum OutputLocation {
     Stream(Arc<File>),
 }
 
-/// The most links that the kernel follows (path_resolution(7)).
-const MAX_LINKS: usize = 40;
 /// The file name if neither the server nor the URL gives one.
 const NAMELESS: &str = "download";
 
@@ -241,75 +240,6 @@ fn refuse_existing(directory: &Directory, name: &OsStr) -> Result<(), OutputErro
 
 fn cannot_create(directory: &Directory, name: &OsStr, source: io::Error) -> OutputError {
     OutputError::Create { path: directory.path_of(name), source }
-}
-
-fn prepare_directory(path: &Path) -> Result<PreparedOutput, OutputError> {
-    let directory = Directory::open(path);
-    let directory = directory.map_err(|source| OutputError::Create { path: path.to_owned(), source })?;
-    Ok(PreparedOutput::new(directory, None))
-}
-
-/// Opens the directory of a path below `root`; refuses to replace anything but a file.
-fn prepare_beneath(root: &Directory, path: &Path) -> Result<PreparedOutput, OutputError> {
-    let shown = root.path_of(path.as_os_str());
-    let failed = |source| OutputError::Create { path: shown.clone(), source };
-    let (above, name) = split(path).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    let directory = root.beneath(above).map_err(failed)?;
-    match directory.look(name, false).map(|there| FileType::from_raw_mode(there.st_mode)) {
-        Ok(FileType::RegularFile) => {}
-        Ok(FileType::Directory) => return Err(OutputError::IsDirectory(shown)),
-        Ok(_) => return Err(OutputError::NotAFile(shown)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(source) => return Err(failed(source)),
-    }
-    Ok(PreparedOutput::new(directory, Some(name.to_owned())))
-}
-
-fn prepare_file(path: &Path) -> Result<PreparedOutput, OutputError> {
-    let Some((above, name)) = split(path) else { return prepare_directory(path) };
-    let (mut directory, mut name) = (open_above(Directory::open(above), above, name)?, name.to_owned());
-    for _ in 0..=MAX_LINKS {
-        // A link in /proc, as /dev/stdout leads to, refers to an open file of a process, not to a name.
-        if directory.is_of_processes() {
-            return Err(OutputError::NotAFile(path.to_owned()));
-        }
-        let location = directory.path_of(&name);
-        let failed = |source| OutputError::Create { path: location.clone(), source };
-        let found = match directory.look(&name, false) {
-            Ok(found) => FileType::from_raw_mode(found.st_mode),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => FileType::RegularFile,
-            Err(source) => return Err(failed(source)),
-        };
-        match found {
-            FileType::RegularFile => return Ok(PreparedOutput::new(directory, Some(name))),
-            FileType::Directory => {
-                let directory = directory.subdirectory(Path::new(&name)).map_err(failed)?;
-                return Ok(PreparedOutput::new(directory, None));
-            }
-            FileType::Symlink => {
-                directory.check_link(&name).map_err(failed)?;
-                let to = directory.read_link(&name).map_err(failed)?;
-                let Some((above, end)) = split(&to) else {
-                    let directory = directory.subdirectory(&to).map_err(failed)?;
-                    return Ok(PreparedOutput::new(directory, None));
-                };
-                directory = open_above(directory.subdirectory(above), above, end)?;
-                name = end.to_owned();
-            }
-            _ => return Err(OutputError::NotAFile(location)),
-        }
-    }
-    Err(OutputError::Create { path: path.to_owned(), source: Errno::LOOP.into() })
-}
-
-/// Splits a path into its last name and the part above; `None` if it ends in `..` or is a root.
-fn split(path: &Path) -> Option<(&Path, &OsStr)> {
-    let name = path.file_name()?;
-    Some((path.parent().unwrap_or(Path::new("")), name))
-}
-
-fn open_above(opened: io::Result<Directory>, above: &Path, name: &OsStr) -> Result<Directory, OutputError> {
-    opened.map_err(|source| OutputError::Create { path: above.join(beside(name, PART)), source })
 }
 
 #[cfg(test)]

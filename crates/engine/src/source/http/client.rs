@@ -1,12 +1,12 @@
 //! Opens URLs: connects, sends the request, follows redirects, and answers one challenge.
 
 mod dialling;
+mod logins;
 mod server_faults;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -19,18 +19,18 @@ use url::Url;
 use super::config::{ClientConfig, TlsConfig};
 use super::connection::Connection;
 use super::connection_key::ConnectionKey;
-use super::credentials::{Credentials, is_cleartext};
+use super::credentials::Credentials;
 use super::early::EarlyConnections;
 use super::error::HttpError;
 use super::first_answer::RangeFailure;
 use super::idle::IdleConnections;
-use super::proxy::{Proxy, ProxyKind};
+use super::proxy::ProxyKind;
 use super::redirect::Redirects;
 use super::resolved_url::{ResolvedUrl, SharedCookies};
-use super::safe_url::{SafeUrl, UrlAndPeer};
+use super::safe_url::SafeUrl;
 use super::tls;
 use crate::cancel::Cancel;
-use crate::connect::{AheadConnection, Deadline, ResolvedHosts};
+use crate::connect::{AheadConnection, ResolvedHosts};
 use server_faults::ServerFaults;
 
 /// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs
@@ -168,41 +168,6 @@ impl Client {
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
 
-    /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless permitted.
-    fn check_cleartext(&self, url: &Url) -> Result<(), HttpError> {
-        if self.config.allow_cleartext || !is_cleartext(url) {
-            return Ok(());
-        }
-        Err(HttpError::Cleartext { to: SafeUrl::of(url).to_string() })
-    }
-
-    /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
-    /// send a login or token unencrypted beyond loopback, unless permitted. A proxy's own login only causes a warning: there may be no
-    /// other way out of a network.
-    fn check_cleartext_to(
-        &self,
-        target: &ResolvedUrl,
-        proxy: Option<&Proxy>,
-        peer: SocketAddr,
-    ) -> Result<(), HttpError> {
-        if self.config.allow_cleartext || peer.ip().to_canonical().is_loopback() {
-            return Ok(());
-        }
-        if target.logs_in() && !target.is_https() {
-            let to = UrlAndPeer { url: target.safe_url(), peer };
-            let by = proxy.map_or_else(String::new, |proxy| format!(", the proxy of {}", proxy.variable));
-            return Err(HttpError::Cleartext { to: format!("{to}{by}") });
-        }
-        if let Some(Proxy { variable, .. }) = proxy.filter(|proxy| proxy.has_login())
-            && !self.caches.has_warned_of_proxy.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                "the proxy's login ({variable}) goes to {peer} unencrypted, where any host on the path can read it"
-            );
-        }
-        Ok(())
-    }
-
     /// Requests all or a range of `url`, follows redirects, and answers one 401 with a login from .netrc.
     ///
     /// # Errors
@@ -320,94 +285,6 @@ impl Client {
         self.caches.idle.keep(connection);
     }
 
-    /// Connects to the target of an opened URL, for a further stream; follows no redirects.
-    ///
-    /// Prefers a kept connection, which the server may close just before the request: see
-    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses resolved earlier are tried in order,
-    /// starting with the one that accepted the last connection; after a failure the host is resolved again.
-    ///
-    /// # Errors
-    /// The errors of resolving, connecting to and verifying the server.
-    pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
-        self.connect_by(target, &Deadline::new(cancel, self.config.timeouts.connect))
-    }
-
-    fn connect_by(&self, target: &mut ResolvedUrl, deadline: &Deadline<'_>) -> Result<Connection, HttpError> {
-        let (key, proxy) = self.key(target)?;
-        let allows = |peer| target.addresses.allows(peer);
-        let kept = self.caches.idle.take(&key, allows);
-        let early = || self.caches.early.take(&key, allows, deadline, self.config.timeouts.tick);
-        if let Some(mut connection) = kept.or_else(early) {
-            connection.set_cancel(deadline.cancel().clone());
-            connection.set_timeouts(self.config.timeouts);
-            self.aim(&mut connection, target)?;
-            return Ok(connection);
-        }
-        self.dial(target, key, proxy.as_ref(), deadline)
-    }
-
-    /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
-    /// held at once.
-    ///
-    /// # Errors
-    /// [`HttpError::Url`] for a URL of another scheme.
-    pub(super) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
-        let mut target = self.target(url)?;
-        let (key, proxy) = self.key(&target)?;
-        self.caches.early.hold(&key, |key, cancel| {
-            let deadline = Deadline::new(cancel, self.config.timeouts.connect);
-            self.dial(&mut target, key, proxy.as_ref(), &deadline).ok()
-        });
-        Ok(())
-    }
-
-    /// Connects like [`connect`](Self::connect), by `ahead` if it leads to the target and is established.
-    pub(super) fn connect_over(
-        &self,
-        target: &mut ResolvedUrl,
-        ahead: ClientAhead,
-        cancel: &Cancel,
-    ) -> Result<Connection, HttpError> {
-        let (key, proxy) = self.key(target)?;
-        let ClientAhead { key: begun_for, connection } = ahead;
-        if !begun_for.nearly_fits(&key) || !target.addresses.allows(connection.peer()) {
-            return self.connect(target, cancel);
-        }
-        let peer = connection.peer();
-        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
-        match connection.finish(self.config.sockets(), &deadline) {
-            Some(socket) => {
-                let behind =
-                    self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
-                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
-            }
-            None => self.connect_by(target, &deadline),
-        }
-    }
-
-    /// Starts up to `count` further connections to `peer`, the target's address that `connection` leads to.
-    pub(super) fn connect_ahead(
-        &self,
-        target: &ResolvedUrl,
-        peer: SocketAddr,
-        count: usize,
-    ) -> Vec<ClientAhead> {
-        let Ok((key, _)) = self.key(target) else { return Vec::new() };
-        let begin = || AheadConnection::start(peer, self.config.sockets());
-        let begun = (0..count).map_while(|_| begin().ok());
-        begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
-    }
-
-    /// Connects without using a kept connection, and closes those to the origin, after a request failed on one of them.
-    ///
-    /// # Errors
-    /// See [`connect`](Self::connect).
-    pub fn connect_fresh(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
-        let (key, proxy) = self.key(target)?;
-        self.caches.idle.close(&key);
-        self.dial(target, key, proxy.as_ref(), &Deadline::new(cancel, self.config.timeouts.connect))
-    }
-
     /// Sets another URL of the origin for the following requests of a connection.
     pub(crate) fn aim(&self, connection: &mut Connection, target: &ResolvedUrl) -> Result<(), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
@@ -421,41 +298,6 @@ impl Client {
     /// Starts a chain of redirects at `first`.
     pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
         Redirects::new(first)
-    }
-
-    /// Returns the target with a login that a 401 asks for: one from .netrc if none was sent, or the one sent by Digest.
-    pub(crate) fn answer_challenge(
-        &self,
-        target: &ResolvedUrl,
-        head: &ResponseHead,
-    ) -> Result<Option<ResolvedUrl>, HttpError> {
-        let offers = |scheme| head.status() == 401 && head.offers_scheme("www-authenticate", scheme);
-        if target.is_authorised() {
-            return Ok(if offers("digest") { target.with_digest(head, None) } else { None });
-        }
-        if offers("basic") {
-            return self.with_netrc(target);
-        }
-        let login = if offers("digest") { self.netrc_login(target)? } else { None };
-        Ok(login.and_then(|login| match login {
-            Credentials::Basic(login) => target.with_digest(head, Some(&login)),
-            Credentials::Bearer(_) => None,
-        }))
-    }
-
-    /// Returns the target with a login from .netrc, if the file contains one.
-    fn with_netrc(&self, target: &ResolvedUrl) -> Result<Option<ResolvedUrl>, HttpError> {
-        self.netrc_login(target)?.map(|login| target.with_credentials(&login)).transpose()
-    }
-
-    fn netrc_login(&self, target: &ResolvedUrl) -> Result<Option<Credentials>, HttpError> {
-        let Some(netrc) = &self.config.netrc.file else { return Ok(None) };
-        let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let login = netrc.login(host, self.config.netrc.default_applies)?;
-        if login.is_some() {
-            self.check_cleartext(target.url())?;
-        }
-        Ok(login)
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use longhaul_core::proto::socks5::{SocksError, SocksTarget};
-use url::Host;
+use url::{Host, Url};
 
-use super::Client;
-use crate::connect::{ConnectError, Deadline, Transport, dial};
+use super::{Client, ClientAhead};
+use crate::cancel::Cancel;
+use crate::connect::{AheadConnection, ConnectError, Deadline, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::buffered_transport::BufferedTransport;
 use crate::source::http::connection::Connection;
@@ -18,6 +19,94 @@ use crate::source::http::safe_url::UrlAndPeer;
 use crate::source::http::tls;
 
 impl Client {
+    /// Connects to the target of an opened URL, for a further stream; follows no redirects.
+    ///
+    /// Prefers a kept connection, which the server may close just before the request: see
+    /// [`was_closed_while_idle`](Connection::was_closed_while_idle). Addresses resolved earlier are tried in order,
+    /// starting with the one that accepted the last connection; after a failure the host is resolved again.
+    ///
+    /// # Errors
+    /// The errors of resolving, connecting to and verifying the server.
+    pub fn connect(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
+        self.connect_by(target, &Deadline::new(cancel, self.config.timeouts.connect))
+    }
+
+    fn connect_by(&self, target: &mut ResolvedUrl, deadline: &Deadline<'_>) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        let allows = |peer| target.addresses.allows(peer);
+        let kept = self.caches.idle.take(&key, allows);
+        let early = || self.caches.early.take(&key, allows, deadline, self.config.timeouts.tick);
+        if let Some(mut connection) = kept.or_else(early) {
+            connection.set_cancel(deadline.cancel().clone());
+            connection.set_timeouts(self.config.timeouts);
+            self.aim(&mut connection, target)?;
+            return Ok(connection);
+        }
+        self.dial(target, key, proxy.as_ref(), deadline)
+    }
+
+    /// Connects to the server of `url`, and holds the connection for a request until it is too old. At most a few are
+    /// held at once.
+    ///
+    /// # Errors
+    /// [`HttpError::Url`] for a URL of another scheme.
+    pub(in crate::source::http) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
+        let mut target = self.target(url)?;
+        let (key, proxy) = self.key(&target)?;
+        self.caches.early.hold(&key, |key, cancel| {
+            let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+            self.dial(&mut target, key, proxy.as_ref(), &deadline).ok()
+        });
+        Ok(())
+    }
+
+    /// Connects like [`connect`](Self::connect), by `ahead` if it leads to the target and is established.
+    pub(in crate::source::http) fn connect_over(
+        &self,
+        target: &mut ResolvedUrl,
+        ahead: ClientAhead,
+        cancel: &Cancel,
+    ) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        let ClientAhead { key: begun_for, connection } = ahead;
+        if !begun_for.nearly_fits(&key) || !target.addresses.allows(connection.peer()) {
+            return self.connect(target, cancel);
+        }
+        let peer = connection.peer();
+        let deadline = Deadline::new(cancel, self.config.timeouts.connect);
+        match connection.finish(self.config.sockets(), &deadline) {
+            Some(socket) => {
+                let behind =
+                    self.socks_targets(&key.server, proxy.as_ref(), &deadline)?.into_iter().next().flatten();
+                self.established(target, begun_for, proxy.as_ref(), behind, (socket, peer), &deadline)
+            }
+            None => self.connect_by(target, &deadline),
+        }
+    }
+
+    /// Starts up to `count` further connections to `peer`, the target's address that `connection` leads to.
+    pub(in crate::source::http) fn connect_ahead(
+        &self,
+        target: &ResolvedUrl,
+        peer: SocketAddr,
+        count: usize,
+    ) -> Vec<ClientAhead> {
+        let Ok((key, _)) = self.key(target) else { return Vec::new() };
+        let begin = || AheadConnection::start(peer, self.config.sockets());
+        let begun = (0..count).map_while(|_| begin().ok());
+        begun.map(|connection| ClientAhead { key: key.clone(), connection }).collect()
+    }
+
+    /// Connects without using a kept connection, and closes those to the origin, after a request failed on one of them.
+    ///
+    /// # Errors
+    /// See [`connect`](Self::connect).
+    pub fn connect_fresh(&self, target: &mut ResolvedUrl, cancel: &Cancel) -> Result<Connection, HttpError> {
+        let (key, proxy) = self.key(target)?;
+        self.caches.idle.close(&key);
+        self.dial(target, key, proxy.as_ref(), &Deadline::new(cancel, self.config.timeouts.connect))
+    }
+
     pub(super) fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
         let key = ConnectionKey {

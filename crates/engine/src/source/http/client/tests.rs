@@ -4,6 +4,7 @@ use std::net::{TcpListener, TcpStream};
 use longhaul_core::failure::FailureKind;
 
 use super::*;
+use crate::connect::Deadline;
 use crate::source::http::Read as BodyRead;
 
 const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
