@@ -1,7 +1,7 @@
 //! The partial file: locked, its space reserved, and finally renamed.
 
 mod beside_target;
-mod final_name;
+mod renaming;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 pub(crate) use beside_target::remove_stray_journal;
 use beside_target::stem;
 pub use beside_target::{journal_of, part_of, remove_leftovers};
-pub use final_name::{FinishWarning, Finished};
+pub use renaming::{FinishWarning, Finished};
 
 use super::directory::Directory;
 use super::journal::{Journal, JournalError, StoredJournal};

@@ -1,6 +1,11 @@
 //! Opens URLs: connects, sends the request, follows redirects, and answers one challenge.
 
+pub(super) mod clients;
+pub(super) mod config;
+pub(super) mod connection_key;
 mod dialling;
+mod early_connections;
+mod idle_connections;
 mod logins;
 mod server_faults;
 #[cfg(test)]
@@ -16,21 +21,21 @@ use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use url::Url;
 
-use super::config::{ClientConfig, TlsConfig};
 use super::connection::Connection;
-use super::connection_key::ConnectionKey;
-use super::credentials::Credentials;
-use super::early::EarlyConnections;
 use super::error::HttpError;
-use super::first_answer::RangeFailure;
-use super::idle::IdleConnections;
-use super::proxy::ProxyKind;
-use super::redirect::Redirects;
-use super::resolved_url::{ResolvedUrl, SharedCookies};
-use super::safe_url::SafeUrl;
-use super::tls;
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, ResolvedHosts};
+use crate::source::http::authentication::credentials::Credentials;
+use crate::source::http::authentication::tls;
+use crate::source::http::client::config::{ClientConfig, TlsConfig};
+use crate::source::http::client::connection_key::ConnectionKey;
+use crate::source::http::client::early_connections::EarlyConnections;
+use crate::source::http::client::idle_connections::IdleConnections;
+use crate::source::http::http_source::first_answer::RangeFailure;
+use crate::source::http::target::proxy::ProxyKind;
+use crate::source::http::target::redirects::Redirects;
+use crate::source::http::target::resolved_url::{ResolvedUrl, SharedCookies};
+use crate::source::http::target::safe_url::SafeUrl;
 use server_faults::ServerFaults;
 
 /// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs

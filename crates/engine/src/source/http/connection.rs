@@ -1,7 +1,11 @@
 //! A connection that sends requests and reads their answers in order.
 
 mod answers;
+pub(super) mod body;
+pub(super) mod buffered_transport;
+pub(super) mod explanation;
 mod requests;
+pub(super) mod short_exchange;
 #[cfg(test)]
 mod tests;
 
@@ -12,19 +16,19 @@ use std::time::Duration;
 
 use longhaul_core::proto::http::{HeaderField, ResponseHead};
 
-use super::body::Body;
-use super::buffered_transport::BufferedTransport;
-use super::config::Timeouts;
-use super::connection_key::ConnectionKey;
-use super::digest_login::DigestLogin;
 use super::error::HttpError;
-use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::cancel::Cancel;
+use crate::source::http::authentication::digest_login::DigestLogin;
+use crate::source::http::client::config::Timeouts;
+use crate::source::http::client::connection_key::ConnectionKey;
+use crate::source::http::connection::body::Body;
+use crate::source::http::connection::buffered_transport::BufferedTransport;
+use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 pub use answers::EarlyAnswer;
 
 /// The parts that every request for one URL has in common.
 #[derive(Debug, Clone)]
-pub(super) struct RequestLine {
+pub(crate) struct RequestLine {
     pub(super) target: String,
     pub(super) host: String,
     pub(super) headers: Vec<HeaderField>,

@@ -1,5 +1,7 @@
 //! Errors of an HTTP source; every message names the operation, the URL or host, and a remedy.
 
+pub(super) mod failure;
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -11,8 +13,8 @@ use longhaul_core::proto::socks5::SocksError;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use super::safe_url::{SafeUrl, UrlAndPeer};
 use crate::connect::{ConnectError, Deadline};
+use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
 /// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) returns whether a retry can
 /// help.

@@ -1,5 +1,13 @@
 //! A file on an HTTP server: described by its first answer, fetched by ranges.
 
+mod connections_ahead;
+pub(super) mod first_answer;
+mod known_pace;
+pub(super) mod location;
+mod published_pieces;
+mod refit;
+pub(super) mod remote_file;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +22,21 @@ use longhaul_core::retry::Retry;
 use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
-use super::ahead::UnusedConnections;
 use super::client::{Client, ClientAhead};
-use super::clients::Clients;
-use super::config::ClientConfig;
 use super::connection::Connection;
 use super::error::HttpError;
-use super::first_answer::FirstAnswer;
-use super::known_pace::KnownPace;
-use super::location::{Disagreement, Disagreements, Location};
-use super::refit::Refit;
-use super::remote_file::{Agreement, RemoteFile, held_by};
 use super::worker::HttpWorker;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::path_memory::{KnownPath, Paths};
+use crate::source::http::client::clients::Clients;
+use crate::source::http::client::config::ClientConfig;
+use crate::source::http::http_source::connections_ahead::UnusedConnections;
+use crate::source::http::http_source::first_answer::FirstAnswer;
+use crate::source::http::http_source::known_pace::KnownPace;
+use crate::source::http::http_source::location::{Disagreement, Disagreements, Location};
+use crate::source::http::http_source::refit::Refit;
+use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
 use crate::transfer::Streams;
 

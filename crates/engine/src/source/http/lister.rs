@@ -1,5 +1,7 @@
 //! Directories over HTTP: listings in JSON or XML, and index pages.
 
+mod linked_entries;
+
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -15,13 +17,13 @@ use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 use super::client::{Client, OpenedUrl};
-use super::clients::Clients;
 use super::error::HttpError;
-use super::linked_entries::LinkedEntries;
-use super::short_exchange::ShortAnswer;
 use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::retry::Retries;
+use crate::source::http::client::clients::Clients;
+use crate::source::http::connection::short_exchange::ShortAnswer;
+use crate::source::http::lister::linked_entries::LinkedEntries;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
     below, child_url, make_with_parents,

@@ -16,9 +16,9 @@ use longhaul_core::units::Bytes;
 use super::Read;
 use super::connection::Connection;
 use super::error::HttpError;
-use super::first_answer::MAX_RANGE_FAILURES;
 use super::http_source::{DescribedSource, HttpSource};
-use super::location::Location;
+use crate::source::http::http_source::first_answer::MAX_RANGE_FAILURES;
+use crate::source::http::http_source::location::Location;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::transfer::Stream;
 

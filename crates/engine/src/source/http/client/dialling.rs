@@ -10,13 +10,13 @@ use super::{Client, ClientAhead};
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, ConnectError, Deadline, Transport, dial};
 use crate::source::http::ResolvedUrl;
-use crate::source::http::buffered_transport::BufferedTransport;
+use crate::source::http::authentication::tls;
+use crate::source::http::client::connection_key::ConnectionKey;
 use crate::source::http::connection::Connection;
-use crate::source::http::connection_key::ConnectionKey;
+use crate::source::http::connection::buffered_transport::BufferedTransport;
 use crate::source::http::error::HttpError;
-use crate::source::http::proxy::{Proxy, ProxyKind};
-use crate::source::http::safe_url::UrlAndPeer;
-use crate::source::http::tls;
+use crate::source::http::target::proxy::{Proxy, ProxyKind};
+use crate::source::http::target::safe_url::UrlAndPeer;
 
 impl Client {
     /// Connects to the target of an opened URL, for a further stream; follows no redirects.

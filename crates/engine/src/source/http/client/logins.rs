@@ -7,11 +7,11 @@ use longhaul_core::proto::http::ResponseHead;
 use url::Url;
 
 use super::Client;
-use crate::source::http::credentials::{Credentials, is_cleartext};
+use crate::source::http::authentication::credentials::{Credentials, is_cleartext};
 use crate::source::http::error::HttpError;
-use crate::source::http::proxy::Proxy;
-use crate::source::http::resolved_url::ResolvedUrl;
-use crate::source::http::safe_url::{SafeUrl, UrlAndPeer};
+use crate::source::http::target::proxy::Proxy;
+use crate::source::http::target::resolved_url::ResolvedUrl;
+use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
 impl Client {
     /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless permitted.

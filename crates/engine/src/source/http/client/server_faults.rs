@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use url::Origin;
 
-use crate::source::http::first_answer::RangeFailure;
+use crate::source::http::http_source::first_answer::RangeFailure;
 
 /// How long a server that failed at ranges gets no request for one.
 const RANGELESS: Duration = Duration::from_secs(3600);

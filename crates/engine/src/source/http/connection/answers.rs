@@ -7,9 +7,9 @@ use longhaul_core::units::Bytes;
 
 use super::{Connection, Persistence, Unanswered};
 use crate::connect::Deadline;
-use crate::source::http::body::{Body, Read};
+use crate::source::http::connection::body::{Body, Read};
+use crate::source::http::connection::explanation::read_explanation;
 use crate::source::http::error::{HttpError, check};
-use crate::source::http::explanation::read_explanation;
 
 /// How long to read a short body, which most often arrives with its head.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -9,9 +9,9 @@ use longhaul_core::units::Bytes;
 use super::{Exchange, Redirect, Requested};
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::source::http::failure::bad_range;
-use crate::source::http::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
-use crate::source::http::remote_file::Agreement;
+use crate::source::http::error::failure::bad_range;
+use crate::source::http::http_source::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
+use crate::source::http::http_source::remote_file::Agreement;
 
 /// A connection that has delivered this much and is closed between two answers is not counted as a failure.
 const SERVED_WELL: Bytes = Bytes::kib(64);

@@ -8,7 +8,7 @@ use crate::source::StreamPeer;
 use crate::source::http::Read;
 use crate::source::http::connection::Connection;
 use crate::source::http::error::HttpError;
-use crate::source::http::first_answer::RangeFailure;
+use crate::source::http::http_source::first_answer::RangeFailure;
 
 /// The bytes that are read at once and discarded.
 const SKIPPED_AT_ONCE: Bytes = Bytes::kib(256);

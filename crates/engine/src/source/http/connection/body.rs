@@ -1,0 +1,154 @@
+//! A response's body, received directly into the caller's buffer.
+
+use longhaul_core::proto::http::{ChunkedDecoder, Framing};
+use longhaul_core::units::Bytes;
+
+use crate::connect::Received;
+use crate::source::http::connection::buffered_transport::BufferedTransport;
+use crate::source::http::error::HttpError;
+
+/// The bytes of framing received at once: a size line after the payload, and little of the next chunk.
+const FRAMING_PIECE: usize = 512;
+
+/// The outcome of one read of the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// This many bytes were read to the front of the buffer.
+    Data(usize),
+    /// The tick passed without data: the caller checks its deadlines.
+    Idle,
+    /// The body is complete.
+    End,
+}
+
+/// The state of reading the current response's body.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// The response has no body, or the body is complete.
+    Ended,
+    Length {
+        got: u64,
+        expected: u64,
+    },
+    Chunked {
+        decoder: ChunkedDecoder,
+        got: u64,
+    },
+    UntilClose {
+        got: u64,
+    },
+}
+
+impl Body {
+    pub(crate) fn new(framing: Framing) -> Self {
+        match framing {
+            Framing::Length(length) => Self::Length { got: 0, expected: length.get() },
+            Framing::Chunked => Self::Chunked { decoder: ChunkedDecoder::default(), got: 0 },
+            Framing::UntilClose => Self::UntilClose { got: 0 },
+        }
+    }
+
+    /// Returns the number of bytes read; the highest after the end.
+    pub(crate) fn position(&self) -> u64 {
+        match self {
+            Self::Ended => u64::MAX,
+            Self::Length { got, .. } | Self::Chunked { got, .. } | Self::UntilClose { got } => *got,
+        }
+    }
+
+    /// Returns whether nothing is left to read.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self {
+            Self::Ended => true,
+            Self::Length { got, expected } => got == expected,
+            Self::Chunked { decoder, .. } => decoder.is_done(),
+            Self::UntilClose { .. } => false,
+        }
+    }
+
+    /// Returns whether the coding deviated from its standard, so that nothing may follow the body.
+    pub(crate) fn is_malformed(&self) -> bool {
+        matches!(self, Self::Chunked { decoder, .. } if decoder.is_malformed())
+    }
+
+    /// Reads some of the body into `buffer`, which is not empty.
+    pub(crate) fn read(
+        &mut self,
+        from: &mut BufferedTransport,
+        buffer: &mut [u8],
+    ) -> Result<Read, HttpError> {
+        let read = match self {
+            Self::Ended => Read::End,
+            Self::Length { got, expected } if got == expected => Read::End,
+            Self::Length { got, expected } => {
+                // Not beyond the body, because the next response follows it.
+                let room = Bytes::new(*expected - *got).as_usize().min(buffer.len());
+                match from.read(&mut buffer[..room])? {
+                    Received::Data(n) => count(got, n),
+                    Received::Idle => Read::Idle,
+                    Received::End { .. } => return Err(closed_early(from, *got, Some(*expected))),
+                }
+            }
+            Self::UntilClose { got } => match from.read(buffer)? {
+                Received::Data(n) => count(got, n),
+                Received::Idle => Read::Idle,
+                Received::End { clean: true } => Read::End,
+                Received::End { clean: false } => {
+                    return Err(HttpError::NoCloseNotify { at: from.at().clone(), got: Bytes::new(*got) });
+                }
+            },
+            Self::Chunked { decoder, got } => match read_chunked(decoder, from, buffer)? {
+                Some(Received::Data(n)) => count(got, n),
+                Some(Received::Idle) => Read::Idle,
+                Some(Received::End { .. }) => return Err(closed_early(from, *got, None)),
+                None => Read::End,
+            },
+        };
+        if read == Read::End && matches!(self, Self::UntilClose { .. }) {
+            *self = Self::Ended;
+        }
+        Ok(read)
+    }
+}
+
+fn count(got: &mut u64, n: usize) -> Read {
+    *got += n as u64;
+    Read::Data(n)
+}
+
+fn closed_early(from: &BufferedTransport, got: u64, expected: Option<u64>) -> HttpError {
+    HttpError::ClosedEarly { at: from.at().clone(), got: Bytes::new(got), expected: expected.map(Bytes::new) }
+}
+
+/// Reads payload of one chunk; `None` at the end of the body.
+fn read_chunked(
+    decoder: &mut ChunkedDecoder,
+    from: &mut BufferedTransport,
+    buffer: &mut [u8],
+) -> Result<Option<Received>, HttpError> {
+    loop {
+        let left = decoder.payload_left().as_usize();
+        if left > 0 {
+            let room = left.min(buffer.len());
+            let payload = &mut buffer[..room];
+            // If the chunk may end here, its framing and the next size line are received by the same call.
+            let ahead = if room < left { 0 } else { FRAMING_PIECE };
+            let received = from.read_ahead(payload, ahead)?;
+            if let Received::Data(n) = received {
+                decoder.took_payload(Bytes::new(n as u64));
+            }
+            return Ok(Some(received));
+        }
+        let used = decoder.framing(from.buffered());
+        from.consume(used.map_err(|source| HttpError::Chunked { at: from.at().clone(), source })?);
+        if decoder.is_done() {
+            return Ok(None);
+        }
+        if decoder.payload_left() == Bytes::ZERO {
+            match from.fill_buffer(FRAMING_PIECE)? {
+                Received::Data(_) => {}
+                other => return Ok(Some(other)),
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Opens connections for a file's further streams while the answer to its first request is awaited, which saves a round
+//! trip.
+
+use longhaul_core::tune::streams::{MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
+use longhaul_core::units::{Bytes, Rtt};
+use url::Origin;
+
+use crate::source::http::ClientConfig;
+use crate::source::http::ResolvedUrl;
+use crate::source::http::client::ClientAhead;
+use crate::source::http::client::clients::AheadClaim;
+use crate::source::http::connection::Connection;
+use crate::source::http::http_source::HttpSource;
+use crate::source::http::http_source::first_answer::{LONG_RTT, handshake_rtt};
+use crate::source::http::http_source::refit::SHARED_BY;
+use crate::transfer::{Streams, recv_buffer};
+
+/// Connections not yet taken by a stream; closed on drop.
+pub(crate) struct UnusedConnections {
+    origin: Origin,
+    connections: Vec<ClientAhead>,
+    _claim: AheadClaim,
+}
+
+impl UnusedConnections {
+    pub(crate) fn take(&mut self) -> Option<ClientAhead> {
+        self.connections.pop()
+    }
+
+    /// Closes connections beyond `count`.
+    pub(crate) fn keep(&mut self, count: usize) {
+        self.connections.truncate(count);
+    }
+}
+
+impl HttpSource<'_> {
+    /// Starts connections for the probable number of streams of `left` bytes, to the peer of `connection`.
+    pub(crate) fn begin_ahead(&self, connection: &Connection, target: &ResolvedUrl, left: Option<Bytes>) {
+        // A kept connection indicates a batch, whose files are mostly small.
+        if connection.has_answered() {
+            return;
+        }
+        let rtt = handshake_rtt(connection).unwrap_or_default();
+        let further = self.probable_streams(target, rtt, left).saturating_sub(1);
+        let mut ahead = self.ahead.lock();
+        if further == 0 || ahead.as_ref().is_some_and(|ahead| ahead.origin == target.url().origin()) {
+            return;
+        }
+        // After a redirect, connections to the previous server are useless.
+        *ahead = None;
+        let Some(claim) = self.clients.claim_ahead() else { return };
+        // With the buffer that the streams will request: the SYN fixes the window scale.
+        let config = &self.options.client;
+        let recv_buffer = config.recv_buffer.or_else(|| recv_buffer::larger_than_kernels(rtt, SHARED_BY));
+        let Ok(client) = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() }) else { return };
+        let connections = client.connect_ahead(target, connection.peer(), further);
+        *ahead = Some(UnusedConnections { origin: target.url().origin(), connections, _claim: claim });
+    }
+
+    /// Returns the probable initial number of streams of a large file; 1 if more is doubtful.
+    fn probable_streams(&self, target: &ResolvedUrl, rtt: Rtt, left: Option<Bytes>) -> usize {
+        if rtt < LONG_RTT {
+            return 1;
+        }
+        let known = self.recall(target.url()).filter(|path| path.pace().is_none());
+        let remembered = known.and_then(|path| path.still_holds(rtt));
+        match self.options.streams {
+            Streams::Fixed(streams) => streams.min(MAX_INITIAL_STREAMS),
+            // An unknown file on an unknown server may be small, or be redirected.
+            Streams::Auto if remembered.is_some() || left.is_some() => {
+                let left = left.unwrap_or(Bytes::new(u64::MAX));
+                StreamTuner::new(&StreamTunerStart {
+                    rtt,
+                    left,
+                    most: MAX_INITIAL_STREAMS,
+                    remembered,
+                    bound: None,
+                })
+                .streams()
+            }
+            Streams::Auto | Streams::Apt(_) => 1,
+        }
+    }
+}
