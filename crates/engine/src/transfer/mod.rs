@@ -12,7 +12,6 @@ mod shared_schedule;
 mod state;
 mod stream;
 mod stream_handle;
-mod streams_choice;
 mod transfer_options;
 
 pub(crate) use intake::Intake;
@@ -21,5 +20,4 @@ pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use state::{SourceProgress, TransferState, Waits};
 pub(crate) use stream::{Stream, StreamOptions};
 pub(crate) use stream_handle::StreamHandle;
-pub use streams_choice::{AptSettings, Streams};
-pub use transfer_options::TransferOptions;
+pub use transfer_options::{AptSettings, Streams, TransferOptions};

@@ -107,11 +107,6 @@ impl<'a> ServerAccess<'a> {
         &self.address.shown
     }
 
-    /// Returns the settings of sockets.
-    pub(super) fn settings(&self) -> SocketSettings<'_> {
-        self.config.sockets()
-    }
-
     /// Returns the timeout for the TLS handshake of a data connection: a server may recall the file from tape before it answers.
     pub(super) fn handshake_limit(&self) -> Duration {
         self.config.timeouts.connect.max(self.config.timeouts.head)
@@ -176,7 +171,7 @@ impl<'a> ServerAccess<'a> {
         }
         let deadline = Deadline::new(cancel, self.config.timeouts.connect);
         // The user's buffer size applies to data connections.
-        let settings = SocketSettings { recv_buffer: None, ..self.settings() };
+        let settings = SocketSettings { recv_buffer: None, ..self.config.sockets() };
         let hosts = &self.sessions.hosts;
         let addresses = hosts.resolve(host, *port, &self.config.addresses, &deadline, settings.tick)?;
         let dialled = dial(&format!("{host}:{port}"), &addresses, settings, &deadline);

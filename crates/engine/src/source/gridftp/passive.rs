@@ -238,7 +238,7 @@ fn connect_by(
 ) -> Result<TcpStream, FtpError> {
     let address = ask_address(access, session, &command, cancel)?;
     let deadline = Deadline::new(cancel, timeout);
-    Ok(dial(&address.to_string(), &[address], access.settings(), &deadline)?.0)
+    Ok(dial(&address.to_string(), &[address], access.config.sockets(), &deadline)?.0)
 }
 
 /// Waits for the reply that ends a retrieval. If this host has closed the data connection, any reply counts, because it

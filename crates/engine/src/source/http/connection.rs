@@ -51,7 +51,8 @@ pub struct Connection {
     unanswered: VecDeque<Unanswered>,
     /// Interim answers since the last final one.
     interim: u32,
-    unfinished: Unfinished,
+    /// Whether a request's head was sent, and all of its body is not.
+    has_unsent_body: bool,
     /// A final answer that was read while the request's body was being sent.
     early_head: Option<ResponseHead>,
     body: Body,
@@ -65,15 +66,6 @@ struct Unanswered {
     is_head: bool,
     /// Whether it changes nothing on the server, and so takes no long processing.
     is_safe: bool,
-}
-
-/// Requests that have been sent in part.
-#[derive(Default)]
-struct Unfinished {
-    /// The beginning of a request was sent as a carrier of the receive window.
-    window_carrier: bool,
-    /// A request's head was sent, and all of its body is not.
-    body: bool,
 }
 
 /// Whether the connection serves further requests (RFC 9112, section 9.3).
@@ -105,7 +97,7 @@ impl Connection {
             cancel,
             unanswered: VecDeque::new(),
             interim: 0,
-            unfinished: Unfinished::default(),
+            has_unsent_body: false,
             early_head: None,
             body: Body::Ended,
             persistence: Persistence {
@@ -169,7 +161,7 @@ impl Connection {
 
     /// Returns whether nothing is in flight: a request may be sent for any URL of the origin.
     pub(super) fn is_idle(&self) -> bool {
-        let all_sent = !self.unfinished.window_carrier && !self.unfinished.body && self.early_head.is_none();
+        let all_sent = !self.has_unsent_body && self.early_head.is_none();
         let all_read = self.unanswered.is_empty() && self.body.has_ended() && !self.transport.has_buffered();
         self.reusable() && all_sent && all_read
     }

@@ -58,7 +58,7 @@ impl Exchange<'_, '_, '_, '_> {
     fn listen(&mut self, streams: usize) -> Result<DataListener, FtpError> {
         self.context.worker.pace.restart();
         let control = &self.session.control;
-        let settings = self.context.access.settings();
+        let settings = self.context.access.config.sockets();
         let needed = || recv_buffer::larger_than_kernels(control.rtt()?, streams);
         let recv_buffer = settings.recv_buffer.or_else(needed);
         DataListener::open(control.local, control.peer, SocketSettings { recv_buffer, ..settings })
@@ -73,7 +73,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
         if let Some(data) = &data {
             // The user's window size helps only if the server's send buffer can fill it.
-            commands.extend(self.context.access.settings().recv_buffer.map(Command::Sbuf));
+            commands.extend(self.context.access.config.sockets().recv_buffer.map(Command::Sbuf));
             commands.extend(data.commands());
         }
         self.due.extend(commands.iter().map(|command| DueReply::Setup(command.verb())));

@@ -18,7 +18,7 @@ impl<'a> StoreSession<'a> {
         let access = &self.store.access;
         let (limit, handshake_limit) = (access.config.timeouts.connect, access.handshake_limit());
         let protection = self.session.protection.clone();
-        let settings = access.settings();
+        let settings = access.config.sockets();
         BlockDialler { settings, limit, handshake_limit, address, protection, at: access.at() }
     }
 }

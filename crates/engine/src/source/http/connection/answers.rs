@@ -53,7 +53,7 @@ impl Connection {
         }
         // Without the body that was announced, the server would take the next request for it.
         // A body of a later request may still be on its way.
-        let lacks_body = self.unfinished.body && self.unanswered.len() == 1;
+        let lacks_body = self.has_unsent_body && self.unanswered.len() == 1;
         let still_open = std::mem::replace(&mut self.persistence.reusable, false) && !lacks_body;
         let head = match self.early_head.take() {
             Some(head) => head,

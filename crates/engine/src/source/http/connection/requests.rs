@@ -18,22 +18,6 @@ impl Connection {
         self.send(Ask::Get(range))
     }
 
-    /// Sends a few bytes of the next request's head, which is never finished where no request follows: every packet sent
-    /// carries the receive window.
-    ///
-    /// Servers read these bytes after they have sent the answers to the requests before.
-    ///
-    /// # Errors
-    /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
-    pub fn send_window_carrier(&mut self) -> Result<(), HttpError> {
-        let text = match std::mem::replace(&mut self.unfinished.window_carrier, true) {
-            false => format!("GET {} HTTP/1.1\r\nWindow-Carrier: ", self.request.target),
-            true => "-".to_owned(),
-        };
-        let deadline = Deadline::new(&self.cancel, self.timeouts.head);
-        self.transport.send_all(text.as_bytes(), &deadline)
-    }
-
     /// Sends a request's head, without waiting for the answer.
     ///
     /// # Errors
@@ -46,17 +30,12 @@ impl Connection {
         let RequestLine { target, host, headers, digest, .. } = &self.request;
         let login = digest.as_ref().and_then(|digest| digest.field(ask.method(), target));
         let headers = &headers.iter().cloned().chain(login).collect::<Vec<_>>();
-        let mut request = Request { target, host, headers, ask }.encode();
-        if std::mem::take(&mut self.unfinished.window_carrier) {
-            // The request line has been sent, and a field without its end.
-            let line = request.windows(2).position(|two| two == b"\r\n").unwrap_or(0);
-            request.drain(..line);
-        }
+        let request = Request { target, host, headers, ask }.encode();
         let deadline = Deadline::new(&self.cancel, self.timeouts.head);
         let sent = self.transport.send_all(&request, &deadline);
         self.persistence.reusable = sent.is_ok();
         self.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
-        self.unfinished.body = ask.has_body();
+        self.has_unsent_body = ask.has_body();
         sent
     }
 
@@ -71,6 +50,6 @@ impl Connection {
 
     /// Marks the request's body as sent: after its answer the connection can be used again.
     pub fn finish_body(&mut self) {
-        self.unfinished.body = false;
+        self.has_unsent_body = false;
     }
 }
