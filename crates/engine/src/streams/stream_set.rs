@@ -1,7 +1,6 @@
 //! The streams of one source: starts missing ones, and drains surplus ones.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 use std::time::Duration;
 
@@ -28,8 +27,6 @@ pub(crate) struct StreamSet<'a> {
     pub(crate) options: StreamOptions,
     /// Whether the number of streams is controlled; then a refusal by the server is not a failure.
     controlled: bool,
-    /// Whether the source is unusable: it is down, or sends another file.
-    dropped: AtomicBool,
     refusal: Mutex<Option<Refusal>>,
 }
 
@@ -65,8 +62,7 @@ impl<'a> StreamSet<'a> {
         options: StreamOptions,
         controlled: bool,
     ) -> Self {
-        let (dropped, refusal) = (AtomicBool::new(false), Mutex::default());
-        Self { transfer, peer, index, options, controlled, dropped, refusal }
+        Self { transfer, peer, index, options, controlled, refusal: Mutex::default() }
     }
 
     pub(crate) fn progress(&self) -> &'a SourceProgress {
@@ -78,7 +74,7 @@ impl<'a> StreamSet<'a> {
     where
         'a: 'scope,
     {
-        if self.is_dropped() {
+        if !self.progress().is_usable() {
             return;
         }
         let before = self.progress().connections(self.streams().len());
@@ -161,7 +157,6 @@ impl<'a> StreamSet<'a> {
 
     /// Drains and interrupts the source's streams: the source is down, or sends another file.
     pub(crate) fn drop_source(&self) {
-        self.dropped.store(true, Ordering::Relaxed);
         self.progress().set_usable(false);
         for stream in self.streams() {
             stream.set_draining(true);
@@ -178,10 +173,6 @@ impl<'a> StreamSet<'a> {
                 self.transfer.schedule.change(|schedule| schedule.release(stream.id));
             }
         }
-    }
-
-    pub(crate) fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Takes the latest refusal.

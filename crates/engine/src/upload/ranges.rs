@@ -75,6 +75,7 @@ pub(super) fn send_ranges(
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let starter = Starter { threads, inlet: None, alive };
+        set.progress().set_usable(true);
         let tuner = control.start(&set, starter.clone());
         drop(starter);
         await_end(&ended, &set);

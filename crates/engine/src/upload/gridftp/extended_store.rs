@@ -54,7 +54,7 @@ pub(super) fn send(
             {
                 peer.fail(error);
             }
-            if peer.is_over() && !set.is_dropped() {
+            if peer.is_over() && set.progress().is_usable() {
                 set.drop_source();
                 // Wakes streams that wait for work.
                 progress.transfer.schedule.change(|_| ());
