@@ -3,9 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use thiserror::Error;
-
-use super::PathSpec;
+use super::{ParsePathError, PathSpec};
 
 /// Keys that may be overridden; hosts, seed and MTU apply to the whole path.
 const OF_A_DIRECTION: [&str; 13] = [
@@ -28,16 +26,6 @@ const OF_A_DIRECTION: [&str; 13] = [
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overrides(Vec<(String, String)>);
 
-/// The text sets no values of a path.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; queue=100packets"
-)]
-pub struct ParseOverridesError {
-    text: String,
-    why: String,
-}
-
 impl Overrides {
     /// Returns whether there are no overrides.
     pub fn is_none(&self) -> bool {
@@ -57,10 +45,14 @@ impl Overrides {
 }
 
 impl FromStr for Overrides {
-    type Err = ParseOverridesError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseOverridesError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; queue=100packets"
+            ))
+        };
         let mut values = Vec::new();
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty() && *part != "none") {
             let (key, value) = part.split_once('=').ok_or_else(|| failed(format!("'{part}' has no '='")))?;
