@@ -13,7 +13,7 @@ use crate::units::{Bytes, Rate, Rtt, seconds};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample<T = TcpInfo> {
     /// The duration of the reading: the sockets were read within this time before the event; `None` in old records.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
     pub took: Option<Duration>,
     /// Bytes of files transferred so far: read from sockets in a download, acknowledged by the peer in an upload.
     pub moved: Bytes,
@@ -79,24 +79,6 @@ pub struct Snapshot {
     pub segments: Segments,
     /// The third buffer: the file's pages; `None` if the kernel does not count them.
     pub page_cache: Option<PageCache>,
-}
-
-/// Serialises an optional time as seconds.
-mod optional_seconds {
-    use super::{Duration, seconds};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    struct Seconds(#[serde(with = "seconds")] Duration);
-
-    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        time.map(Seconds).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<Seconds>::deserialize(from)?.map(|Seconds(time)| time))
-    }
 }
 
 /// Use of the application buffer.
@@ -169,7 +151,7 @@ pub struct Sockets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
     /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
     pub data_age: Option<Duration>,
     /// The least RTT of all connections (`tcpi_min_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,54 +231,38 @@ impl Counters {
         }
     }
 
+    /// Combines each counter with that of `other`.
+    fn with(self, other: Self, count: fn(u64, u64) -> u64, time: fn(Duration, Duration) -> Duration) -> Self {
+        let bytes = |one: Bytes, other: Bytes| Bytes::new(count(one.get(), other.get()));
+        Self {
+            retransmits: count(self.retransmits, other.retransmits),
+            out_of_order: count(self.out_of_order, other.out_of_order),
+            dsacks: count(self.dsacks, other.dsacks),
+            data_segments: count(self.data_segments, other.data_segments),
+            delivered: count(self.delivered, other.delivered),
+            received: bytes(self.received, other.received),
+            sent: bytes(self.sent, other.sent),
+            acked: bytes(self.acked, other.acked),
+            busy: time(self.busy, other.busy),
+            window_limited: time(self.window_limited, other.window_limited),
+            buffer_limited: time(self.buffer_limited, other.buffer_limited),
+        }
+    }
+
     /// Returns the difference of the counters since `before`.
     pub fn since(self, before: Self) -> Self {
-        Self {
-            retransmits: self.retransmits.saturating_sub(before.retransmits),
-            out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
-            dsacks: self.dsacks.saturating_sub(before.dsacks),
-            data_segments: self.data_segments.saturating_sub(before.data_segments),
-            delivered: self.delivered.saturating_sub(before.delivered),
-            received: self.received.saturating_sub(before.received),
-            sent: self.sent.saturating_sub(before.sent),
-            acked: self.acked.saturating_sub(before.acked),
-            busy: self.busy.saturating_sub(before.busy),
-            window_limited: self.window_limited.saturating_sub(before.window_limited),
-            buffer_limited: self.buffer_limited.saturating_sub(before.buffer_limited),
-        }
+        self.with(before, u64::saturating_sub, Duration::saturating_sub)
     }
 
     /// Returns the later of two readings of one connection, independent of their order.
     pub fn later(self, other: Self) -> Self {
-        Self {
-            retransmits: self.retransmits.max(other.retransmits),
-            out_of_order: self.out_of_order.max(other.out_of_order),
-            dsacks: self.dsacks.max(other.dsacks),
-            data_segments: self.data_segments.max(other.data_segments),
-            delivered: self.delivered.max(other.delivered),
-            received: self.received.max(other.received),
-            sent: self.sent.max(other.sent),
-            acked: self.acked.max(other.acked),
-            busy: self.busy.max(other.busy),
-            window_limited: self.window_limited.max(other.window_limited),
-            buffer_limited: self.buffer_limited.max(other.buffer_limited),
-        }
+        self.with(other, u64::max, Duration::max)
     }
 }
 
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        self.retransmits += other.retransmits;
-        self.out_of_order += other.out_of_order;
-        self.dsacks += other.dsacks;
-        self.data_segments += other.data_segments;
-        self.delivered += other.delivered;
-        self.received += other.received;
-        self.sent += other.sent;
-        self.acked += other.acked;
-        self.busy += other.busy;
-        self.window_limited += other.window_limited;
-        self.buffer_limited += other.buffer_limited;
+        *self = self.with(other, u64::saturating_add, Duration::saturating_add);
     }
 }
 
