@@ -50,9 +50,10 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let environment = self.environment.with_record(&self.files.record);
-        let cleanup = self.execution.run.cleanup.as_ref().map(|command| {
-            Shell::start_waiting(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
-        });
+        let cleanup =
+            self.execution.run.cleanup.as_ref().map(|command| {
+                Shell::start(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
+            });
         let cleanup = cleanup.transpose()?;
         let set_up = self.set_up(&environment, watcher);
         // The log of setup and cleanup does not exist without either.
