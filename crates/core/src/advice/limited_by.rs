@@ -49,7 +49,7 @@ const LIMITS: [(LimitedBy, &str, &str); 13] = [
     (LimitedBy::Disk, "disk", "the disk"),
     (LimitedBy::Cpu, "cpu", "the CPU"),
     (LimitedBy::Server, "server", "the server"),
-    (LimitedBy::Limit, "--limit", "--limit"),
+    (LimitedBy::Limit, "limit", "--limit"),
     (LimitedBy::Application, "application", "the program"),
     (LimitedBy::Policer, "policer", "a policer on the path"),
     (LimitedBy::Unknown, "unknown", "a cause that is not known"),
@@ -62,6 +62,7 @@ impl LimitedBy {
         let mut index = 0;
         while index < all.len() {
             all[index] = LIMITS[index].0;
+            assert!(all[index] as usize == index);
             index += 1;
         }
         all
