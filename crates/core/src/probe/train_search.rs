@@ -122,11 +122,6 @@ impl TrainSearch {
         }
     }
 
-    /// Returns whether the search has ended without a rate, because UDP is blocked.
-    pub fn is_blocked(&self) -> bool {
-        self.silent >= SILENT_TRAINS && self.finals.is_empty()
-    }
-
     /// Returns the median rate of the final trains; `None` before the first of them.
     pub fn rate(&self) -> Option<TrainRate> {
         let mut finals = self.finals.clone();
@@ -391,7 +386,7 @@ mod tests {
             let count = search.next_train().unwrap().count;
             search.record(&PacketTrain { count, packet: Bytes::new(1500), ..PacketTrain::default() });
         }
-        assert!(search.next_train().is_none() && search.is_blocked() && search.rate().is_none());
+        assert!(search.next_train().is_none() && search.rate().is_none());
     }
 
     #[test]

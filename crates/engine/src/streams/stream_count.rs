@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::doubling::{Doubling, DoublingParams};
+use longhaul_core::tune::doubling::Doubling;
 use longhaul_core::tune::stream_limit::StreamLimit;
 use longhaul_core::tune::streams::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -132,7 +132,7 @@ pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
         Streams::Auto if divisible && rest > Bytes::ZERO => {
             let start = StreamTunerStart { rtt, left, most, remembered, bound };
             let tuner = if multiplexed {
-                AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
+                AutoTuner::Doubling(Doubling::new(&start))
             } else {
                 AutoTuner::Streams(StreamTuner::new(&start))
             };
