@@ -39,6 +39,7 @@ pub(crate) enum CountControl {
 }
 
 /// A tuner that finds the number of streams.
+#[expect(clippy::large_enum_variant, reason = "there is one for each transfer, in a box")]
 pub(crate) enum AutoTuner {
     /// For independent connections: adding or removing one does not affect the others.
     Streams(StreamTuner),

@@ -100,9 +100,8 @@ impl Attempt<'_> {
         let server = &self.execution.run.server;
         let mut serving = server.as_ref().map(|server| self.start_server(&lab, server)).transpose()?;
         let ready = match (&mut serving, server.as_ref().and_then(|server| server.port)) {
-            (Some(serving), Some(port)) => {
-                serving.wait_until_listening(port, |elapsed| watcher.tick(ExecutionPhase::Server, elapsed))
-            }
+            (Some(serving), Some(port)) => serving
+                .wait_until_listening(port.get(), |elapsed| watcher.tick(ExecutionPhase::Server, elapsed)),
             _ => Ok(()),
         };
         let measured = ready.and_then(|()| Ok((self.measure(&lab, watcher)?, lab.stats()?)));
