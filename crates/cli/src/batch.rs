@@ -49,8 +49,7 @@ pub(crate) fn not_begun(error: impl Display, code: exit::Code, cancel: &Cancel) 
     if exit::of_stop(code, cancel) != code {
         return interruption(cancel);
     }
-    say::error(error);
-    code
+    exit::said(error, code)
 }
 
 /// Returns whether a code is that of a stopped command.
@@ -102,8 +101,8 @@ impl Batch<'_> {
             let walker = match thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
                 Ok(walker) => walker,
                 Err(error) => {
-                    say::error(format_args!("cannot start a thread for the walk: {error}"));
-                    return exit::OS.into();
+                    let message = format_args!("cannot start a thread for the walk: {error}");
+                    return exit::said(message, exit::OS).into();
                 }
             };
             let code = self.run(files.into_iter(), |session, job, walked| match walked {

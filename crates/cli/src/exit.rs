@@ -1,6 +1,7 @@
 //! Exit codes, after sysexits(3).
 
 use std::error::Error;
+use std::fmt::Display;
 
 use longhaul_agent::client::ClientError;
 use longhaul_agent::error::AgentError;
@@ -12,6 +13,7 @@ use longhaul_scope::draw::DrawError;
 use longhaul_scope::record::RecordError;
 
 use crate::config_file::ConfigError;
+use crate::say;
 
 /// An exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +78,15 @@ impl Code {
     }
 }
 
+/// The message and the code of a failed command.
+pub(crate) type Failure = (String, Code);
+
+/// Prints an error; returns its code.
+pub(crate) fn said(error: impl Display, code: Code) -> Code {
+    say::error(error);
+    code
+}
+
 impl From<Code> for std::process::ExitCode {
     fn from(code: Code) -> Self {
         code.0.into()
@@ -87,8 +98,13 @@ pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
     if code == INTERRUPTED && cancel.is_expired() { TEMPORARY } else { code }
 }
 
+/// Prints the error of a command that has not begun, or that was stopped before; returns its code.
+pub(crate) fn not_set_up(error: &anyhow::Error, cancel: &Cancel) -> Code {
+    said(say::chain(error), of_stop(of_setup(error), cancel))
+}
+
 /// Returns the code of invalid options: that of the file they name, if the file is the cause.
-pub(crate) fn of_setup(error: &anyhow::Error) -> Code {
+fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<OutputError>()) {
         return CANNOT_CREATE;
     }

@@ -38,10 +38,7 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     let words = match config_file::with_config(std::env::args_os().collect(), &Cli::command()) {
         Ok(words) => words,
-        Err(error) => {
-            say::error(&error);
-            return exit::CONFIG.into();
-        }
+        Err(error) => return exit::said(&error, exit::CONFIG).into(),
     };
     let is_get = words.iter().any(|word| word == "get");
     let cli = match Cli::try_parse_from(words) {
@@ -59,25 +56,26 @@ fn main() -> ExitCode {
     };
     let _log = log_to_stderr(&cli);
     let result = match cli.command {
-        Command::Get(args) => Ok(commands::get::run(&args)),
-        Command::Put(args) => Ok(commands::put::run(&args)),
+        Command::Get(args) => Ok(commands::get::run(&args).unwrap_or_else(ExitCode::from)),
+        Command::Put(args) => Ok(commands::put::run(&args).unwrap_or_else(ExitCode::from)),
         Command::Serve(args) => commands::serve::run(args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Queue(args) => commands::queue::run(&args),
-        Command::Doctor(args) => Ok(commands::doctor::run(&args)),
-        Command::Probe(args) => Ok(commands::probe::run(&args)),
+        Command::Doctor(args) => Ok(commands::doctor::run(&args).unwrap_or_else(failed)),
+        Command::Probe(args) => Ok(commands::probe::run(&args).unwrap_or_else(ExitCode::from)),
         Command::Lab(args) => commands::lab::run(args),
-        Command::Report(args) => Ok(commands::report::run(&args)),
-        Command::Explain(args) => Ok(commands::explain::run(&args)),
+        Command::Report(args) => Ok(commands::report::run(&args).unwrap_or_else(failed)),
+        Command::Explain(args) => Ok(commands::explain::run(&args).unwrap_or_else(failed)),
         Command::Browser(args) => commands::browser::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
-    with_stdout(result.unwrap_or_else(|error| {
-        say::error(say::chain(&error));
-        exit::of_chain(&error).into()
-    }))
+    with_stdout(result.unwrap_or_else(|error| failed((say::chain(&error), exit::of_chain(&error)))))
+}
+
+fn failed((message, code): exit::Failure) -> ExitCode {
+    exit::said(message, code).into()
 }
 
 /// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O error.

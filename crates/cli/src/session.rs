@@ -77,14 +77,11 @@ impl CommandSession {
         what: &str,
         files: Option<usize>,
     ) -> Result<Self, exit::Code> {
-        let recorder = reporting.record.begin(side, what).map_err(|error| {
-            say::error(&error);
-            exit::of(error.kind())
-        })?;
+        let recorder = reporting.record.begin(side, what);
+        let recorder = recorder.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
         let shown = if reporting.json {
             ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {
-                say::error(format_args!("cannot start a thread for --json: {error}"));
-                exit::OS
+                exit::said(format_args!("cannot start a thread for --json: {error}"), exit::OS)
             })?)
         } else {
             ShownProgress::Progress(ProgressLines::begin(reporting.lines, side, files))

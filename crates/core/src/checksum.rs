@@ -79,18 +79,12 @@ impl Checksum {
     /// Returns the digest's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         // `hex` consists of hexadecimal digits, and their number is even.
-        let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default() as u8;
-        self.hex
-            .as_bytes()
-            .chunks(2)
-            .map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | digit(d)))
-            .collect()
+        hex::decode(&self.hex).unwrap_or_default()
     }
 
     /// Creates a checksum from a digest's bytes; `None` if their number is not that of the algorithm.
     pub fn new(algorithm: Algorithm, digest: &[u8]) -> Option<Self> {
-        let hex = || digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        (digest.len() == algorithm.name_and_length().1).then(|| Self { algorithm, hex: hex() })
+        (digest.len() == algorithm.name_and_length().1).then(|| Self { algorithm, hex: hex::encode(digest) })
     }
 
     /// Creates a checksum from hexadecimal digits in either case; `None` if their number is not that of the algorithm.

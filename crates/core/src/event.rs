@@ -10,10 +10,10 @@ mod warning;
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::advice::LimitedBy;
 use crate::telemetry::Sample;
@@ -32,7 +32,7 @@ pub enum Event {
     /// The file's name and size have been determined and its space is reserved.
     Opened {
         /// The path of the finished file; in an upload, the source.
-        #[serde(with = "lossy_path")]
+        #[serde(serialize_with = "lossy_path")]
         path: PathBuf,
         /// The size of the file, if the server reports it.
         size: Option<Bytes>,
@@ -172,18 +172,8 @@ impl<O: Observer + ?Sized, const N: usize> Observer for [&O; N] {
 }
 
 /// Serialises a path as text; bytes that are not UTF-8 are replaced, because JSON cannot represent them.
-mod lossy_path {
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&path.to_string_lossy())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        PathBuf::deserialize(from)
-    }
+fn lossy_path<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&path.to_string_lossy())
 }
 
 #[cfg(test)]

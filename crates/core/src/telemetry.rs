@@ -1,5 +1,7 @@
 //! Telemetry of a running transfer: sockets, application buffer, page cache.
 
+mod counters;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use crate::tcp_info::TcpInfo;
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
+pub use counters::Counters;
+
 /// One reading of all telemetry.
 ///
 /// `T` is the kernel's report of a connection: all of it in a measurement, a part of it when a long record is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample<T = TcpInfo> {
     /// The duration of the reading: the sockets were read within this time before the event; `None` in old records.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
     pub took: Option<Duration>,
     /// Bytes of files transferred so far: read from sockets in a download, acknowledged by the peer in an upload.
     pub moved: Bytes,
@@ -79,24 +83,6 @@ pub struct Snapshot {
     pub segments: Segments,
     /// The third buffer: the file's pages; `None` if the kernel does not count them.
     pub page_cache: Option<PageCache>,
-}
-
-/// Serialises an optional time as seconds.
-mod optional_seconds {
-    use super::{Duration, seconds};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(transparent)]
-    struct Seconds(#[serde(with = "seconds")] Duration);
-
-    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-        time.map(Seconds).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
-        Ok(Option::<Seconds>::deserialize(from)?.map(|Seconds(time)| time))
-    }
 }
 
 /// Use of the application buffer.
@@ -169,7 +155,7 @@ pub struct Sockets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_rtt: Option<Rtt>,
     /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_seconds")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
     pub data_age: Option<Duration>,
     /// The least RTT of all connections (`tcpi_min_rtt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,111 +179,6 @@ pub struct Sockets {
     /// Cumulative counters, closed connections included.
     #[serde(flatten)]
     pub counters: Counters,
-}
-
-/// Cumulative counters of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counters {
-    /// Segments that this host retransmitted (`tcpi_total_retrans`).
-    pub retransmits: u64,
-    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): a receiver's sign of loss. Each is answered by a
-    /// duplicate acknowledgement (RFC 5681, section 4.2).
-    pub out_of_order: u64,
-    /// Segments that the peers reported as duplicates (`tcpi_dsack_dups`, RFC 2883): unnecessary retransmissions.
-    #[serde(default)]
-    pub dsacks: u64,
-    /// Segments with data that arrived, in order or not (`tcpi_data_segs_in`).
-    #[serde(default)]
-    pub data_segments: u64,
-    /// Segments that the peers have received, in order or not (`tcpi_delivered`).
-    #[serde(default)]
-    pub delivered: u64,
-    /// Bytes received in order, whether read or not (`tcpi_bytes_received`).
-    #[serde(default)]
-    pub received: Bytes,
-    /// Bytes sent, including retransmissions (`tcpi_bytes_sent`).
-    #[serde(default)]
-    pub sent: Bytes,
-    /// Bytes acknowledged by the peers (`tcpi_bytes_acked`).
-    pub acked: Bytes,
-    /// Time with data to send, summed over the connections (`tcpi_busy_time`).
-    #[serde(default, with = "seconds")]
-    pub busy: Duration,
-    /// The part of `busy` limited by the peer's window (`tcpi_rwnd_limited`).
-    #[serde(default, with = "seconds")]
-    pub window_limited: Duration,
-    /// The part of `busy` limited by the send buffer (`tcpi_sndbuf_limited`).
-    #[serde(default, with = "seconds")]
-    pub buffer_limited: Duration,
-}
-
-impl Counters {
-    /// Extracts the counters from a reading.
-    pub fn of(tcp: &TcpInfo) -> Self {
-        Self {
-            retransmits: tcp.tcpi_total_retrans().unwrap_or(0),
-            out_of_order: tcp.tcpi_rcv_ooopack().unwrap_or(0),
-            dsacks: tcp.tcpi_dsack_dups().unwrap_or(0),
-            data_segments: tcp.tcpi_data_segs_in().unwrap_or(0),
-            delivered: tcp.tcpi_delivered().unwrap_or(0),
-            received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
-            sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
-            acked: tcp.bytes_acked().unwrap_or_default(),
-            busy: microseconds(tcp.tcpi_busy_time()),
-            window_limited: microseconds(tcp.tcpi_rwnd_limited()),
-            buffer_limited: microseconds(tcp.tcpi_sndbuf_limited()),
-        }
-    }
-
-    /// Returns the difference of the counters since `before`.
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            retransmits: self.retransmits.saturating_sub(before.retransmits),
-            out_of_order: self.out_of_order.saturating_sub(before.out_of_order),
-            dsacks: self.dsacks.saturating_sub(before.dsacks),
-            data_segments: self.data_segments.saturating_sub(before.data_segments),
-            delivered: self.delivered.saturating_sub(before.delivered),
-            received: self.received.saturating_sub(before.received),
-            sent: self.sent.saturating_sub(before.sent),
-            acked: self.acked.saturating_sub(before.acked),
-            busy: self.busy.saturating_sub(before.busy),
-            window_limited: self.window_limited.saturating_sub(before.window_limited),
-            buffer_limited: self.buffer_limited.saturating_sub(before.buffer_limited),
-        }
-    }
-
-    /// Returns the later of two readings of one connection, independent of their order.
-    pub fn later(self, other: Self) -> Self {
-        Self {
-            retransmits: self.retransmits.max(other.retransmits),
-            out_of_order: self.out_of_order.max(other.out_of_order),
-            dsacks: self.dsacks.max(other.dsacks),
-            data_segments: self.data_segments.max(other.data_segments),
-            delivered: self.delivered.max(other.delivered),
-            received: self.received.max(other.received),
-            sent: self.sent.max(other.sent),
-            acked: self.acked.max(other.acked),
-            busy: self.busy.max(other.busy),
-            window_limited: self.window_limited.max(other.window_limited),
-            buffer_limited: self.buffer_limited.max(other.buffer_limited),
-        }
-    }
-}
-
-impl std::ops::AddAssign for Counters {
-    fn add_assign(&mut self, other: Self) {
-        self.retransmits += other.retransmits;
-        self.out_of_order += other.out_of_order;
-        self.dsacks += other.dsacks;
-        self.data_segments += other.data_segments;
-        self.delivered += other.delivered;
-        self.received += other.received;
-        self.sent += other.sent;
-        self.acked += other.acked;
-        self.busy += other.busy;
-        self.window_limited += other.window_limited;
-        self.buffer_limited += other.buffer_limited;
-    }
 }
 
 impl Sockets {
@@ -345,10 +226,6 @@ fn is_unscaled(tcp: &TcpInfo) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(count: &usize) -> bool {
     *count == 0
-}
-
-fn microseconds(value: Option<u64>) -> Duration {
-    Duration::from_micros(value.unwrap_or(0))
 }
 
 /// Sums the known values; `None` if there are none.

@@ -85,7 +85,7 @@ impl FlowCounters {
 impl CrossTraffic {
     /// Opens the flows' sockets and starts a thread that runs them at their start time.
     pub(crate) fn start(flows: CrossFlows, client: &Host, server: &Host) -> Result<Self, LabError> {
-        let failed = |cause: io::Error| LabError::Start { what: "make the cross flows", cause };
+        let failed = |cause: io::Error| LabError::host("make the cross flows")(cause);
         let ip = client.ipv4();
         let listener = client.run(move || TcpListener::bind((ip, 0)))?.map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;

@@ -53,16 +53,6 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A network device could not be configured.
-    #[error("cannot {what} on the lab's device {device}: {cause}")]
-    Device {
-        /// The operation.
-        what: &'static str,
-        /// The device.
-        device: String,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
     /// A kernel setting of an emulated host could not be changed.
     #[error("cannot set {name} to '{value}' on the {host} host: {cause}{advice}")]
     Setting {
@@ -77,11 +67,11 @@ pub enum LabError {
         /// The remedy; empty, or starting with ". ".
         advice: String,
     },
-    /// A thread, ring or pipe could not be created.
+    /// A thread, ring, pipe, device or process of the lab could not be created, configured, read or signalled.
     #[error("cannot {what}: {cause}")]
-    Start {
-        /// The operation.
-        what: &'static str,
+    Host {
+        /// The operation and its object.
+        what: String,
         /// The kernel's answer.
         cause: io::Error,
     },
@@ -95,16 +85,6 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// A command could not be awaited or signalled.
-    #[error("cannot {what} process {pid}: {cause}")]
-    Process {
-        /// The operation.
-        what: &'static str,
-        /// The process id outside the lab's PID namespace.
-        pid: i32,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
     /// The worker thread inside the namespaces has ended: a closure panicked on it.
     #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
     WorkerGone,
@@ -115,16 +95,6 @@ pub enum LabError {
         port: u16,
         /// What happened instead.
         why: String,
-    },
-    /// A host's counters could not be read.
-    #[error("cannot {what} {path}: {cause}")]
-    Counters {
-        /// The operation.
-        what: &'static str,
-        /// The kernel's file.
-        path: &'static str,
-        /// The kernel's answer.
-        cause: io::Error,
     },
     /// A file could not be read.
     #[error("cannot read {path}: {cause}")]
@@ -209,6 +179,12 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Returns the function that makes an error of an operation, which reads "cannot `what`".
+    pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |cause| Self::Host { what, cause }
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
@@ -219,13 +195,10 @@ impl LabError {
             Self::Write { .. } => FailureKind::Disk,
             Self::Results { .. } => FailureKind::Data,
             Self::Interrupted => FailureKind::Interrupted,
-            Self::Device { .. }
-            | Self::Setting { .. }
-            | Self::Start { .. }
+            Self::Setting { .. }
+            | Self::Host { .. }
             | Self::Spawn { .. }
-            | Self::Process { .. }
             | Self::NotListening { .. }
-            | Self::Counters { .. }
             | Self::Shell { .. }
             | Self::Programs { .. }
             | Self::WorkerGone => FailureKind::Host,

@@ -58,7 +58,7 @@ impl Lab {
     /// # Errors
     /// Fails if a capture could not be written.
     pub fn evidence(&self) -> Result<Vec<DirectionEvidence>, LabError> {
-        self.inner.evidence().map_err(|cause| LabError::Start { what: "write a capture", cause })
+        self.inner.evidence().map_err(LabError::host("write a capture"))
     }
 
     /// Returns the path's specification.

@@ -24,10 +24,8 @@ pub use lab::Lab;
 pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
 pub use privilege::gain_privilege;
 pub use spec::{
-    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParseAqmError,
-    ParseBackgroundError, ParseChoiceError, ParseCrossFlowsError, ParseGeModelError, ParseOverridesError,
-    ParsePairsError, ParseReorderError, ParseScheduleError, ParseShareError, PathSpec, PayloadCapacity,
-    QueueLimit, RateSchedule, Reorder,
+    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParsePathError,
+    PathSpec, PayloadCapacity, QueueLimit, RateSchedule, Reorder,
 };
 pub use wire::FlowKey;
 

@@ -14,18 +14,11 @@ use crate::memory::AlignedBuf;
 /// Uses huge pages if it is large enough and the kernel has free ones (transparent huge pages).
 #[derive(Debug)]
 pub struct Chunk {
-    /// Owns the mapping; accessed only through pieces.
-    _memory: AlignedBuf,
-    start: NonNull<u8>,
-    size: usize,
+    /// Accessed only through pieces.
+    memory: AlignedBuf,
     /// One bit for each of the [`Chunk::BLOCKS`] equal blocks, set while the block is lent.
     lent: AtomicU64,
 }
-
-// SAFETY: the memory is owned by the chunk, and `lent` gives each of its blocks to one piece at most.
-unsafe impl Send for Chunk {}
-// SAFETY: as above; the bits are atomic.
-unsafe impl Sync for Chunk {}
 
 /// An exclusively owned part of a chunk; freed on drop.
 #[derive(Debug)]
@@ -53,14 +46,12 @@ impl Chunk {
         if len == 0 || !len.is_multiple_of(Self::BLOCKS) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let memory = AlignedBuf::new(len)?;
-        let start = memory.start();
-        Ok(Arc::new(Self { _memory: memory, start, size: len, lent: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { memory: AlignedBuf::new(len)?, lent: AtomicU64::new(0) }))
     }
 
     /// Returns the size in bytes.
     pub fn size(&self) -> usize {
-        self.size
+        self.memory.size()
     }
 
     /// Returns whether no piece is lent.
@@ -70,7 +61,7 @@ impl Chunk {
 
     /// Lends `len` bytes, aligned to `len`; `None` if none are free, or `len` is not a power of two of blocks.
     pub fn lend(self: &Arc<Self>, len: usize) -> Option<Piece> {
-        let block = self.size / Self::BLOCKS;
+        let block = self.size() / Self::BLOCKS;
         let blocks = len / block;
         if !len.is_multiple_of(block) || !blocks.is_power_of_two() || blocks > Self::BLOCKS {
             return None;
@@ -84,7 +75,7 @@ impl Chunk {
             match self.lent.compare_exchange_weak(lent, lent | bits, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
                     // SAFETY: the blocks lie within the chunk's memory.
-                    let start = unsafe { self.start.add(first * block) };
+                    let start = unsafe { self.memory.start().add(first * block) };
                     return Some(Piece { chunk: Arc::clone(self), start, len, bits });
                 }
                 Err(now) => lent = now,

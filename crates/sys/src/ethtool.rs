@@ -1,14 +1,12 @@
 //! Queries drivers of network devices by ethtool over generic netlink (kernel documentation,
 //! networking/ethtool-netlink; Linux 5.6), in the calling thread's network namespace and without privilege; changes them with
 //! CAP_NET_ADMIN.
-//!
-//! Queries fall back to the ioctl SIOCETHTOOL if the kernel is older, or a sandbox refuses generic netlink.
 
 use std::io;
 
 use longhaul_core::units::Rate;
+use rustix::net::netlink;
 
-use crate::ethtool_ioctl::EthtoolIoctl;
 use crate::link::text;
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, Netlink, Request, cut_short};
 
@@ -84,39 +82,33 @@ pub struct LinkModes {
 pub struct LinkState {
     /// The speed; NotFound if the driver reports it as unknown.
     pub speed: io::Result<Rate>,
-    /// The modes; `Unsupported` from a kernel without ethtool over netlink: the ioctl has not all of today's modes.
-    pub modes: io::Result<LinkModes>,
+    /// The modes.
+    pub modes: LinkModes,
 }
 
-/// A socket for queries to drivers.
+/// A socket for requests to drivers.
 #[derive(Debug)]
-pub struct Ethtool(QueryInterface);
-
-/// The interface for queries.
-#[derive(Debug)]
-enum QueryInterface {
-    Netlink { netlink: Netlink, family: u16 },
-    Ioctl(EthtoolIoctl),
+pub struct Ethtool {
+    netlink: Netlink,
+    family: u16,
 }
 
 impl Ethtool {
-    /// Opens a netlink socket, or a socket for the ioctl if netlink is refused or has no ethtool family.
+    /// Opens a netlink socket and resolves the family.
     ///
     /// # Errors
-    /// The kernel's error on a socket for the ioctl.
+    /// `Unsupported` from a kernel without ethtool over netlink, or where a sandbox refuses generic netlink.
     pub fn open() -> io::Result<Self> {
-        Self::by_netlink().or_else(|_| Ok(Self(QueryInterface::Ioctl(EthtoolIoctl::open()?))))
-    }
-
-    /// Opens a netlink socket and resolves the family; ENOENT from a kernel without ethtool over netlink.
-    pub(crate) fn by_netlink() -> io::Result<Self> {
-        let netlink = Netlink::open_generic()?;
+        let needs_netlink = |error: io::Error| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("needs generic netlink (Linux 5.6): {error}"))
+        };
+        let netlink = Netlink::open_protocol(Some(netlink::GENERIC)).map_err(needs_netlink)?;
         let mut request = request(CONTROL, CTRL_CMD_GETFAMILY, 0);
         request.attribute(CTRL_ATTR_FAMILY_NAME, b"ethtool\0");
-        let answer = netlink.ask(request)?;
+        let answer = netlink.ask(request).map_err(needs_netlink)?;
         let id = attributes(&answer).get(CTRL_ATTR_FAMILY_ID).and_then(|id| id.try_into().ok());
         let family = id.map(u16::from_ne_bytes).ok_or_else(cut_short)?;
-        Ok(Self(QueryInterface::Netlink { netlink, family }))
+        Ok(Self { netlink, family })
     }
 
     /// Returns the state of a device's link.
@@ -124,17 +116,10 @@ impl Ethtool {
     /// # Errors
     /// EOPNOTSUPP if the driver does not report it.
     pub fn link(&self, device: u32) -> io::Result<LinkState> {
-        match &self.0 {
-            QueryInterface::Netlink { netlink, family } => {
-                let answer = ask(netlink, *family, LINKMODES_GET, device)?;
-                let attributes = attributes(&answer);
-                let speed = known_speed(attributes.number(LINKMODES_SPEED));
-                Ok(LinkState { speed, modes: Ok(link_modes(&attributes)) })
-            }
-            QueryInterface::Ioctl(ioctl) => {
-                Ok(LinkState { speed: ioctl.speed(device), modes: Err(needs_netlink()) })
-            }
-        }
+        let answer = self.ask(LINKMODES_GET, device)?;
+        let attributes = attributes(&answer);
+        let speed = known_speed(attributes.number(LINKMODES_SPEED));
+        Ok(LinkState { speed, modes: link_modes(&attributes) })
     }
 
     /// Returns the sizes of a device's rings.
@@ -142,11 +127,7 @@ impl Ethtool {
     /// # Errors
     /// EOPNOTSUPP if the driver does not report them.
     pub fn rings(&self, device: u32) -> io::Result<Rings> {
-        let (netlink, family) = match &self.0 {
-            QueryInterface::Netlink { netlink, family } => (netlink, *family),
-            QueryInterface::Ioctl(ioctl) => return ioctl.rings(device),
-        };
-        let answer = ask(netlink, family, RINGS_GET, device)?;
+        let answer = self.ask(RINGS_GET, device)?;
         let read = |kind| attributes(&answer).number(kind);
         let rings = || {
             Some(Rings {
@@ -164,11 +145,7 @@ impl Ethtool {
     /// # Errors
     /// The kernel's error.
     pub fn features(&self, device: u32) -> io::Result<Features> {
-        let (netlink, family) = match &self.0 {
-            QueryInterface::Netlink { netlink, family } => (netlink, *family),
-            QueryInterface::Ioctl(ioctl) => return ioctl.features(device),
-        };
-        let answer = ask(netlink, family, FEATURES_GET, device)?;
+        let answer = self.ask(FEATURES_GET, device)?;
         let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
         Ok(Features { active: names(FEATURES_ACTIVE)?, changeable: names(FEATURES_CHANGEABLE)? })
     }
@@ -176,43 +153,28 @@ impl Ethtool {
     /// Sets the sizes of a device's rings, in packets; a driver may restart the link for it.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN, EINVAL for a size beyond the maximum, EOPNOTSUPP if the driver does not resize them; `Unsupported`
-    /// from a kernel without ethtool over netlink.
+    /// EPERM without CAP_NET_ADMIN, EINVAL for a size beyond the maximum, EOPNOTSUPP if the driver does not resize them.
     pub fn set_rings(&self, device: u32, rx: u32, tx: u32) -> io::Result<()> {
-        let (netlink, family) = self.netlink()?;
-        let mut request = device_request(family, RINGS_SET, device, NLM_F_ACK);
+        let mut request = device_request(self.family, RINGS_SET, device, NLM_F_ACK);
         request.attribute(RINGS_RX, &rx.to_ne_bytes());
         request.attribute(RINGS_TX, &tx.to_ne_bytes());
-        netlink.ask(request).map(drop)
+        self.netlink.ask(request).map(drop)
     }
 
     /// Requests that a feature is on or off; whether it is, [`Self::features`] tells: it may depend on others.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_ADMIN, EOPNOTSUPP for a name that the kernel does not know; `Unsupported` from a kernel without ethtool over
-    /// netlink.
+    /// EPERM without CAP_NET_ADMIN, EOPNOTSUPP for a name that the kernel does not know.
     pub fn set_feature(&self, device: u32, name: &str, on: bool) -> io::Result<()> {
-        let (netlink, family) = self.netlink()?;
         // Without NLM_F_ACK: the kernel answers with the features that it has changed.
-        let mut request = device_request(family, FEATURES_SET, device, 0);
+        let mut request = device_request(self.family, FEATURES_SET, device, 0);
         request.nested(FEATURES_WANTED | NESTED, |set| put_bits(set, &[(name, on)]));
-        netlink.ask(request).map(drop)
+        self.netlink.ask(request).map(drop)
     }
 
-    fn netlink(&self) -> io::Result<(&Netlink, u16)> {
-        match &self.0 {
-            QueryInterface::Netlink { netlink, family } => Ok((netlink, *family)),
-            QueryInterface::Ioctl(_) => Err(needs_netlink()),
-        }
+    fn ask(&self, command: u8, device: u32) -> io::Result<Vec<u8>> {
+        self.netlink.ask(device_request(self.family, command, device, 0))
     }
-}
-
-fn needs_netlink() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "needs generic netlink (Linux 5.6)")
-}
-
-fn ask(netlink: &Netlink, family: u16, command: u8, device: u32) -> io::Result<Vec<u8>> {
-    netlink.ask(device_request(family, command, device, 0))
 }
 
 fn device_request(family: u16, command: u8, device: u32, flags: u16) -> Request {
@@ -234,7 +196,7 @@ fn link_modes(answer: &Attributes<'_>) -> LinkModes {
 }
 
 /// Converts a speed in Mbit/s; 0 and -1 (SPEED_UNKNOWN) are errors.
-pub(crate) fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
+fn known_speed(mbits: Option<u32>) -> io::Result<Rate> {
     let known = mbits.filter(|mbits| ![0, u32::MAX].contains(mbits));
     let rate = known.map(|mbits| Rate::bits_per_sec(u64::from(mbits) * 1_000_000));
     rate.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the driver reports it as unknown"))
@@ -356,9 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn loopback_has_features_but_neither_rings_nor_a_link() {
+        let loopback = crate::link::towards([127, 0, 0, 1].into()).unwrap().index;
+        let ethtool = match Ethtool::open() {
+            Ok(ethtool) => ethtool,
+            // The program must also run on a kernel without it.
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}"),
+        };
+        let features = ethtool.features(loopback).unwrap();
+        assert!(features.active.iter().any(|name| name == "loopback"), "{features:?}");
+        assert!(features.changeable.iter().any(|name| name == "tx-tcp-segmentation"), "{features:?}");
+        assert!(ethtool.rings(loopback).is_err() && ethtool.link(loopback).is_err());
+        assert!(ethtool.features(u32::MAX >> 1).is_err());
+    }
+
+    #[test]
     fn refused_changes_are_named() {
         crate::qdisc::tests::with_veth(1, |device| {
-            let ethtool = Ethtool::by_netlink().unwrap();
+            let ethtool = Ethtool::open().unwrap();
             let code = |result: io::Result<()>| result.unwrap_err().raw_os_error();
             assert_eq!(code(ethtool.set_feature(device, "no-feature", true)), Some(libc::EOPNOTSUPP));
             // veth has no rings.

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
+
+use crate::memory::Mapping;
 
 /// A shared, writable mapping of the start of a file.
 ///
@@ -16,8 +18,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// full disk ends the process with SIGBUS: reserve the space first.
 #[derive(Debug)]
 pub struct FileMap {
-    start: NonNull<u8>,
-    len: usize,
+    /// No reference to the bytes ever exists. They are only written, and by one thread at a time: `writing` keeps ranges
+    /// that overlap apart, and its mutex orders one write of a byte before the next.
+    mapping: Mapping,
     writing: RangeLock,
 }
 
@@ -66,34 +69,15 @@ impl Drop for HeldRange<'_> {
 /// resulting page faults took the kernel seven times as long (segments of 16 MiB).
 const PIECE: usize = 1 << 20;
 
-// SAFETY: the mapping is owned by this value and not tied to a thread.
-unsafe impl Send for FileMap {}
-// SAFETY: no reference to the bytes ever exists; they are only written, through raw pointers, and by one thread at a time:
-// `writing` keeps ranges that overlap apart, and its mutex orders one write of a byte before the next.
-unsafe impl Sync for FileMap {}
-
 impl FileMap {
     /// Maps the first `len` bytes of `file`, and advises the kernel that they are written sequentially.
     ///
     /// # Errors
     /// EINVAL for zero bytes; ENODEV, EACCES or ENOMEM from mmap(2).
     pub fn new(file: &File, len: usize) -> io::Result<Self> {
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases no Rust reference.
-        let start = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        }?;
-        // SAFETY: the range is the mapping just made; the advice does not change its content. It is only a hint.
-        let _ = unsafe { rustix::mm::madvise(start, len, Advice::Sequential) };
-        NonNull::new(start.cast())
-            .map(|start| Self { start, len, writing: RangeLock::default() })
-            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+        let mapping = Mapping::of_file(file, len)?;
+        mapping.advise(Advice::Sequential);
+        Ok(Self { mapping, writing: RangeLock::default() })
     }
 
     /// Copies `data` to `offset` of the file.
@@ -125,19 +109,10 @@ impl FileMap {
     fn checked(&self, offset: u64, len: usize) -> io::Result<(*mut u8, HeldRange<'_>)> {
         let start = usize::try_from(offset)
             .ok()
-            .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.len));
+            .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.mapping.len));
         let start = start.ok_or(io::ErrorKind::InvalidInput)?;
         let held = self.writing.hold(start..start + len);
-        // SAFETY: `start <= self.len`, so the pointer stays within the mapping.
-        Ok((unsafe { self.start.as_ptr().add(start) }, held))
-    }
-}
-
-impl Drop for FileMap {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no pointer into it outlives `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+        Ok((self.mapping.at(start).as_ptr(), held))
     }
 }
 

@@ -8,7 +8,6 @@ pub mod chunk;
 pub mod datagram_batch;
 pub mod direct_io;
 pub mod ethtool;
-mod ethtool_ioctl;
 pub mod file_map;
 pub mod host;
 pub mod host_route;

@@ -5,31 +5,18 @@
 use std::io;
 use std::net::IpAddr;
 
+use libc::{
+    IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU, RT_TABLE_MAIN, RTA_DST,
+    RTA_MULTIPATH, RTA_OIF, RTA_PRIORITY, RTM_GETLINK, RTM_GETROUTE, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST,
+};
 use rustix::net::AddressFamily;
 
-use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short, messages};
-
-const RTM_NEWLINK: u16 = 16;
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
+use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, cut_short, messages, raw_address};
 
 /// Bytes of `struct rtmsg`, `struct ifinfomsg`.
 const RTMSG: usize = 12;
 const IFINFOMSG: usize = 16;
 
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PRIORITY: u16 = 6;
-const RTA_MULTIPATH: u16 = 9;
-const RT_TABLE_MAIN: u8 = 254;
-const RTN_UNICAST: u8 = 1;
-
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
 const IFF_LOOPBACK: u32 = 8;
 
 /// A network device.
@@ -54,13 +41,9 @@ pub struct Link {
 /// # Errors
 /// ENETUNREACH without a route, or another error of the kernel.
 pub fn towards(host: IpAddr) -> io::Result<Link> {
-    let octets = match host {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    };
-    let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (family, octets) = raw_address(host);
     let mut request = Request::new(RTM_GETROUTE, 0);
-    request.push(&[family.as_raw() as u8, 8 * octets.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    request.push(&[family, 8 * octets.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     request.attribute(RTA_DST, &octets);
     let netlink = Netlink::open()?;
     let answer = netlink.ask(request)?;

@@ -1,5 +1,7 @@
-//! Page-aligned memory in a separate mapping, as Direct I/O requires.
+//! Mappings, and page-aligned memory in one of its own, as Direct I/O requires.
 
+use std::ffi::c_void;
+use std::fs::File;
 use std::io;
 use std::ptr::{self, NonNull};
 
@@ -14,23 +16,79 @@ pub fn release_unused() {
     }
 }
 
+/// A readable and writable mapping, unmapped on drop. Its owner keeps the accesses to its bytes apart.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    pub(crate) len: usize,
+}
+
+// SAFETY: the mapping is owned by this value and not tied to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a mapping hands out addresses only; no reference to its bytes comes from it.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+    /// Maps `len` bytes of zeroed memory; pages are allocated when first touched.
+    pub(crate) fn anonymous(len: usize, flags: MapFlags) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | flags;
+        // SAFETY: a fresh private mapping at an address of the kernel's choice aliases nothing.
+        Self::at_address(
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, Self::ACCESS, flags) }?,
+            len,
+        )
+    }
+
+    /// Maps the first `len` bytes of a file, shared with it.
+    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Self> {
+        let flags = MapFlags::SHARED;
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice aliases no Rust reference.
+        Self::at_address(
+            unsafe { rustix::mm::mmap(ptr::null_mut(), len, Self::ACCESS, flags, file, 0) }?,
+            len,
+        )
+    }
+
+    fn at_address(start: *mut c_void, len: usize) -> io::Result<Self> {
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, len })
+    }
+
+    /// Gives the kernel a hint that does not change the content; a kernel that does not know it refuses.
+    pub(crate) fn advise(&self, advice: Advice) {
+        // SAFETY: the range is this mapping, and no advice given in this crate discards pages.
+        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.len, advice) };
+    }
+
+    /// Returns the address of the byte at `offset`, which may be the end.
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset <= self.len);
+        // SAFETY: checked to stay within the mapping.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and no pointer into the mapping outlives its owner.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+    }
+}
+
 /// Zeroed anonymous memory, aligned to its size up to 2 MiB, unmapped on drop.
 #[derive(Debug)]
 pub struct AlignedBuf {
-    mapping: NonNull<u8>,
-    mapped: usize,
-    start: NonNull<u8>,
+    mapping: Mapping,
+    /// Where the aligned memory starts in the mapping.
+    offset: usize,
     len: usize,
 }
 
 /// Huge pages make Direct I/O and page faults cheaper, and require this alignment.
 const HUGE_PAGE: usize = 2 << 20;
 const PAGE: usize = 4096;
-
-// SAFETY: the memory is owned by this value alone; nothing about it is tied to a thread.
-unsafe impl Send for AlignedBuf {}
-// SAFETY: shared access only reads.
-unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     /// Maps `len` bytes; pages are allocated when first touched.
@@ -40,30 +98,22 @@ impl AlignedBuf {
     pub fn new(len: usize) -> io::Result<Self> {
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
         let mapped = len.checked_add(align).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice aliases nothing.
-        let mapping = unsafe {
-            rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                mapped,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
-        // SAFETY: `align_offset` stays below `align`, and `align + len` bytes are mapped.
-        let start = unsafe { mapping.byte_add(mapping.cast::<u8>().align_offset(align)) };
+        let mapping = Mapping::anonymous(mapped, MapFlags::empty())?;
         if align == HUGE_PAGE {
-            // SAFETY: the range lies within the mapping; the advice does not change its content. It is only a hint.
-            let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxHugepage) };
+            mapping.advise(Advice::LinuxHugepage);
         }
-        let (Some(mapping), Some(start)) = (NonNull::new(mapping.cast()), NonNull::new(start.cast())) else {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        };
-        Ok(Self { mapping, mapped, start, len })
+        let offset = mapping.start.align_offset(align);
+        Ok(Self { mapping, offset, len })
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.len
     }
 
     /// Returns the start address.
     pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
+        self.mapping.at(self.offset)
     }
 }
 
@@ -72,22 +122,14 @@ impl std::ops::Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `len` bytes from `start` are mapped, initialised (zeroed) and owned by `self`.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
 
 impl std::ops::DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for AlignedBuf {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length and nothing borrows from it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.mapping.as_ptr().cast(), self.mapped) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+        unsafe { std::slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
     }
 }
 

@@ -2,18 +2,16 @@
 
 use std::io;
 
+use libc::{RTM_DELQDISC, RTM_GETQDISC, RTM_NEWQDISC, TCA_KIND};
+
 use crate::link::{number_at, text};
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, Netlink, Request, messages};
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
 /// Creates a queueing discipline, in place of the one that is there.
 const NLM_F_CREATE_REPLACE: u16 = 0x500;
 
 /// Bytes of `struct tcmsg`.
 const TCMSG: usize = 20;
-const TCA_KIND: u16 = 1;
 const TC_H_ROOT: u32 = u32::MAX;
 /// The parent of what handles received packets.
 const TC_H_INGRESS: u32 = 0xffff_fff1;

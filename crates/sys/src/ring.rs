@@ -1,14 +1,14 @@
 //! A bounded byte ring between one writing and one reading thread, used in place.
 
 use std::io;
-use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags};
 
 use crate::host;
+use crate::memory::Mapping;
 
 /// The bytes before each record: its stamp, its length, and padding to [`ALIGN`].
 const HEADER: usize = 16;
@@ -33,54 +33,20 @@ pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
         .max(HUGE_PAGE)
         .checked_next_multiple_of(HUGE_PAGE)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let shared = Arc::new(RingState {
-        memory: Memory::map(capacity)?,
-        head: AtomicUsize::new(0),
-        tail: AtomicUsize::new(0),
-    });
+    let memory = Mapping::anonymous(capacity, MapFlags::NORESERVE)?;
+    memory.advise(Advice::LinuxHugepage);
+    if host::available_memory().is_some_and(|available| capacity as u64 <= available.get() / READY) {
+        // Kernels before 5.14 refuse, and fault pages in on first use.
+        memory.advise(Advice::LinuxPopulateWrite);
+    }
+    let shared = Arc::new(RingState { memory, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) });
     Ok((Producer { shared: Arc::clone(&shared), head: 0, reserved: None }, Consumer { shared, tail: 0 }))
-}
-
-struct Memory {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping belongs to no thread; Producer and Consumer keep their accesses disjoint.
-unsafe impl Send for Memory {}
-// SAFETY: the mapping belongs to no thread; Producer and Consumer keep their accesses disjoint.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn map(len: usize) -> io::Result<Self> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        // SAFETY: a fresh private anonymous mapping at an address of the kernel's choice.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, access, flags) }?;
-        // SAFETY: the range was mapped above. Advice only: a kernel without huge pages refuses it.
-        let _ = unsafe { madvise(start, len, Advice::LinuxHugepage) };
-        if host::available_memory().is_some_and(|available| len as u64 <= available.get() / READY) {
-            // SAFETY: the range was mapped above and is not read yet. Kernels before 5.14 refuse, and fault pages in on
-            // first use.
-            let _ = unsafe { madvise(start, len, Advice::LinuxPopulateWrite) };
-        }
-        match NonNull::new(start.cast()) {
-            Some(start) => Ok(Self { start, len }),
-            None => Err(io::Error::from(io::ErrorKind::OutOfMemory)),
-        }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `map`, unmapped here only, and the last user of the range is gone.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
-    }
 }
 
 /// The state of a ring. Positions count all bytes passed so far; the memory offset is the position modulo the length.
 struct RingState {
-    memory: Memory,
+    /// Producer and consumer keep their accesses disjoint.
+    memory: Mapping,
     /// The start of the next record; stored by the producer only.
     head: AtomicUsize,
     /// The start of the oldest record; stored by the consumer only.
@@ -93,7 +59,7 @@ impl RingState {
         // SAFETY: in bounds and aligned (the mapping is page-aligned, offsets are multiples of
         // ALIGN), and the producer alone touches bytes between head and tail + capacity.
         unsafe {
-            let at = self.memory.start.as_ptr().add(offset).cast::<u64>();
+            let at = self.memory.at(offset).as_ptr().cast::<u64>();
             at.write(stamp);
             at.add(1).write(len);
         }
@@ -104,7 +70,7 @@ impl RingState {
         // SAFETY: in bounds and aligned as above; written before the head that covers it was
         // released, and the producer does not touch it until the tail passes it.
         unsafe {
-            let at = self.memory.start.as_ptr().add(offset).cast::<u64>();
+            let at = self.memory.at(offset).as_ptr().cast::<u64>();
             (at.read(), at.add(1).read())
         }
     }
@@ -139,9 +105,7 @@ impl Producer {
         self.reserved = Some(len);
         // SAFETY: HEADER + len bytes from `offset` lie inside the mapping and outside what the
         // consumer may read; the borrow of self keeps a second slice from being made.
-        Some(unsafe {
-            slice::from_raw_parts_mut(self.shared.memory.start.as_ptr().add(offset + HEADER), len)
-        })
+        Some(unsafe { slice::from_raw_parts_mut(self.shared.memory.at(offset + HEADER).as_ptr(), len) })
     }
 
     /// Passes the first `len` bytes of the last reserved slice to the consumer, under `stamp`.
@@ -181,9 +145,8 @@ impl Consumer {
         }
         // SAFETY: the producer wrote `len` bytes here before releasing `head`, and leaves them
         // alone until the tail passes them, which needs `&mut self` again.
-        let bytes = unsafe {
-            slice::from_raw_parts(self.shared.memory.start.as_ptr().add(offset + HEADER), len as usize)
-        };
+        let bytes =
+            unsafe { slice::from_raw_parts(self.shared.memory.at(offset + HEADER).as_ptr(), len as usize) };
         Some((stamp, bytes))
     }
 

@@ -1,6 +1,7 @@
 //! rtnetlink(7): requests to the kernel's network configuration, and their answers.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,9 +15,6 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-const SOL_NETLINK: libc::c_int = 270;
-/// Restricts a dump to objects that match the request.
-const NETLINK_GET_STRICT_CHK: libc::c_int = 12;
 /// Requests an answer even without data.
 pub const NLM_F_ACK: u16 = 4;
 /// Creates an object, and fails if it exists.
@@ -46,28 +44,13 @@ impl Netlink {
         Self::open_protocol(None)
     }
 
-    /// Opens a socket for requests to sock_diag(7).
+    /// Opens a socket for requests by another protocol than rtnetlink.
     ///
     /// # Errors
-    /// See [`Self::open`]; EPROTONOSUPPORT if the kernel has no sock_diag.
-    pub(crate) fn open_sock_diag() -> io::Result<Self> {
-        Self::open_protocol(Some(netlink::SOCK_DIAG))
-    }
-
-    fn open_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
+    /// See [`Self::open`]; EPROTONOSUPPORT if the kernel has no such protocol.
+    pub(crate) fn open_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-        Ok(Self { socket, turn: Mutex::new(()) })
-    }
-
-    /// Opens a socket for requests to generic netlink families (netlink(7), NETLINK_GENERIC).
-    ///
-    /// # Errors
-    /// See [`Self::open`].
-    pub fn open_generic() -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        let generic = Some(netlink::GENERIC);
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, generic)?;
         Ok(Self { socket, turn: Mutex::new(()) })
     }
 
@@ -110,7 +93,7 @@ impl Netlink {
     /// See [`Self::ask`].
     pub fn dump(self, request: Request) -> io::Result<Vec<Vec<u8>>> {
         // Older kernels do not support the option, and answer with more objects than requested.
-        let _ = sockopt::set(&self.socket, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);
+        let _ = sockopt::set(&self.socket, libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, 1);
         self.send(request.with_flags(NLM_F_DUMP))?;
         let mut parts = Vec::new();
         loop {
@@ -192,6 +175,14 @@ pub fn messages(mut received: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 /// itself.
 pub fn sender(message: &[u8]) -> Option<u32> {
     message.get(12..HEADER)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Returns the family (`AF_INET` or `AF_INET6`) and the bytes of an address, as in requests.
+pub fn raw_address(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
+    }
 }
 
 impl AsFd for Netlink {

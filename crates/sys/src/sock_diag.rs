@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::units::Bytes;
+use rustix::net::netlink;
 
 use crate::rtnetlink::{Attributes, HEADER, Netlink, Request, messages};
 
@@ -69,7 +70,7 @@ impl SocketReader {
     /// # Errors
     /// The kernel's error if no descriptor is free, or the kernel has no sock_diag.
     pub fn open() -> io::Result<Self> {
-        Netlink::open_sock_diag().map(Self)
+        Netlink::open_protocol(Some(netlink::SOCK_DIAG)).map(Self)
     }
 
     /// Reads a connection again; `None` if it has ended.
@@ -110,7 +111,7 @@ fn sockets(inodes: &HashSet<u32>, states: u32) -> io::Result<Vec<TcpConnection>>
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let request = SocketName::request(family as u8, &[0; SOCKET_ID], states);
-        for part in Netlink::open_sock_diag()?.dump(request)? {
+        for part in Netlink::open_protocol(Some(netlink::SOCK_DIAG))?.dump(request)? {
             let sockets = messages(&part).filter(|(kind, _)| *kind == BY_FAMILY);
             let known = sockets.filter_map(|(_, message)| parse(message));
             found.extend(known.filter(|connection| inodes.contains(&connection.inode)));

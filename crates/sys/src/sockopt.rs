@@ -18,20 +18,13 @@ pub(crate) fn set<T: Copy>(socket: impl AsFd, level: c_int, name: c_int, value: 
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn get<T: Copy + Default>(socket: impl AsFd, level: c_int, name: c_int) -> io::Result<T> {
-    let mut value = T::default();
-    let mut len = size_of::<T>() as socklen_t;
+/// Reads a socket option into `value`; returns the number of bytes that the kernel has written.
+pub(crate) fn get(socket: impl AsFd, level: c_int, name: c_int, value: &mut [u8]) -> io::Result<usize> {
+    let (socket, mut len) = (socket.as_fd().as_raw_fd(), value.len() as socklen_t);
     // SAFETY: `value` and `len` live across the call, and `len` is the number of bytes that the kernel may write.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw mut value).cast::<c_void>(),
-            &raw mut len,
-        )
-    };
-    if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    let rc =
+        unsafe { libc::getsockopt(socket, level, name, value.as_mut_ptr().cast::<c_void>(), &raw mut len) };
+    if rc == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets SO_RCVBUFFORCE: like SO_RCVBUF, but without the limit `rmem_max`.
@@ -85,7 +78,9 @@ pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> io::Result<()> {
 /// # Errors
 /// The kernel's error on the socket.
 pub fn window_share(socket: impl AsFd, ours: Bytes) -> io::Result<Option<f64>> {
-    let clamp: c_int = get(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP)?;
+    let mut clamp = [0; size_of::<c_int>()];
+    get(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &mut clamp)?;
+    let clamp = c_int::from_ne_bytes(clamp);
     if u64::try_from(clamp).is_ok_and(|clamp| clamp == ours.get()) {
         return Ok(None);
     }

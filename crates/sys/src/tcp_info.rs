@@ -1,10 +1,11 @@
 //! Reads TCP_INFO.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use libc::{c_void, socklen_t};
 use longhaul_core::tcp_info::{SIZE, TcpInfo};
+
+use crate::sockopt;
 
 /// Reads TCP_INFO of a socket; fields unknown to the running kernel are absent.
 ///
@@ -12,21 +13,8 @@ use longhaul_core::tcp_info::{SIZE, TcpInfo};
 /// The kernel's error on the socket.
 pub fn read(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; SIZE];
-    let mut len = SIZE as socklen_t;
-    // SAFETY: `bytes` is `len` writable bytes; the kernel writes at most that many, and their number to `len`.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            bytes.as_mut_ptr().cast::<c_void>(),
-            &raw mut len,
-        )
-    };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(TcpInfo::from_bytes(&bytes[..SIZE.min(len as usize)]))
+    let len = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
+    Ok(TcpInfo::from_bytes(&bytes[..SIZE.min(len)]))
 }
 
 #[cfg(test)]

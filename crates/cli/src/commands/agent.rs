@@ -128,10 +128,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
     }) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
-            say::error(&error);
-            Ok(exit::of(error.kind()).into())
-        }
+        Err(error) => Ok(exit::said(&error, exit::of(error.kind())).into()),
     }
 }
 
@@ -159,8 +156,7 @@ fn stop() -> anyhow::Result<ExitCode> {
 /// Prints the agent's status; exits with 69 if none is running.
 fn status(json: bool) -> anyhow::Result<ExitCode> {
     let Some(stats) = stats(&Client::new(paths()?.socket()))? else {
-        say::error("no agent runs; start one with longhaul agent");
-        return Ok(exit::UNAVAILABLE.into());
+        return Ok(exit::said("no agent runs; start one with longhaul agent", exit::UNAVAILABLE).into());
     };
     if json {
         say::output(serde_json::to_string(&stats)?);
@@ -249,8 +245,7 @@ fn last_line(log: &Path) -> String {
 fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
         let error = AgentError::NotLoopback(address);
-        say::error(&error);
-        return Ok(exit::of(error.kind()).into());
+        return Ok(exit::said(&error, exit::of(error.kind())).into());
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
@@ -269,8 +264,8 @@ fn uninstall() -> anyhow::Result<ExitCode> {
     let removed = unit::uninstall(&directory)
         .with_context(|| format!("cannot remove the unit in {}", directory.display()))?;
     if !removed {
-        say::error(format_args!("there is no {} in {}", unit::NAME, directory.display()));
-        return Ok(exit::NO_INPUT.into());
+        let message = format_args!("there is no {} in {}", unit::NAME, directory.display());
+        return Ok(exit::said(message, exit::NO_INPUT).into());
     }
     say::output(format_args!("removed; stop one that runs: systemctl --user stop {}", unit::NAME));
     Ok(ExitCode::SUCCESS)

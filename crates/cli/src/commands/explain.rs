@@ -16,7 +16,7 @@ use longhaul_scope::live::{self, LiveFlow};
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::exit::{self, Code};
+use crate::exit::{self, Failure};
 use crate::{interrupt, say, values};
 
 /// What to explain: a file, or a process.
@@ -58,20 +58,13 @@ struct Explanation {
 }
 
 /// Prints the diagnosis.
-pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
+pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode, Failure> {
     let explained = match (&args.file, args.pid) {
-        (_, Some(process)) => of_process(process, args.time),
-        (Some(file), None) if is_capture(file) => of_capture(file),
-        (Some(file), None) => of_record(file),
+        (_, Some(process)) => of_process(process, args.time)?,
+        (Some(file), None) if is_capture(file) => of_capture(file)?,
+        (Some(file), None) => of_record(file)?,
         // clap requires one of both.
-        (None, None) => Ok(Vec::new()),
-    };
-    let explained = match explained {
-        Ok(explained) => explained,
-        Err((message, code)) => {
-            say::error(message);
-            return code.into();
-        }
+        (None, None) => Vec::new(),
     };
     if args.json {
         explained.iter().for_each(|one| say::output(one.json()));
@@ -82,10 +75,8 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
         }
     }
     let any = explained.iter().any(|one| one.diagnosis.is_ok());
-    if any { ExitCode::SUCCESS } else { exit::DATA.into() }
+    Ok(if any { ExitCode::SUCCESS } else { exit::DATA.into() })
 }
-
-type Failure = (String, Code);
 
 /// Returns whether a file begins with a capture's magic number.
 pub(super) fn is_capture(path: &Path) -> bool {

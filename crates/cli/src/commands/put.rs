@@ -24,7 +24,7 @@ use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{RESEARCH, parallel};
-use crate::{exit, interrupt, record, say, url_text};
+use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `put`.
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ impl PutArgs {
 const MAX_SMALL_FILES: usize = 16;
 
 /// Sends every file; returns the exit code of the first failure, or of an interruption.
-pub(crate) fn run(args: &PutArgs) -> ExitCode {
+pub(crate) fn run(args: &PutArgs) -> Result<ExitCode, exit::Code> {
     let cancel = args.transfer.cancel();
     let setup = || {
         let url = args.url()?;
@@ -121,13 +121,7 @@ pub(crate) fn run(args: &PutArgs) -> ExitCode {
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, request))
     };
-    let (url, request) = match setup() {
-        Ok(setup) => setup,
-        Err(error) => {
-            say::error(say::chain(&error));
-            return exit::of_stop(exit::of_setup(&error), &cancel).into();
-        }
-    };
+    let (url, request) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let engine = Engine::new(AppBuffer::Auto);
     let request = PutRequest { sessions: engine.ftp_sessions(), ..request };
     let upload = Upload { args, engine: &engine, cancel: &cancel, request };
@@ -147,34 +141,23 @@ struct Upload<'a> {
 }
 
 impl<'a> Upload<'a> {
-    fn files(&self, paths: &[PathBuf], url: &Url) -> ExitCode {
+    fn files(&self, paths: &[PathBuf], url: &Url) -> Result<ExitCode, exit::Code> {
         // The record names the destination.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
-        let batch = match self.batch(to.as_ref().unwrap_or(url), Some(paths.len())) {
-            Ok(batch) => batch,
-            Err(code) => return code.into(),
-        };
-        batch.run(paths.iter(), |session, job, path| {
-            let url = upload::destination(url, path).map_err(|error| {
-                say::error(&error);
-                exit::of(error.kind())
-            })?;
+        let batch = self.batch(to.as_ref().unwrap_or(url), Some(paths.len()))?;
+        Ok(batch.run(paths.iter(), |session, job, path| {
+            let url = upload::destination(url, path);
+            let url = url.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
             self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
-        })
+        }))
     }
 
     /// Sends a directory.
-    fn tree(&self, directory: &Path, url: &Url) -> ExitCode {
+    fn tree(&self, directory: &Path, url: &Url) -> Result<ExitCode, exit::Code> {
         let options = &self.request.transfer;
-        let tree = match self.engine.upload_tree(directory, url, options) {
-            Ok(tree) => tree,
-            Err(error) => return not_begun(&error, exit::of(error.kind()), self.cancel).into(),
-        };
-        let batch = match self.batch(url, None) {
-            Ok(batch) => batch,
-            Err(code) => return code.into(),
-        };
-        batch.run_walk(tree.walk(self.cancel), |session, job, file| {
+        let tree = self.engine.upload_tree(directory, url, options);
+        let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind()), self.cancel))?;
+        Ok(self.batch(url, None)?.run_walk(tree.walk(self.cancel), |session, job, file| {
             if options.resume && tree.is_unchanged(&file, self.cancel) {
                 let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                 let (path, size) = (file.path, file.size);
@@ -185,7 +168,7 @@ impl<'a> Upload<'a> {
             let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
             request.transfer.client.headers.extend(time);
             self.send(session, job, request)
-        })
+        }))
     }
 
     fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {

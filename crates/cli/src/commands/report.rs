@@ -12,7 +12,7 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::exit::{self, Code};
+use crate::exit::{self, Failure};
 use crate::say;
 
 use super::explain::{is_capture, load_capture, load_jobs};
@@ -51,17 +51,7 @@ pub(crate) struct ReportArgs {
 }
 
 /// Draws the records and captures, and prints the paths of the written files.
-pub(crate) fn run(args: &ReportArgs) -> ExitCode {
-    match report(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((message, code)) => {
-            say::error(message);
-            code.into()
-        }
-    }
-}
-
-fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let not_drawn = |error: DrawError| (error.to_string(), exit::of(error.kind()));
     let beside = [args.records[0].with_extension("html")];
     let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
@@ -88,7 +78,7 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
         records.iter().for_each(|(name, record)| say::output(numbers(name, record)));
     }
     if outputs.is_empty() {
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let mut sheet = figures::of_records(&records);
     for published in &args.published {
@@ -105,11 +95,11 @@ fn report(args: &ReportArgs) -> Result<(), (String, Code)> {
             say::output(output.display());
         }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Reads the largest connections of a capture.
-fn flows(path: &Path) -> Result<Vec<Record>, (String, Code)> {
+fn flows(path: &Path) -> Result<Vec<Record>, Failure> {
     /// The most connections of a capture, the largest: more lines in a chart cannot be told apart.
     const MOST: usize = 8;
     /// The least bytes of a connection, as a share of those of the largest one.
@@ -182,7 +172,7 @@ fn is_same(record: &Path, output: &Path) -> bool {
 }
 
 /// Returns a unique name for each record.
-fn names(args: &ReportArgs) -> Result<Vec<String>, (String, Code)> {
+fn names(args: &ReportArgs) -> Result<Vec<String>, Failure> {
     if args.names.len() > args.records.len() {
         return Err(("there are more names than records: give --name once for each".to_owned(), exit::USAGE));
     }

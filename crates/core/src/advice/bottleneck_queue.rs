@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::TIMESTAMP_TICK;
 use super::interval::Interval;
-use super::params::PARAMS;
+use super::params;
 use super::recent_rates::{self, RecentRates};
 use crate::units::Rtt;
 
@@ -62,14 +62,15 @@ impl BottleneckQueue {
         let excess = self.late_rtt(interval)?.get().saturating_sub(interval.base_rtt()).as_secs_f64();
         let count = self.data_ages.len().max(1) as f64;
         let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
-        let packets = interval.rate().time_for(PARAMS.pause_bytes);
-        let is_long = mean > packets.max(PARAMS.least_pause).as_secs_f64();
-        if !is_long || mean <= excess * PARAMS.queued_pause_share {
+        let packets = interval.rate().time_for(params::PAUSE_BYTES);
+        let is_long = mean > packets.max(params::LEAST_PAUSE).as_secs_f64();
+        if !is_long || mean <= excess * params::QUEUED_PAUSE_SHARE {
             return Some(Lateness::Queue);
         }
         // The flows at a full bottleneck lose packets, and pause while others have their turn.
-        let loses = self.last_loss.is_some_and(|at| at.saturating_add(PARAMS.lossy_at_least) >= interval.end);
-        let is_pause = mean > excess * PARAMS.pause_share && !loses;
+        let loses =
+            self.last_loss.is_some_and(|at| at.saturating_add(params::LOSSY_AT_LEAST) >= interval.end);
+        let is_pause = mean > excess * params::PAUSE_SHARE && !loses;
         Some(if is_pause { Lateness::Pauses } else { Lateness::Unclear })
     }
 
@@ -86,7 +87,7 @@ impl BottleneckQueue {
             self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over / 2) <= interval.end);
         let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered)?;
         let least = interval.min_rtt()?.get();
-        (data.get() > least.mul_f64(PARAMS.queued_rtt_factor) && data.get() > least + TIMESTAMP_TICK)
+        (data.get() > least.mul_f64(params::QUEUED_RTT_FACTOR) && data.get() > least + TIMESTAMP_TICK)
             .then_some(data)
     }
 
@@ -97,7 +98,7 @@ impl BottleneckQueue {
     /// delays data too.
     pub(super) fn record_probe(&mut self, interval: &Interval, recent: &RecentRates, after_loss: bool) {
         let rtt = interval.base_rtt();
-        let kept = recent_rates::COVERED.max(rtt * PARAMS.probing_round_trips);
+        let kept = recent_rates::COVERED.max(rtt * params::PROBING_ROUND_TRIPS);
         while self.absorbed_probes.front().is_some_and(|at| at.saturating_add(kept) < interval.end) {
             self.absorbed_probes.pop_front();
         }
@@ -105,7 +106,7 @@ impl BottleneckQueue {
             return;
         };
         let growth = highest.get().saturating_sub(before.get());
-        if after_loss || growth <= TIMESTAMP_TICK.max(rtt.mul_f64(PARAMS.queued_rtt_factor - 1.0)) {
+        if after_loss || growth <= TIMESTAMP_TICK.max(rtt.mul_f64(params::QUEUED_RTT_FACTOR - 1.0)) {
             return;
         }
         let dip = growth.as_secs_f64() / interval.span.as_secs_f64();
@@ -122,20 +123,20 @@ impl BottleneckQueue {
         let probes = &self.absorbed_probes;
         let (Some(first), Some(last)) = (probes.front(), probes.back()) else { return false };
         let gaps = u32::try_from(probes.len() - 1).unwrap_or(u32::MAX);
-        probes.len() >= PARAMS.absorbed_probes
-            && last.saturating_sub(*first) >= interval.base_rtt() * PARAMS.probe_spacing.saturating_mul(gaps)
+        probes.len() >= params::ABSORBED_PROBES
+            && last.saturating_sub(*first) >= interval.base_rtt() * params::PROBE_SPACING.saturating_mul(gaps)
     }
 }
 
 /// Returns the time after which a queue that has not drained stands.
 fn standing_over(interval: &Interval) -> Duration {
-    PARAMS.standing_at_least.max(interval.base_rtt() * PARAMS.standing_round_trips)
+    params::STANDING_AT_LEAST.max(interval.base_rtt() * params::STANDING_ROUND_TRIPS)
 }
 
 /// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.
 pub(super) fn overflowed_in_slow_start(interval: &Interval) -> bool {
     let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.data_rtt));
     delays.is_some_and(|(least, highest)| {
-        highest.get() > least.get().mul_f64(PARAMS.overflow_rtt_factor) + TIMESTAMP_TICK
+        highest.get() > least.get().mul_f64(params::OVERFLOW_RTT_FACTOR) + TIMESTAMP_TICK
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::TIMESTAMP_TICK;
 use super::interval::Interval;
-use super::params::PARAMS;
+use super::params;
 use super::reading::End;
 use super::witness::Witness;
 use crate::units::{Bytes, Rate, Rtt};
@@ -38,8 +38,8 @@ struct LossyInterval {
 impl CappedArrivals {
     pub(super) fn record(&mut self, interval: &Interval, end: End) {
         let rtt = interval.base_rtt();
-        let kept = PARAMS.lossy_at_least.max(rtt * PARAMS.lossy_round_trips);
-        while self.lossy.len() == PARAMS.lossy_intervals
+        let kept = params::LOSSY_AT_LEAST.max(rtt * params::LOSSY_ROUND_TRIPS);
+        while self.lossy.len() == params::LOSSY_INTERVALS
             || self.lossy.front().is_some_and(|past| past.end.saturating_add(kept) < interval.end)
         {
             self.lossy.pop_front();
@@ -54,7 +54,7 @@ impl CappedArrivals {
                 self.before.iter().copied().fold(self.exceeded.max(interval.arrival_rate()), f64::max);
         }
         self.before.push_back(interval.arrival_rate());
-        if self.before.len() > PARAMS.exceeding_intervals {
+        if self.before.len() > params::EXCEEDING_INTERVALS {
             self.before.pop_front();
         }
         self.in_a_row = match is_lossy {
@@ -64,10 +64,10 @@ impl CappedArrivals {
         };
         let data_rtt = interval.highest_data_rtt.map_or(rtt, Rtt::get);
         let is_above = |factor: f64| data_rtt > rtt.mul_f64(factor).max(rtt + TIMESTAMP_TICK);
-        let is_empty = !is_above(PARAMS.queued_rtt_factor);
-        let is_queued = is_above(PARAMS.overflow_rtt_factor);
+        let is_empty = !is_above(params::QUEUED_RTT_FACTOR);
+        let is_queued = is_above(params::OVERFLOW_RTT_FACTOR);
         let (count, time) = self.in_a_row;
-        if is_lossy && (!is_empty || count > 1 && time >= rtt.mul_f64(PARAMS.lossy_run_round_trips)) {
+        if is_lossy && (!is_empty || count > 1 && time >= rtt.mul_f64(params::LOSSY_RUN_ROUND_TRIPS)) {
             self.lossy.push_back(LossyInterval {
                 end: interval.end,
                 rate: interval.arrival_rate(),
@@ -88,17 +88,17 @@ impl CappedArrivals {
     /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
     pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
-        if capped < PARAMS.capped_intervals || capped * 2 < self.lossy.len() {
+        if capped < params::CAPPED_INTERVALS || capped * 2 < self.lossy.len() {
             return None;
         }
         // A retransmission delays data, too, and a queue may be empty at the readings.
         let all = self.lossy.len();
         let count = |of: fn(&LossyInterval) -> bool| self.lossy.iter().filter(|past| of(past)).count();
         let (empty, queued) = (count(|past| past.is_empty), count(|past| past.is_queued));
-        let exceeds = self.exceeded > self.median() * (1.0 + PARAMS.capped_tolerance);
+        let exceeds = self.exceeded > self.median() * (1.0 + params::CAPPED_TOLERANCE);
         Some(if exceeds && empty * 4 >= all * 3 {
             Witness::CappedArrivals
-        } else if queued * 2 >= all || !exceeds && (all - empty) * PARAMS.queued_intervals >= all {
+        } else if queued * 2 >= all || !exceeds && (all - empty) * params::QUEUED_INTERVALS >= all {
             Witness::CappedOverflow
         } else {
             Witness::Unexplained
@@ -108,7 +108,7 @@ impl CappedArrivals {
     /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.
     pub(super) fn device_at_cap(&self, interval: &Interval) -> Option<Witness> {
         let cap = self.capped().map(|interval| interval.rate).fold(0.0, f64::max);
-        self.device().filter(|_| interval.arrival_rate() >= cap * PARAMS.harmless_share)
+        self.device().filter(|_| interval.arrival_rate() >= cap * params::HARMLESS_SHARE)
     }
 
     /// Returns the intervals whose rate is the median one.
@@ -116,7 +116,7 @@ impl CappedArrivals {
         let median = self.median();
         self.lossy
             .iter()
-            .filter(move |interval| (interval.rate - median).abs() <= median * PARAMS.capped_tolerance)
+            .filter(move |interval| (interval.rate - median).abs() <= median * params::CAPPED_TOLERANCE)
     }
 
     /// Returns their median rate, in packets a second.

@@ -6,7 +6,7 @@ use super::bottleneck_queue::{BottleneckQueue, Lateness, overflowed_in_slow_star
 use super::capped_arrivals::CappedArrivals;
 use super::interval::Interval;
 use super::loss::LossTracker;
-use super::params::PARAMS;
+use super::params;
 use super::reading::{End, PeerPace, Reading};
 use super::recent_rates::{self, PastRate, RecentRates};
 use super::send_buffer::{SendBufferReadings, is_below_windows};
@@ -114,12 +114,12 @@ impl Classifier {
         let streams = interval.streams() as f64;
         let (ran, starved) = (threads(|times| times.ran) * streams, threads(|times| times.starved) * streams);
         let is_busy =
-            ran > PARAMS.busy_share || (ran + starved > PARAMS.busy_share && self.awaits_threads(interval));
-        if limit.max(disk) > PARAMS.limiting_share {
+            ran > params::BUSY_SHARE || (ran + starved > params::BUSY_SHARE && self.awaits_threads(interval));
+        if limit.max(disk) > params::LIMITING_SHARE {
             return Some(if limit > disk { Witness::LimitWaits } else { Witness::DiskWaits });
         }
         if is_busy {
-            return Some(if ran > PARAMS.busy_share { Witness::BusyThread } else { Witness::CoreWaits });
+            return Some(if ran > params::BUSY_SHARE { Witness::BusyThread } else { Witness::CoreWaits });
         }
         if interval.before.buffer_full && interval.now.buffer_full {
             return Some(Witness::FullApplicationBuffer);
@@ -130,7 +130,7 @@ impl Classifier {
         // With a closed window everything that may arrive lies unread, and what is in flight fills the rest: a window that is small for
         // another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
-            || interval.in_flight().get() as f64 >= room as f64 * PARAMS.full_window_share;
+            || interval.in_flight().get() as f64 >= room as f64 * params::FULL_WINDOW_SHARE;
         (backlog > 0 && backlog >= room && is_full).then_some(Witness::Unread)
     }
 
@@ -141,9 +141,9 @@ impl Classifier {
         match self.end {
             End::Receiver => {
                 let backlog = interval.now.unread.min(interval.before.unread).get() as f64;
-                backlog > 0.0 && backlog >= PARAMS.limiting_share * interval.moved().get() as f64
+                backlog > 0.0 && backlog >= params::LIMITING_SHARE * interval.moved().get() as f64
             }
-            End::Sender => interval.busy_share() < PARAMS.busy_share,
+            End::Sender => interval.busy_share() < params::BUSY_SHARE,
         }
     }
 
@@ -178,7 +178,7 @@ impl Classifier {
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
             // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
             let full = interval.share(|reading| reading.sender.map(|times| times.buffer_limited));
-            let has_more = interval.now.threads.is_some() || full > PARAMS.full_buffer_share;
+            let has_more = interval.now.threads.is_some() || full > params::FULL_BUFFER_SHARE;
             return match (has_more, is_drained) {
                 (true, true) => Witness::EmptyBuffer,
                 (true, false) => Witness::BelowWindows,
@@ -212,7 +212,7 @@ impl Classifier {
     /// Returns the limit of an interval in which nothing was moved.
     fn limit_without_data(&self, interval: &Interval) -> Witness {
         if self.first_byte.is_none() {
-            let known = |rtt: Rtt| (rtt.get() * PARAMS.opening_round_trips).max(Duration::from_millis(100));
+            let known = |rtt: Rtt| (rtt.get() * params::OPENING_ROUND_TRIPS).max(Duration::from_millis(100));
             // Before the handshake is over the RTT is not known; after a second a SYN is sent again (RFC 6298, section 2).
             let opening = interval.min_rtt().map_or(Duration::from_secs(1), known);
             return if interval.end <= opening { Witness::Opening } else { Witness::LateAnswer };
@@ -231,7 +231,7 @@ impl Classifier {
         }
         match (self.end, interval.now.sender, interval.now.threads) {
             // Data lies in the send buffer and the peer acknowledges none of it.
-            (End::Sender, Some(_), _) if interval.busy_share() > PARAMS.limiting_share => {
+            (End::Sender, Some(_), _) if interval.busy_share() > params::LIMITING_SHARE => {
                 self.limit_of_busy_sender(interval).unwrap_or(Witness::Unexplained)
             }
             (End::Sender, _, None) => Witness::NothingToSend,
@@ -246,10 +246,10 @@ impl Classifier {
         }
         // Without data to send, this program waits for the server; what another program waits for is not known. The kernel is busy until
         // the last byte is acknowledged.
-        if interval.now.threads.is_some() && interval.busy_share() < PARAMS.limiting_share {
+        if interval.now.threads.is_some() && interval.busy_share() < params::LIMITING_SHARE {
             return Some(Witness::Silence);
         }
-        if interval.now.threads.is_none() && interval.busy_share() < 1.0 - PARAMS.limiting_share {
+        if interval.now.threads.is_none() && interval.busy_share() < 1.0 - params::LIMITING_SHARE {
             return Some(Witness::NothingToSend);
         }
         self.limit_of_busy_sender(interval)
@@ -261,7 +261,7 @@ impl Classifier {
             |part: fn(&Reading) -> Option<Duration>| interval.share(part) / interval.busy_share().max(1e-9);
         let window = of_busy(|reading| Some(reading.sender?.window_limited));
         let buffer = of_busy(|reading| Some(reading.sender?.buffer_limited));
-        if window.max(buffer) < PARAMS.limiting_share {
+        if window.max(buffer) < params::LIMITING_SHARE {
             return None;
         }
         if buffer > window {
@@ -275,18 +275,18 @@ impl Classifier {
         let (smallest, largest) = (self.buffers.windows.0 as f64, self.buffers.windows.1 as f64);
         let open = largest * interval.streams() as f64;
         let opens_seldom = |rtt: Option<Rtt>| {
-            (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * PARAMS.closed_window_share
+            (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * params::CLOSED_WINDOW_SHARE
         };
         let unread = window == 0.0
-            || window < open * PARAMS.open_window_share
+            || window < open * params::OPEN_WINDOW_SHARE
             || opens_seldom(rtt)
-            || opens_seldom(least) && window < open * PARAMS.steady_window_share;
+            || opens_seldom(least) && window < open * params::STEADY_WINDOW_SHARE;
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(match unread {
             true => Witness::ClosedWindow,
             // What is unread varies; whether it has reduced the window was to be seen at the start only.
-            false if self.is_under_way && smallest < largest * PARAMS.steady_window_share => {
+            false if self.is_under_way && smallest < largest * params::STEADY_WINDOW_SHARE => {
                 Witness::Unexplained
             }
             // In a queue that is as long as the path no larger window gains.
@@ -302,7 +302,7 @@ impl Classifier {
         // A window that closes is wide open a moment before.
         let window = interval.now.window.max(interval.before.window).unwrap_or_default().get() as f64;
         // More than the window cannot have been in flight: it was larger between the readings.
-        let full = window * PARAMS.full_window_share..=window / PARAMS.full_window_share;
+        let full = window * params::FULL_WINDOW_SHARE..=window / params::FULL_WINDOW_SHARE;
         let is_full = |in_flight: Bytes| window > 0.0 && full.contains(&(in_flight.get() as f64));
         is_full(interval.in_flight())
             || self.queue.lateness(interval).is_some_and(|lateness| lateness != Lateness::Queue)
@@ -329,7 +329,7 @@ impl Classifier {
         let rate = interval.rate().max(settled.unwrap_or_default());
         let each = rate.as_bits_per_sec() as f64 / interval.streams() as f64;
         let of_pace = each / pace.as_bits_per_sec() as f64;
-        let is_held = of_pace >= PARAMS.held_pace_share && of_pace * PARAMS.held_pace_share <= 1.0;
+        let is_held = of_pace >= params::HELD_PACE_SHARE && of_pace * params::HELD_PACE_SHARE <= 1.0;
         (is_held && interval.lost() == 0).then_some(witness)
     }
 
@@ -345,14 +345,14 @@ impl Classifier {
         if self.peer.pace == Some(PeerPace::Path) {
             return Witness::PacingPeer;
         }
-        if self.end == End::Sender && interval.busy_share() > PARAMS.busy_share {
+        if self.end == End::Sender && interval.busy_share() > params::BUSY_SHARE {
             return Witness::CongestionControl;
         }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
         let Some((rtt, rate)) = long.zip(self.rates.recent.settled()) else { return Witness::Unexplained };
         let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
         let per_stream = Bytes::new(in_flight.get() / interval.streams());
-        let (least, most) = PARAMS.stock_send_buffer;
+        let (least, most) = params::STOCK_SEND_BUFFER;
         match per_stream {
             small if small < least => Witness::EvenRate,
             buffer if buffer <= most => Witness::StockBuffer,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::params::PARAMS;
+use super::params;
 use super::reading::{End, Reading};
 use crate::units::{Bytes, Rate, Rtt};
 
@@ -55,8 +55,8 @@ impl Interval {
     /// follows a lost one, a sender the lost ones.
     pub(super) fn is_lossy(&self, end: End) -> bool {
         let share = match end {
-            End::Receiver => PARAMS.disordered_share,
-            End::Sender => PARAMS.lost_share,
+            End::Receiver => params::DISORDERED_SHARE,
+            End::Sender => params::LOST_SHARE,
         };
         self.arrived() > 0 && self.lost() as f64 >= share * self.arrived() as f64
     }

@@ -38,60 +38,44 @@ pub enum LimitedBy {
     Unknown,
 }
 
+/// Each limit with its name and its phrase, in the order of the enum.
+const LIMITS: [(LimitedBy, &str, &str); 13] = [
+    (LimitedBy::SlowStart, "slow-start", "TCP slow start"),
+    (LimitedBy::ReceiveWindow, "receive-window", "the receive window"),
+    (LimitedBy::SendBuffer, "send-buffer", "this host's send buffer"),
+    (LimitedBy::ServerSendBuffer, "server-send-buffer", "the server's send buffer"),
+    (LimitedBy::Loss, "loss", "packet loss"),
+    (LimitedBy::Path, "path", "the path"),
+    (LimitedBy::Disk, "disk", "the disk"),
+    (LimitedBy::Cpu, "cpu", "the CPU"),
+    (LimitedBy::Server, "server", "the server"),
+    (LimitedBy::Limit, "limit", "--limit"),
+    (LimitedBy::Application, "application", "the program"),
+    (LimitedBy::Policer, "policer", "a policer on the path"),
+    (LimitedBy::Unknown, "unknown", "a cause that is not known"),
+];
+
 impl LimitedBy {
     /// All limits.
-    pub const ALL: [Self; 13] = [
-        Self::SlowStart,
-        Self::ReceiveWindow,
-        Self::SendBuffer,
-        Self::ServerSendBuffer,
-        Self::Loss,
-        Self::Path,
-        Self::Disk,
-        Self::Cpu,
-        Self::Server,
-        Self::Limit,
-        Self::Application,
-        Self::Policer,
-        Self::Unknown,
-    ];
+    pub const ALL: [Self; LIMITS.len()] = {
+        let mut all = [Self::Unknown; LIMITS.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = LIMITS[index].0;
+            assert!(all[index] as usize == index);
+            index += 1;
+        }
+        all
+    };
 
     /// Returns the name, which is also the serialised one.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::SlowStart => "slow-start",
-            Self::ReceiveWindow => "receive-window",
-            Self::SendBuffer => "send-buffer",
-            Self::ServerSendBuffer => "server-send-buffer",
-            Self::Loss => "loss",
-            Self::Path => "path",
-            Self::Disk => "disk",
-            Self::Cpu => "cpu",
-            Self::Server => "server",
-            Self::Limit => "limit",
-            Self::Application => "application",
-            Self::Policer => "policer",
-            Self::Unknown => "unknown",
-        }
+        LIMITS[self as usize].1
     }
 
     /// Returns the name as a sentence uses it.
     pub const fn phrase(self) -> &'static str {
-        match self {
-            Self::SlowStart => "TCP slow start",
-            Self::ReceiveWindow => "the receive window",
-            Self::SendBuffer => "this host's send buffer",
-            Self::ServerSendBuffer => "the server's send buffer",
-            Self::Loss => "packet loss",
-            Self::Path => "the path",
-            Self::Disk => "the disk",
-            Self::Cpu => "the CPU",
-            Self::Server => "the server",
-            Self::Limit => "--limit",
-            Self::Application => "the program",
-            Self::Policer => "a policer on the path",
-            Self::Unknown => "a cause that is not known",
-        }
+        LIMITS[self as usize].2
     }
 }
 

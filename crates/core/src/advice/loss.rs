@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::interval::Interval;
-use super::params::PARAMS;
+use super::params;
 use super::reading::End;
 use super::recent_rates::RecentRates;
 use crate::units::{Bytes, Rate, Rtt};
@@ -148,7 +148,7 @@ impl LossTracker {
         };
         let round_trips = interval.span.as_secs_f64() / rtt.as_secs_f64().max(1e-9);
         let events = events.clamp(1.0, round_trips.max(1.0));
-        if recovery.as_secs_f64() * events < PARAMS.limiting_share * interval.span.as_secs_f64() {
+        if recovery.as_secs_f64() * events < params::LIMITING_SHARE * interval.span.as_secs_f64() {
             return;
         }
         // The rate that the first of several losses has lowered does not measure the effect of the next one.
@@ -167,7 +167,7 @@ impl LossTracker {
             Growth::Over | Growth::Continued => None,
         };
         let growth = match before.filter(|_| interval.is_lossy(self.end)) {
-            Some(before) if interval.arrival_rate() > before * PARAMS.lossy_growth => Growth::Continued,
+            Some(before) if interval.arrival_rate() > before * params::LOSSY_GROWTH => Growth::Continued,
             Some(before) => Growth::Cut(before),
             None => growth,
         };
@@ -198,7 +198,7 @@ impl LossTracker {
         if loss.is_measured() {
             let left = Rate::over(loss.since.moved, loss.since.time);
             loss.is_harmless =
-                loss.rate_before.is_some_and(|before| left >= before.scaled(PARAMS.harmless_share));
+                loss.rate_before.is_some_and(|before| left >= before.scaled(params::HARMLESS_SHARE));
         }
         // Beyond its recovery the window grows on from the loss, until something else limits.
         loss.lasts = loss.is_recovering(interval.end) || (loss.lasts && recent.grows_since(loss.last));

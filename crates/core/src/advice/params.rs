@@ -5,123 +5,84 @@ use std::time::Duration;
 use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::Bytes;
 
-pub(super) struct Params {
-    /// A share of an interval from which on a wait, or one of the kernel's counters, is its limit.
-    pub(super) limiting_share: f64,
-    /// A share of an interval from which on the kernel has found a sender's buffer full. At a small one under BBR it is a fifth.
-    pub(super) full_buffer_share: f64,
-    /// A share of an interval from which on a thread occupies its core, or a sender has data to send throughout.
-    pub(super) busy_share: f64,
-    /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
-    /// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
-    pub(super) queued_rtt_factor: f64,
-    /// A queue stands where it does not drain within so many round trips, and within `standing_at_least`: the least delay over more
-    /// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
-    /// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
-    pub(super) standing_round_trips: u32,
-    /// Five readings.
-    pub(super) standing_at_least: Duration,
-    /// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
-    /// delayed by more just before a loss lay in a queue that overflowed.
-    pub(super) overflow_rtt_factor: f64,
-    /// A sender that pauses delays its data, too: what it sends then echoes the last acknowledgement before (RFC 7323, section 4), so that
-    /// the pause is the RTT of the data. A queue stands where the mean time since data arrived is at most this share of what that RTT has in
-    /// excess of the empty path's, and none from `pause_share` on. Lab, 28 November 2026, 40 to 200 ms: 1.3 to 4 with limits of nginx and
-    /// Apache, also over four and eight streams; behind a bottleneck 0.03 of one flow alone, 0.1 to 0.7 of two to sixteen streams, more for
-    /// moments; 0.2 to 1.3 of one flow among two to four, and up to 4 of one among sixteen.
-    pub(super) queued_pause_share: f64,
-    pub(super) pause_share: f64,
-    /// A host that is late, and single packets.
-    pub(super) least_pause: Duration,
-    pub(super) pause_bytes: Bytes,
-    /// Shares of an interval's packets that are out of order, or sent again, from which on it is lossy. A single loss puts packets out of
-    /// order for a round trip, in two intervals at most: more are lost where lossy intervals follow one another for so many round trips.
-    pub(super) disordered_share: f64,
-    pub(super) lost_share: f64,
-    pub(super) lossy_run_round_trips: f64,
-    /// So many lossy intervals are remembered, for so long: after a policer has dropped its packets, BBR keeps below its rate for 48 round
-    /// trips (Linux, tcp_bbr.c, bbr_lt_bw_max_rtts).
-    pub(super) lossy_intervals: usize,
-    pub(super) lossy_round_trips: u32,
-    pub(super) lossy_at_least: Duration,
-    /// So many of these, and half of them, have the same rate within the tolerance behind a policer or at a bottleneck. Lab, 28 November
-    /// 2026, 40 and 100 ms: with a policer three quarters (BBR) and half (CUBIC); with losses at random a quarter at most.
-    pub(super) capped_intervals: usize,
-    pub(super) capped_tolerance: f64,
-    /// Before a policer drops packets its bucket passes more than its rate; a bottleneck never does. So many intervals before the losses
-    /// show that. Where none does, one in `queued_intervals` with a queue shows a bottleneck whose sender loses packets at random, too.
-    pub(super) exceeding_intervals: usize,
-    pub(super) queued_intervals: usize,
-    /// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
-    /// at least `probe_spacing` round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
-    /// once in each.
-    pub(super) absorbed_probes: usize,
-    pub(super) probing_round_trips: u32,
-    pub(super) probe_spacing: u32,
-    /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
-    /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
-    pub(super) full_window_share: f64,
-    /// A peer that does not read at once shrinks its window to less than this share of its largest one, or lets less than
-    /// `closed_window_share` of a window pass in a round trip.
-    pub(super) open_window_share: f64,
-    pub(super) closed_window_share: f64,
-    /// The window of a receiver that reads at once varies by less. Lab, 28 November 2026: 0 %, and 6 % of a slow, even reader.
-    pub(super) steady_window_share: f64,
-    /// The rate of slow start doubles in a round trip, or grows by half where acknowledgements are counted (RFC 3465, section 1); limited slow
-    /// start and congestion avoidance grow by less (RFC 9406, section 4.2: a quarter).
-    pub(super) slow_start_growth: f64,
-    /// What arrives while slow start doubles what is sent, and single packets are lost, grows by more than this factor: by less where a
-    /// device drops what exceeds a rate. Lab, 28 November 2026, 100 ms: 1.8 to 2.1 and 1.0 to 1.4.
-    pub(super) lossy_growth: f64,
-    /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
-    pub(super) ramp_up_round_trips: u32,
-    /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
-    pub(super) opening_round_trips: u32,
-    /// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
-    /// that remains above this share was not bound to the congestion window.
-    pub(super) harmless_share: f64,
-    /// A peer holds its pace where so much of it arrives on each connection: headers take up to 7 % of it (72 bytes of
-    /// TCP over IPv6 and 14 of Ethernet, at an MTU of 1280).
-    pub(super) held_pace_share: f64,
-    /// What a stock Linux server has in flight at least and at most: 2.3 to 4 MB of nginx, Apache, Python and `serve` at 100 and 200 ms (lab,
-    /// 28 November 2026). nginx with a limit sends 2 MiB at a time (`sendfile_max_chunk`), which may be once in a round trip.
-    pub(super) stock_send_buffer: (Bytes, Bytes),
-}
-
-pub(super) const PARAMS: Params = Params {
-    limiting_share: 0.25,
-    full_buffer_share: 0.02,
-    busy_share: 0.85,
-    queued_rtt_factor: 1.1,
-    standing_round_trips: 4,
-    standing_at_least: Duration::from_millis(450),
-    overflow_rtt_factor: 1.25,
-    queued_pause_share: 0.7,
-    pause_share: 1.0,
-    least_pause: Duration::from_millis(5),
-    pause_bytes: Bytes::new(4 * 1448),
-    disordered_share: 0.25,
-    lost_share: 0.03,
-    lossy_run_round_trips: 2.5,
-    lossy_intervals: 16,
-    lossy_round_trips: 64,
-    lossy_at_least: Duration::from_secs(10),
-    capped_intervals: 4,
-    capped_tolerance: 0.08,
-    exceeding_intervals: 3,
-    queued_intervals: 8,
-    absorbed_probes: 2,
-    probing_round_trips: 24,
-    probe_spacing: 7,
-    full_window_share: 0.7,
-    open_window_share: 0.75,
-    closed_window_share: 0.5,
-    steady_window_share: 0.98,
-    slow_start_growth: 1.4,
-    lossy_growth: 1.6,
-    ramp_up_round_trips: 20,
-    opening_round_trips: 6,
-    harmless_share: 0.9,
-    held_pace_share: 0.9,
-    stock_send_buffer: (Bytes::new(2_200_000), send_buffer_in_flight(STOCK_TCP_WMEM_MAX).1),
-};
+/// A share of an interval from which on a wait, or one of the kernel's counters, is its limit.
+pub(super) const LIMITING_SHARE: f64 = 0.25;
+/// A share of an interval from which on the kernel has found a sender's buffer full. At a small one under BBR it is a fifth.
+pub(super) const FULL_BUFFER_SHARE: f64 = 0.02;
+/// A share of an interval from which on a thread occupies its core, or a sender has data to send throughout.
+pub(super) const BUSY_SHARE: f64 = 0.85;
+/// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
+/// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
+pub(super) const QUEUED_RTT_FACTOR: f64 = 1.1;
+/// A queue stands where it does not drain within so many round trips, and within [`STANDING_AT_LEAST`]: the least delay over more
+/// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
+/// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
+pub(super) const STANDING_ROUND_TRIPS: u32 = 4;
+/// Five readings.
+pub(super) const STANDING_AT_LEAST: Duration = Duration::from_millis(450);
+/// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
+/// delayed by more just before a loss lay in a queue that overflowed.
+pub(super) const OVERFLOW_RTT_FACTOR: f64 = 1.25;
+/// A sender that pauses delays its data, too: what it sends then echoes the last acknowledgement before (RFC 7323, section 4), so that
+/// the pause is the RTT of the data. A queue stands where the mean time since data arrived is at most this share of what that RTT has in
+/// excess of the empty path's, and none from [`PAUSE_SHARE`] on. Lab, 28 November 2026, 40 to 200 ms: 1.3 to 4 with limits of nginx and
+/// Apache, also over four and eight streams; behind a bottleneck 0.03 of one flow alone, 0.1 to 0.7 of two to sixteen streams, more for
+/// moments; 0.2 to 1.3 of one flow among two to four, and up to 4 of one among sixteen.
+pub(super) const QUEUED_PAUSE_SHARE: f64 = 0.7;
+pub(super) const PAUSE_SHARE: f64 = 1.0;
+/// A host that is late, and single packets.
+pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE_BYTES: Bytes = Bytes::new(4 * 1448);
+/// Shares of an interval's packets that are out of order, or sent again, from which on it is lossy. A single loss puts packets out of
+/// order for a round trip, in two intervals at most: more are lost where lossy intervals follow one another for so many round trips.
+pub(super) const DISORDERED_SHARE: f64 = 0.25;
+pub(super) const LOST_SHARE: f64 = 0.03;
+pub(super) const LOSSY_RUN_ROUND_TRIPS: f64 = 2.5;
+/// So many lossy intervals are remembered, for so long: after a policer has dropped its packets, BBR keeps below its rate for 48 round
+/// trips (Linux, tcp_bbr.c, bbr_lt_bw_max_rtts).
+pub(super) const LOSSY_INTERVALS: usize = 16;
+pub(super) const LOSSY_ROUND_TRIPS: u32 = 64;
+pub(super) const LOSSY_AT_LEAST: Duration = Duration::from_secs(10);
+/// So many of these, and half of them, have the same rate within the tolerance behind a policer or at a bottleneck. Lab, 28 November
+/// 2026, 40 and 100 ms: with a policer three quarters (BBR) and half (CUBIC); with losses at random a quarter at most.
+pub(super) const CAPPED_INTERVALS: usize = 4;
+pub(super) const CAPPED_TOLERANCE: f64 = 0.08;
+/// Before a policer drops packets its bucket passes more than its rate; a bottleneck never does. So many intervals before the losses
+/// show that. Where none does, one in [`QUEUED_INTERVALS`] with a queue shows a bottleneck whose sender loses packets at random, too.
+pub(super) const EXCEEDING_INTERVALS: usize = 3;
+pub(super) const QUEUED_INTERVALS: usize = 8;
+/// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
+/// at least [`PROBE_SPACING`] round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
+/// once in each.
+pub(super) const ABSORBED_PROBES: usize = 2;
+pub(super) const PROBING_ROUND_TRIPS: u32 = 24;
+pub(super) const PROBE_SPACING: u32 = 7;
+/// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
+/// trip (Linux, tcp_rcv_space_adjust) wherever it may.
+pub(super) const FULL_WINDOW_SHARE: f64 = 0.7;
+/// A peer that does not read at once shrinks its window to less than this share of its largest one, or lets less than
+/// [`CLOSED_WINDOW_SHARE`] of a window pass in a round trip.
+pub(super) const OPEN_WINDOW_SHARE: f64 = 0.75;
+pub(super) const CLOSED_WINDOW_SHARE: f64 = 0.5;
+/// The window of a receiver that reads at once varies by less. Lab, 28 November 2026: 0 %, and 6 % of a slow, even reader.
+pub(super) const STEADY_WINDOW_SHARE: f64 = 0.98;
+/// The rate of slow start doubles in a round trip, or grows by half where acknowledgements are counted (RFC 3465, section 1); limited slow
+/// start and congestion avoidance grow by less (RFC 9406, section 4.2: a quarter).
+pub(super) const SLOW_START_GROWTH: f64 = 1.4;
+/// What arrives while slow start doubles what is sent, and single packets are lost, grows by more than this factor: by less where a
+/// device drops what exceeds a rate. Lab, 28 November 2026, 100 ms: 1.8 to 2.1 and 1.0 to 1.4.
+pub(super) const LOSSY_GROWTH: f64 = 1.6;
+/// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
+pub(super) const RAMP_UP_ROUND_TRIPS: u32 = 20;
+/// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
+pub(super) const OPENING_ROUND_TRIPS: u32 = 6;
+/// After a loss CUBIC sends at 0.7 of its rate, and Reno at half of it (RFC 9438, section 4.6; RFC 5681, section 3.1): a rate
+/// that remains above this share was not bound to the congestion window.
+pub(super) const HARMLESS_SHARE: f64 = 0.9;
+/// A peer holds its pace where so much of it arrives on each connection: headers take up to 7 % of it (72 bytes of
+/// TCP over IPv6 and 14 of Ethernet, at an MTU of 1280).
+pub(super) const HELD_PACE_SHARE: f64 = 0.9;
+/// What a stock Linux server has in flight at least and at most: 2.3 to 4 MB of nginx, Apache, Python and `serve` at 100 and 200 ms (lab,
+/// 28 November 2026). nginx with a limit sends 2 MiB at a time (`sendfile_max_chunk`), which may be once in a round trip.
+pub(super) const STOCK_SEND_BUFFER: (Bytes, Bytes) =
+    (Bytes::new(2_200_000), send_buffer_in_flight(STOCK_TCP_WMEM_MAX).1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::LONG_RTT;
 use super::interval::Interval;
-use super::params::PARAMS;
+use super::params;
 use super::reading::Reading;
 use super::recent_rates;
 
@@ -28,7 +28,7 @@ impl SendBufferReadings {
     /// no other counter shows the buffer.
     pub(super) fn are_often_empty(&self) -> bool {
         let empty = self.0.iter().filter(|(_, empty)| *empty).count();
-        empty >= 2 && empty as f64 >= PARAMS.limiting_share * self.0.len() as f64
+        empty >= 2 && empty as f64 >= params::LIMITING_SHARE * self.0.len() as f64
     }
 }
 
@@ -45,6 +45,6 @@ pub(super) fn is_below_windows(interval: &Interval) -> bool {
     let in_flight = rate.bdp(rtt).get() as f64;
     rtt.get() >= LONG_RTT
         && unpaced
-        && interval.busy_share() > PARAMS.busy_share
-        && in_flight < most * PARAMS.full_window_share
+        && interval.busy_share() > params::BUSY_SHARE
+        && in_flight < most * params::FULL_WINDOW_SHARE
 }

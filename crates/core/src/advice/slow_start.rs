@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::LONG_RTT;
 use super::interval::Interval;
-use super::params::PARAMS;
+use super::params;
 use crate::units::Rate;
 
 /// The growth of the rate until it ends.
@@ -39,12 +39,12 @@ impl SlowStart {
             return false;
         }
         let rtt = interval.base_rtt();
-        let early = interval.end.saturating_sub(first_byte) <= rtt * PARAMS.ramp_up_round_trips;
+        let early = interval.end.saturating_sub(first_byte) <= rtt * params::RAMP_UP_ROUND_TRIPS;
         if interval.lost() > 0 || !(early || rtt >= LONG_RTT) {
             self.has_ended = true;
             return false;
         }
-        let grows = interval.rate() > self.highest.scaled(PARAMS.slow_start_growth);
+        let grows = interval.rate() > self.highest.scaled(params::SLOW_START_GROWTH);
         self.flat_intervals = if grows { 0 } else { self.flat_intervals + 1 };
         // One interval without growth may be the jitter of the readings.
         self.has_ended = self.flat_intervals >= 2;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::attribution::{Attribution, Evidence};
 use super::cure::Cure;
-use super::params::PARAMS;
+use super::params;
 use super::reading::{End, PeerPace};
 use super::witness::Witness;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
@@ -253,7 +253,7 @@ impl Facts<'_> {
     /// Returns whether data waited in the bottleneck's queue.
     pub(super) fn is_queued(&self) -> bool {
         self.evidence.min_rtt.zip(self.evidence.data_rtt).is_some_and(|(least, data)| {
-            data.get() > (least.get() + TIMESTAMP_TICK).max(least.get().mul_f64(PARAMS.queued_rtt_factor))
+            data.get() > (least.get() + TIMESTAMP_TICK).max(least.get().mul_f64(params::QUEUED_RTT_FACTOR))
         })
     }
 

@@ -15,7 +15,7 @@ use crate::units::{Bytes, Rate, seconds};
 #[serde(default)]
 pub struct Done {
     /// The file on this host.
-    #[serde(with = "lossy_path")]
+    #[serde(serialize_with = "lossy_path")]
     pub path: PathBuf,
     /// The size of the file.
     pub bytes: Bytes,

@@ -74,15 +74,14 @@ pub struct Nonce(pub [u8; 16]);
 impl Nonce {
     /// Returns the nonce as 32 hexadecimal digits.
     pub fn to_hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(self.0)
     }
 
     /// Parses 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         // from_str_radix takes a sign, too.
-        let are_digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = are_digits.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
-        Some(Self(number.to_be_bytes()))
+        let mut bits = [0; 16];
+        hex::decode_to_slice(text, &mut bits).ok().map(|()| Self(bits))
     }
 }
 

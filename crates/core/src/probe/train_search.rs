@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::units::{Bytes, Rate};
 
 use super::packet_train::{IdleTransit, LossShare, PacketTrain};
+use super::report::MeasuredQueue;
 
 /// A train to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,28 +122,12 @@ impl TrainSearch {
         }
     }
 
-    /// Returns whether the search has ended without a rate, because UDP is blocked.
-    pub fn is_blocked(&self) -> bool {
-        self.silent >= SILENT_TRAINS && self.finals.is_empty()
-    }
-
     /// Returns the median rate of the final trains; `None` before the first of them.
     pub fn rate(&self) -> Option<TrainRate> {
         let mut finals = self.finals.clone();
         finals.sort_by_key(|found| found.rate);
         finals.get(finals.len() / 2).copied()
     }
-}
-
-/// The size of the path's queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueSize {
-    /// The size in bytes at the IP layer.
-    pub size: Bytes,
-    /// The delay of a full queue.
-    pub delay: Duration,
-    /// Whether no packet was dropped, so that the queue may be larger.
-    pub is_lower_bound: bool,
 }
 
 /// Searches the size of the queue before the bottleneck by trains back to back, until several have overflowed it.
@@ -208,13 +193,13 @@ impl QueueSearch {
     }
 
     /// Returns the size: the queueing delay times the rate, plus the queued packet; `None` if no packet was queued.
-    pub fn size(&self) -> Option<QueueSize> {
+    pub fn size(&self) -> Option<MeasuredQueue> {
         let mut full = self.full.clone();
         full.sort_unstable();
         let median = full.get(full.len() / 2).copied();
         let delay = median.unwrap_or(self.longest);
-        (!delay.is_zero()).then(|| QueueSize {
-            size: self.rate.bytes_in(delay) + self.packet,
+        (!delay.is_zero()).then(|| MeasuredQueue {
+            bytes: self.rate.bytes_in(delay) + self.packet,
             delay,
             is_lower_bound: median.is_none(),
         })
@@ -309,7 +294,7 @@ mod tests {
             (search.rate().unwrap(), trains)
         }
 
-        fn search(&self) -> (TrainRate, Option<QueueSize>, u64) {
+        fn search(&self) -> (TrainRate, Option<MeasuredQueue>, u64) {
             let (found, trains) = self.search_rate(|_| ());
             let mut trains: Vec<_> = trains.into_iter().map(|(_, train)| train).collect();
             let base = if self.lose_every == 0 { 0.0 } else { 1.0 / f64::from(self.lose_every) };
@@ -343,7 +328,7 @@ mod tests {
                 let (rate, size, sent) = Path { lose_every, ..Path::mbit(mbit, queue) }.search();
                 let size = size.unwrap();
                 assert!(is_near(rate, mbit) && rate.is_path_limited, "{mbit}, {queue}: {rate:?}");
-                assert!(near(size.size.get(), queue) && !size.is_lower_bound, "{mbit}, {queue}: {size:?}");
+                assert!(near(size.bytes.get(), queue) && !size.is_lower_bound, "{mbit}, {queue}: {size:?}");
                 assert!(sent <= mbit * 1_000_000 / 8, "{mbit}, {queue}: sent {sent}");
             }
         }
@@ -380,7 +365,7 @@ mod tests {
         assert!(size.is_none_or(|size| size.is_lower_bound));
         // A queue that the budget cannot fill is one too.
         let size = Path::mbit(100, 100_000_000).search().1.unwrap();
-        assert!(size.is_lower_bound && size.size > Bytes::mib(1), "{size:?}");
+        assert!(size.is_lower_bound && size.bytes > Bytes::mib(1), "{size:?}");
     }
 
     #[test]
@@ -401,7 +386,7 @@ mod tests {
             let count = search.next_train().unwrap().count;
             search.record(&PacketTrain { count, packet: Bytes::new(1500), ..PacketTrain::default() });
         }
-        assert!(search.next_train().is_none() && search.is_blocked() && search.rate().is_none());
+        assert!(search.next_train().is_none() && search.rate().is_none());
     }
 
     #[test]

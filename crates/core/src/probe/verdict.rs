@@ -50,14 +50,14 @@ pub struct Verdict {
     /// The size of the file to which `seconds` applies.
     pub size: Bytes,
     /// The time to `get` the file.
-    #[serde(serialize_with = "optional_seconds")]
+    #[serde(serialize_with = "seconds::optional::serialize")]
     pub seconds: Option<Duration>,
     /// The bounds of `rate_bps` and of `seconds`, if no connection was steady.
     pub range: Option<ForecastRange>,
     /// The payload rate that `put` will reach with one stream, if the upload was measured.
     pub put_rate_bps: Option<Rate>,
     /// The time to `put` the file.
-    #[serde(serialize_with = "optional_seconds")]
+    #[serde(serialize_with = "seconds::optional::serialize")]
     pub put_seconds: Option<Duration>,
     /// The bounds of `put_rate_bps` and of `put_seconds`, if no connection was steady.
     pub put_range: Option<ForecastRange>,
@@ -77,7 +77,7 @@ pub struct ForecastRange {
     #[serde(with = "seconds")]
     pub least_seconds: Duration,
     /// The time at the lower rate, if that is known.
-    #[serde(serialize_with = "optional_seconds")]
+    #[serde(serialize_with = "seconds::optional::serialize")]
     pub most_seconds: Option<Duration>,
 }
 
@@ -96,13 +96,6 @@ pub(super) fn two_digits(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let unit = 10_f64.powf(seconds.max(1.0).log10().floor() - 1.0);
     format!("{:.*}", usize::from(unit < 1.0), (seconds / unit).round() * unit)
-}
-
-fn optional_seconds<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => seconds::serialize(time, serializer),
-        None => serializer.serialize_none(),
-    }
 }
 
 /// The largest number of streams advised: more overload servers (wdt#68: 20 to 30 are enough).

@@ -179,7 +179,7 @@ mod tests {
             }
         }
         let in_period = |from: &Duration| {
-            taken.iter().filter(|at| (*from..=*from + TAKEOVER_PERIOD).contains(at)).count()
+            taken.iter().filter(|at| (*from..=*from + TAKEOVER_PERIOD).contains(*at)).count()
         };
         assert!(taken.iter().all(|from| in_period(from) <= MAX_TAKEOVERS), "{taken:?}");
         assert!(taken.len() > 40, "{taken:?}");

@@ -11,43 +11,24 @@ use super::stream_limit::StreamLimit;
 use super::streams::{Interval, Remembered, StreamTunerStart, initial_streams};
 use crate::units::{Rate, Rtt};
 
-/// The parameters of [`Doubling`] with their units and sources.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DoublingParams {
-    /// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow start takes 10
-    /// RTTs to 10 Gbit/s.
-    pub settling: (u32, Duration),
-    /// The time over which the goodput is then measured, in RTTs and at least this time.
-    pub measuring: (u32, Duration),
-    /// The least factor of the goodput after doubling the connections: 2 if windows are the limit, 1 if the path is
-    /// full.
-    pub worth: f64,
-    /// The least standing queue, relative to the RTT and as a time, that shows that the path is full.
-    pub queue: (f64, Duration),
-    /// The share of intervals with packets out of order above which the path is full: single losses have other causes,
-    /// while a full path without a standing queue (a policer) has losses in most intervals.
-    pub lossy: f64,
-    /// The least remaining time as a multiple of the duration of a trial.
-    pub remaining: u32,
-}
-
-impl Default for DoublingParams {
-    fn default() -> Self {
-        Self {
-            settling: (12, Duration::from_millis(1500)),
-            measuring: (8, Duration::from_secs(1)),
-            worth: 1.25,
-            queue: (0.25, Duration::from_millis(5)),
-            lossy: 0.25,
-            remaining: 3,
-        }
-    }
-}
+/// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow start takes 10 RTTs to
+/// 10 Gbit/s.
+const SETTLING: (u32, Duration) = (12, Duration::from_millis(1500));
+/// The time over which the goodput is then measured, in RTTs and at least this time.
+const MEASURING: (u32, Duration) = (8, Duration::from_secs(1));
+/// The least factor of the goodput after doubling the connections: 2 if windows are the limit, 1 if the path is full.
+const WORTH: f64 = 1.25;
+/// The least standing queue, relative to the RTT and as a time, that shows that the path is full.
+const QUEUE: (f64, Duration) = (0.25, Duration::from_millis(5));
+/// The share of intervals with packets out of order above which the path is full: single losses have other causes, while a
+/// full path without a standing queue (a policer) has losses in most intervals.
+const LOSSY: f64 = 0.25;
+/// The least remaining time as a multiple of the duration of a trial.
+const REMAINING: u32 = 3;
 
 /// Chooses the number of data connections of one transfer.
 #[derive(Debug, Clone)]
 pub struct Doubling {
-    params: DoublingParams,
     wanted: usize,
     limit: StreamLimit,
     /// The time since which the intended number of connections carries data.
@@ -74,9 +55,8 @@ struct Measured {
 
 impl Doubling {
     /// Starts with the number that leaves slow start soonest, or with the remembered number.
-    pub fn new(start: &StreamTunerStart, params: DoublingParams) -> Self {
+    pub fn new(start: &StreamTunerStart) -> Self {
         Self {
-            params,
             wanted: initial_streams(start),
             limit: StreamLimit::new(start.most),
             since: None,
@@ -109,12 +89,12 @@ impl Doubling {
             return self.wanted;
         }
         let since = *self.since.get_or_insert(now);
-        if now < since.saturating_add(time(self.params.settling, seen.rtt)) {
+        if now < since.saturating_add(time(SETTLING, seen.rtt)) {
             return self.wanted;
         }
         self.measure(seen, now);
         let began = self.measured.time.map_or(now, |(began, _)| began);
-        if now.saturating_sub(began) < time(self.params.measuring, seen.rtt) {
+        if now.saturating_sub(began) < time(MEASURING, seen.rtt) {
             return self.wanted;
         }
         self.decide(seen, now);
@@ -127,7 +107,7 @@ impl Doubling {
         measured.time = Some((began, now));
         measured.goodput += seen.goodput.as_bits_per_sec() as f64;
         measured.intervals += 1;
-        let (part, least) = self.params.queue;
+        let (part, least) = QUEUE;
         let full = seen.rtt.get() + seen.rtt.get().mul_f64(part).max(least);
         measured.queued += u32::from(seen.data_rtt.is_some_and(|rtt| rtt.get() > full));
         measured.held_back += u32::from(seen.held_back || seen.is_pressed());
@@ -144,19 +124,19 @@ impl Doubling {
             self.concluded =
                 Some(Remembered { rtt: seen.rtt, rate: goodput.max(best), streams: self.wanted });
         }
-        let has_paid = self.before.is_none_or(|before| {
-            goodput.as_bits_per_sec() as f64 >= before.as_bits_per_sec() as f64 * self.params.worth
-        });
-        let is_lossy = f64::from(measured.lossy) > f64::from(measured.intervals) * self.params.lossy;
+        let has_paid = self
+            .before
+            .is_none_or(|before| goodput.as_bits_per_sec() as f64 >= before.as_bits_per_sec() as f64 * WORTH);
+        let is_lossy = f64::from(measured.lossy) > f64::from(measured.intervals) * LOSSY;
         let is_full = measured.queued > half || is_lossy;
         if self.ended || !has_paid || is_full || measured.held_back > half {
             // If this host is the limit, the measurement may be repeated later; all other results are final.
             self.ended |= !has_paid || is_full;
             return;
         }
-        let trial = time(self.params.settling, seen.rtt) + time(self.params.measuring, seen.rtt);
+        let trial = time(SETTLING, seen.rtt) + time(MEASURING, seen.rtt);
         let wanted = (self.wanted * 2).min(self.limit.at(now));
-        if wanted > self.wanted && seen.left > goodput.bytes_in(trial.saturating_mul(self.params.remaining)) {
+        if wanted > self.wanted && seen.left > goodput.bytes_in(trial.saturating_mul(REMAINING)) {
             (self.before, self.wanted, self.since) = (Some(goodput), wanted, None);
         }
     }
@@ -194,7 +174,7 @@ mod tests {
 
     fn started(left: Bytes, remembered: Option<Remembered>) -> Doubling {
         let start = StreamTunerStart { rtt: RTT, left, most: 128, remembered, bound: None };
-        Doubling::new(&start, DoublingParams::default())
+        Doubling::new(&start)
     }
 
     #[test]

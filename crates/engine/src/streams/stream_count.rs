@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
-use longhaul_core::tune::doubling::{Doubling, DoublingParams};
+use longhaul_core::tune::doubling::Doubling;
 use longhaul_core::tune::stream_limit::StreamLimit;
 use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -39,6 +39,7 @@ pub(crate) enum CountControl {
 }
 
 /// A tuner that finds the number of streams.
+#[expect(clippy::large_enum_variant, reason = "there is one for each transfer, in a box")]
 pub(crate) enum AutoTuner {
     /// For independent connections: adding or removing one does not affect the others.
     Streams(StreamTuner),
@@ -120,7 +121,7 @@ pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
             let tuner = if multiplexed {
-                AutoTuner::Doubling(Doubling::new(&start, DoublingParams::default()))
+                AutoTuner::Doubling(Doubling::new(&start))
             } else {
                 AutoTuner::Streams(StreamTuner::new(&start))
             };

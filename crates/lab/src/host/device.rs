@@ -40,7 +40,7 @@ impl Device {
 }
 
 pub(super) fn device_error(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
-    move |cause| LabError::Device { what, device: DEVICE.to_owned(), cause }
+    LabError::host(format!("{what} on the lab's device {DEVICE}"))
 }
 
 /// Assigns an address to a host's device for each of the `pairs` of hosts, and brings it and `lo` up; returns whether IPv6 is available.

@@ -26,7 +26,7 @@ impl Listening {
                 Ok(list) => lists.push(list),
                 // The kernel has no IPv6.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !lists.is_empty() => {}
-                Err(cause) => return Err(LabError::Counters { what: "open", path, cause }),
+                Err(cause) => return Err(LabError::host(format!("open {path}"))(cause)),
             }
         }
         Ok(Self { lists })
@@ -35,7 +35,7 @@ impl Listening {
     /// Returns whether a socket listens on `port`, at any address.
     pub(super) fn on(&self, port: u16) -> Result<bool, LabError> {
         for (list, path) in self.lists.iter().zip(SOCKETS) {
-            let text = read_again(list).map_err(|cause| LabError::Counters { what: "read", path, cause })?;
+            let text = read_again(list).map_err(LabError::host(format!("read {path}")))?;
             if text.lines().any(|line| listening_port(line) == Some(port)) {
                 return Ok(true);
             }

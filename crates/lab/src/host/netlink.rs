@@ -4,24 +4,13 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use longhaul_sys::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request};
-use rustix::net::AddressFamily;
+use libc::{
+    IFA_ADDRESS, IFA_LOCAL, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MTU,
+    IFLA_NET_NS_FD, IFLA_STATS64, IFLA_TXQLEN, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK,
+};
+use longhaul_sys::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request, raw_address};
 
-const RTM_NEWLINK: u16 = 16;
-const RTM_GETLINK: u16 = 18;
-const RTM_NEWADDR: u16 = 20;
-
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_STATS64: u16 = 23;
-const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
-const IFA_ADDRESS: u16 = 1;
-const IFA_LOCAL: u16 = 2;
 /// Skips duplicate address detection: the address is usable at once.
 const IFA_F_NODAD: u8 = 2;
 const IFF_UP: u32 = 1;
@@ -94,12 +83,9 @@ impl DeviceNetlink {
 
     /// Assigns an address to a device, usable at once.
     pub(crate) fn add_address(&self, device: u32, address: IpAddr, prefix_bits: u8) -> io::Result<()> {
-        let (family, bytes) = match address {
-            IpAddr::V4(v4) => (AddressFamily::INET, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (AddressFamily::INET6, v6.octets().to_vec()),
-        };
+        let (family, bytes) = raw_address(address);
         let mut request = Request::new(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE_EXCL);
-        request.push(&[family.as_raw() as u8, prefix_bits, IFA_F_NODAD, 0]);
+        request.push(&[family, prefix_bits, IFA_F_NODAD, 0]);
         request.push(&device.to_ne_bytes());
         request.attribute(IFA_LOCAL, &bytes);
         request.attribute(IFA_ADDRESS, &bytes);

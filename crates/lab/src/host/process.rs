@@ -119,7 +119,7 @@ impl Process {
     }
 
     fn failed(&self, what: &'static str, cause: io::Error) -> LabError {
-        LabError::Process { what, pid: self.pid.as_raw_nonzero().get(), cause }
+        LabError::host(format!("{what} process {}", self.pid.as_raw_nonzero()))(cause)
     }
 }
 

@@ -34,7 +34,7 @@ impl TcpMemoryPressure {
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> LabError {
-    move |cause| LabError::Counters { what, path: COUNTERS, cause }
+    LabError::host(format!("{what} {COUNTERS}"))
 }
 
 /// Returns a counter from a line of names and a line of values, both prefixed with "TcpExt:".

@@ -61,7 +61,7 @@ impl Worker {
                     job();
                 }
             })
-            .map_err(|cause| LabError::Start { what: "start the lab's thread", cause })?;
+            .map_err(LabError::host("start the lab's thread"))?;
         let worker = Self { jobs: Some(jobs), thread: Some(thread) };
         let namespaces = ready.recv().map_err(|_| LabError::WorkerGone)??;
         Ok((worker, namespaces))

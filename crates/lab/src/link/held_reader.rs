@@ -1,25 +1,23 @@
 //! Reads packets from the sender's TUN into a held link, and puts departing packets into the ring.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longhaul_sys::tun::Tun;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use slab::Slab;
 
-use crate::clock::Clock;
 use crate::model::held::{HeldEvent, HeldLink, HeldPacket};
 use crate::model::{Backlog, Cause, Fate, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
-use super::outlet::Outlet;
 use super::stats::LinkCounters;
 use super::wait::PacketWait;
-use super::{LUMP, Observers, StopLink, prepare_thread};
+use super::{LUMP, ReaderIo, prepare_thread};
 
 /// Packets per frame that an id can number; a frame of 64 KiB has fewer, for any packet size.
 const PACKETS_OF_FRAME: u64 = 1 << 16;
@@ -27,13 +25,8 @@ const PACKETS_OF_FRAME: u64 = 1 << 16;
 const FRAMES_AT_ONCE: usize = 32;
 
 pub(super) struct HeldReader {
-    pub(super) from: Arc<Tun>,
+    pub(super) io: ReaderIo,
     pub(super) link: HeldLink,
-    pub(super) outlet: Outlet,
-    pub(super) clock: Clock,
-    pub(super) stop: Arc<StopLink>,
-    pub(super) counters: Arc<LinkCounters>,
-    pub(super) observers: Observers,
     pub(super) seed: u64,
     /// Whether the hosts' packets support ECN.
     pub(super) ecn: bool,
@@ -59,41 +52,13 @@ struct FramePiece {
     is_marked: bool,
 }
 
-/// A frame that has left the bottlenecks. The heap is ordered so that the earliest departure is the largest.
-struct DepartedFrame {
-    at: Time,
-    /// Sequence number; orders frames with equal departure times.
-    number: u64,
-    frame: Vec<u8>,
-}
-
-impl PartialEq for DepartedFrame {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl Eq for DepartedFrame {}
-
-impl PartialOrd for DepartedFrame {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for DepartedFrame {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
 /// Frames inside the link, and departed frames not yet in the ring.
 struct HeldFrames {
-    frames: Vec<Option<HeldFrame>>,
-    free: Vec<usize>,
+    frames: Slab<HeldFrame>,
     /// Consecutive departing packets to be joined.
     piece: Option<FramePiece>,
-    departed: BinaryHeap<DepartedFrame>,
+    /// Departure, sequence number and bytes of each frame that has left the bottlenecks.
+    departed: BinaryHeap<Reverse<(Time, u64, Vec<u8>)>>,
     number: u64,
     random: ChaCha8Rng,
 }
@@ -101,16 +66,16 @@ struct HeldFrames {
 impl HeldReader {
     pub(super) fn run(mut self) {
         prepare_thread(1);
-        let mut wait = PacketWait::new(self.clock);
+        let mut wait = PacketWait::new(self.io.clock);
         let mut held = HeldFrames::new(self.seed);
         let mut buffer = vec![0; MAX_FRAME];
         let least_delay = self.link.least_delay();
         let mut events = Vec::new();
-        while !self.stop.is_set() {
+        while !self.io.stop.is_set() {
             let mut outcome = Ok(());
             for _ in 0..FRAMES_AT_ONCE {
-                outcome = self.from.read(&mut buffer).map(|len| {
-                    let now = self.clock.now();
+                outcome = self.io.from.read(&mut buffer).map(|len| {
+                    let now = self.io.clock.now();
                     self.link.run_until(now, &mut events);
                     self.enter(&buffer[..len], now, wait.empty(), &mut held, &mut events);
                 });
@@ -118,17 +83,20 @@ impl HeldReader {
                     break;
                 }
             }
-            let now = self.clock.now();
+            let now = self.io.clock.now();
             self.link.run_until(now, &mut events);
             self.settle(now, &mut events, &mut held);
             self.release(now + least_delay, &mut held);
             let Err(error) = outcome else { continue };
-            let due = held.departed.peek().map(|first| first.at.before(least_delay));
+            let due = held.departed.peek().map(|Reverse((at, ..))| at.before(least_delay));
             let next = [self.link.next(), due].into_iter().flatten().min();
-            let limit = next.map(|next| next.since(self.clock.now()));
+            let limit = next.map(|next| next.since(self.io.clock.now()));
             let waits = error.kind() == io::ErrorKind::WouldBlock;
-            let waited =
-                if waits { wait.until_readable_for(&self.from, &self.stop.event, limit) } else { Err(error) };
+            let waited = if waits {
+                wait.until_readable_for(&self.io.from, &self.io.stop.event, limit)
+            } else {
+                Err(error)
+            };
             if let Err(error) = waited {
                 tracing::error!("the lab's link stops: reading from its TUN device: {error}");
                 return;
@@ -148,20 +116,21 @@ impl HeldReader {
         let (shape, flow) = (Shape::of(frame), FlowKey::of(frame));
         let is_ecn_capable = self.ecn && wire::is_ecn_capable(frame);
         let (hash, pair) = flow.map_or((0, 0), |flow| (flow.hash_with(self.seed), flow.pair()));
-        if let Some(capture) = &self.observers.capture {
+        if let Some(capture) = &self.io.observers.capture {
             capture.frame(frame);
         }
         // With an idle line a late read delays the packet; otherwise it would have queued anyway.
         let late = if self.link.backlog().packets == 0 { now.since(empty) } else { Duration::ZERO };
-        self.counters.read_late.record(late);
-        let slot = held.keep(HeldFrame { bytes: frame.to_vec(), shape, flow, inside: shape.packets() });
+        self.io.counters.read_late.record(late);
+        let slot =
+            held.frames.insert(HeldFrame { bytes: frame.to_vec(), shape, flow, inside: shape.packets() });
         for index in 0..shape.packets() {
             let id = slot as u64 * PACKETS_OF_FRAME + index as u64;
             let packet = HeldPacket { id, size: shape.size(index), flow: hash, is_ecn_capable, pair };
             self.link.arrive(now, packet, events);
         }
         let backlog = self.link.backlog();
-        self.observers.with(|evidence| {
+        self.io.observers.with(|evidence| {
             evidence.arrived(now, flow, shape.packets() as u64, shape.bytes(), backlog);
         });
         self.settle(now, events, held);
@@ -172,21 +141,21 @@ impl HeldReader {
         // Samples the queue also in intervals with departures only.
         let stood = std::mem::replace(&mut self.backlog, self.link.backlog());
         if !events.is_empty() {
-            self.observers.with(|evidence| evidence.queued(now, stood));
+            self.io.observers.with(|evidence| evidence.queued(now, stood));
         }
         for event in events.drain(..) {
             match event {
                 HeldEvent::Dropped { id, cause } => self.drop_packet(now, id, cause, held),
                 HeldEvent::Leaves { id, at, sojourn, is_marked, is_corrupted, is_doubled, is_reordered } => {
                     let (slot, index) = split(id);
-                    let flow = held.frames.get(slot).and_then(Option::as_ref).and_then(|frame| frame.flow);
-                    self.observers.with(|evidence| {
+                    let flow = held.flow_of(slot);
+                    self.io.observers.with(|evidence| {
                         evidence.waited(now, sojourn);
                         if is_marked {
                             evidence.marked(now, flow);
                         }
                     });
-                    let LinkCounters { marked, corrupted, duplicated, reordered, .. } = &*self.counters;
+                    let LinkCounters { marked, corrupted, duplicated, reordered, .. } = &*self.io.counters;
                     for (counter, counts) in [
                         (marked, is_marked),
                         (corrupted, is_corrupted),
@@ -208,26 +177,28 @@ impl HeldReader {
             }
         }
         held.flush();
-        self.counters.shared_with(self.link.background());
+        self.io.counters.shared_with(self.link.background());
     }
 
     fn drop_packet(&mut self, now: Time, id: u64, cause: Cause, held: &mut HeldFrames) {
         let (slot, _) = split(id);
-        let flow = held.frames.get(slot).and_then(Option::as_ref).and_then(|frame| frame.flow);
-        self.counters.dropped(&[Fate::Dropped(cause)]);
-        self.observers.with(|evidence| evidence.dropped(now, flow, cause));
+        let flow = held.flow_of(slot);
+        self.io.counters.dropped(&[Fate::Dropped(cause)]);
+        self.io.observers.with(|evidence| evidence.dropped(now, flow, cause));
         held.flush();
         held.release_packet(slot);
     }
 
     /// Puts frames due by `until` into the ring: no later packet can overtake them.
     fn release(&mut self, until: Time, held: &mut HeldFrames) {
-        while let Some(first) = held.departed.peek().filter(|first| first.at <= until) {
-            let shape = Shape::of(&first.frame);
-            if self.outlet.put(first.at, &first.frame) {
-                self.counters.carried(shape, 0..shape.packets());
+        while let Some(Reverse((at, _, frame))) = held.departed.peek()
+            && *at <= until
+        {
+            let shape = Shape::of(frame);
+            if self.io.outlet.put(*at, frame) {
+                self.io.counters.carried(shape, 0..shape.packets());
             } else {
-                self.counters.overflowed(shape.packets());
+                self.io.counters.overflowed(shape.packets());
             }
             held.departed.pop();
         }
@@ -241,8 +212,7 @@ fn split(id: u64) -> (usize, usize) {
 impl HeldFrames {
     fn new(seed: u64) -> Self {
         Self {
-            frames: Vec::new(),
-            free: Vec::new(),
+            frames: Slab::new(),
             piece: None,
             departed: BinaryHeap::new(),
             number: 0,
@@ -250,27 +220,17 @@ impl HeldFrames {
         }
     }
 
-    fn keep(&mut self, frame: HeldFrame) -> usize {
-        match self.free.pop() {
-            Some(slot) => {
-                self.frames[slot] = Some(frame);
-                slot
-            }
-            None => {
-                self.frames.push(Some(frame));
-                self.frames.len() - 1
-            }
-        }
+    fn flow_of(&self, slot: usize) -> Option<FlowKey> {
+        self.frames.get(slot)?.flow
     }
 
     /// Removes a packet from the frame in `slot`; frees the slot after the last one.
     fn release_packet(&mut self, slot: usize) {
-        let Some(Some(frame)) = self.frames.get_mut(slot) else { return };
+        let Some(frame) = self.frames.get_mut(slot) else { return };
         frame.inside -= 1;
         if frame.inside == 0 {
             self.flush();
-            self.frames[slot] = None;
-            self.free.push(slot);
+            self.frames.remove(slot);
         }
     }
 
@@ -316,11 +276,11 @@ impl HeldFrames {
 
     fn send(&mut self, at: Time, frame: Vec<u8>) {
         self.number += 1;
-        self.departed.push(DepartedFrame { at, number: self.number, frame });
+        self.departed.push(Reverse((at, self.number, frame)));
     }
 
     fn cut(&self, slot: usize, run: Range<usize>, is_marked: bool) -> Option<Vec<u8>> {
-        let held = self.frames.get(slot)?.as_ref()?;
+        let held = self.frames.get(slot)?;
         let mut frame = if run.len() == held.shape.packets() {
             held.bytes.clone()
         } else {
@@ -345,7 +305,8 @@ mod tests {
         for (millis, byte) in [(5, 1), (3, 2), (5, 3), (4, 4)] {
             held.send(Time::from_nanos(millis), vec![byte]);
         }
-        let order: Vec<u8> = std::iter::from_fn(|| held.departed.pop()).map(|frame| frame.frame[0]).collect();
+        let order: Vec<u8> =
+            std::iter::from_fn(|| held.departed.pop()).map(|Reverse((.., frame))| frame[0]).collect();
         assert_eq!(order, [2, 4, 1, 3]);
     }
 }

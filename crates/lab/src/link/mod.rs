@@ -18,7 +18,6 @@ mod stats;
 mod wait;
 mod writer;
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +83,16 @@ impl Observers {
     }
 }
 
+/// What a reader takes frames from, and where they go.
+struct ReaderIo {
+    from: Arc<Tun>,
+    outlet: Outlet,
+    clock: Clock,
+    stop: Arc<StopLink>,
+    counters: Arc<LinkCounters>,
+    observers: Observers,
+}
+
 /// Set while the writer waits for a packet: the reader wakes it only then.
 #[derive(Debug, Default)]
 struct WriterIdle(AtomicBool);
@@ -98,11 +107,10 @@ impl Direction {
         observers: Observers,
         received: Option<Capture>,
     ) -> Result<Self, LabError> {
-        let start = |what: &'static str| move |cause: io::Error| LabError::Start { what, cause };
-        let (producer, consumer) =
-            ring::ring(ring_size(spec).as_usize()).map_err(start("make the ring of packets under way"))?;
+        let (producer, consumer) = ring::ring(ring_size(spec).as_usize())
+            .map_err(LabError::host("make the ring of packets under way"))?;
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
-            .map_err(|errno| start("make an event descriptor")(errno.into()))?;
+            .map_err(|errno| LabError::host("make an event descriptor")(errno.into()))?;
         let stop = Arc::new(StopLink { flag: AtomicBool::new(false), event });
         let counters = Arc::new(LinkCounters::default());
         let idle = Arc::new(WriterIdle::default());
@@ -123,19 +131,21 @@ impl Direction {
         let writer = thread::Builder::new()
             .name(format!("{name}-out"))
             .spawn(move || writer.run())
-            .map_err(start("start a link's thread"))?;
+            .map_err(LabError::host("start a link's thread"))?;
         let evidence = observers.evidence.clone();
         let mut direction = Self { stop, counters, evidence, reader: None, writer: None };
-        let outlet = Outlet { ring: producer, idle, writer: writer.thread().clone() };
+        let io = ReaderIo {
+            from,
+            outlet: Outlet { ring: producer, idle, writer: writer.thread().clone() },
+            clock,
+            stop: Arc::clone(&direction.stop),
+            counters: Arc::clone(&direction.counters),
+            observers,
+        };
         let run: Box<dyn FnOnce() + Send> = if spec.is_held() {
             let reader = held_reader::HeldReader {
-                from,
+                io,
                 link: spec.held_link(stream),
-                outlet,
-                clock,
-                stop: Arc::clone(&direction.stop),
-                counters: Arc::clone(&direction.counters),
-                observers,
                 seed: spec.seed,
                 ecn: spec.ecn,
                 backlog: Backlog::default(),
@@ -143,13 +153,8 @@ impl Direction {
             Box::new(|| reader.run())
         } else {
             let reader = reader::TunReader {
-                from,
+                io,
                 link: spec.link(stream),
-                outlet,
-                clock,
-                stop: Arc::clone(&direction.stop),
-                observers,
-                counters: Arc::clone(&direction.counters),
                 lag: spec.rate.map(|rate| ReadLag::new(rate, spec.one_way(), spec.is_alone())),
             };
             Box::new(|| reader.run())
@@ -160,7 +165,7 @@ impl Direction {
             thread::Builder::new()
                 .name(format!("{name}-in"))
                 .spawn(run)
-                .map_err(start("start a link's thread"))?,
+                .map_err(LabError::host("start a link's thread"))?,
         );
         Ok(direction)
     }
@@ -168,9 +173,7 @@ impl Direction {
     pub(crate) fn stats(&self) -> DirectionStats {
         self.counters.snapshot()
     }
-}
 
-impl Direction {
     /// Returns the observations; `None` without observers.
     pub(crate) fn evidence(&self) -> Option<DirectionEvidence> {
         let evidence = self.evidence.as_ref()?;

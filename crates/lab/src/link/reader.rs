@@ -2,30 +2,21 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use longhaul_core::units::Bytes;
-use longhaul_sys::tun::Tun;
 
-use crate::clock::Clock;
 use crate::model::{BackgroundCounts, Backlog, Cause, Fate, Link, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
-use super::outlet::Outlet;
 use super::read_lag::ReadLag;
 use super::stats::LinkCounters;
 use super::wait::PacketWait;
-use super::{LUMP, Observers, StopLink, prepare_thread};
+use super::{LUMP, Observers, ReaderIo, prepare_thread};
 
 pub(super) struct TunReader {
-    pub(super) from: Arc<Tun>,
+    pub(super) io: ReaderIo,
     pub(super) link: Link,
-    pub(super) outlet: Outlet,
-    pub(super) clock: Clock,
-    pub(super) stop: Arc<StopLink>,
-    pub(super) observers: Observers,
-    pub(super) counters: Arc<LinkCounters>,
     /// `None` on a path without a rate, which has the host's own speed.
     pub(super) lag: Option<ReadLag>,
 }
@@ -35,12 +26,12 @@ impl TunReader {
         prepare_thread(1);
         let mut spare = vec![0; MAX_FRAME];
         let mut splitter = Splitter::default();
-        let mut wait = PacketWait::new(self.clock);
-        while !self.stop.is_set() {
+        let mut wait = PacketWait::new(self.io.clock);
+        while !self.io.stop.is_set() {
             if let Err(error) = self.take_one(&mut spare, &mut splitter, &wait) {
                 let waits = error.kind() == io::ErrorKind::WouldBlock;
                 let waited =
-                    if waits { wait.until_readable(&self.from, &self.stop.event) } else { Err(error) };
+                    if waits { wait.until_readable(&self.io.from, &self.io.stop.event) } else { Err(error) };
                 if let Err(error) = waited {
                     tracing::error!("the lab's link stops: reading from its TUN device: {error}");
                     return;
@@ -51,33 +42,33 @@ impl TunReader {
 
     /// Reads a frame directly into the ring and determines the fate of its packets.
     fn take_one(&mut self, spare: &mut [u8], splitter: &mut Splitter, wait: &PacketWait) -> io::Result<()> {
-        let Some(slot) = self.outlet.ring.reserve(MAX_FRAME) else {
-            let len = self.from.read(spare)?;
-            self.counters.overflowed(Shape::of(&spare[..len]).packets());
+        let Some(slot) = self.io.outlet.ring.reserve(MAX_FRAME) else {
+            let len = self.io.from.read(spare)?;
+            self.io.counters.overflowed(Shape::of(&spare[..len]).packets());
             return Ok(());
         };
-        let len = self.from.read(slot)?;
-        let now = self.clock.now();
+        let len = self.io.from.read(slot)?;
+        let now = self.io.clock.now();
         let frame = &slot[..len];
         let shape = Shape::of(frame);
-        if let Some(capture) = &self.observers.capture {
+        if let Some(capture) = &self.io.observers.capture {
             capture.frame(frame);
         }
 
         splitter.fates.clear();
         splitter.fates.extend((0..shape.packets()).map(|index| self.link.pass(now, shape.size(index))));
-        self.counters.dropped(&splitter.fates);
-        self.counters.shared_with(self.link.background());
+        self.io.counters.dropped(&splitter.fates);
+        self.io.counters.shared_with(self.link.background());
         if let (Some(lag), Some(leaves)) = (&mut self.lag, splitter.last_leaves()) {
             let bytes = splitter.bytes_past_the_queue(shape);
-            self.counters.read_late.record(lag.pass(wait.empty(), now, bytes, leaves));
+            self.io.counters.read_late.record(lag.pass(wait.empty(), now, bytes, leaves));
         }
-        if self.observers.evidence.is_some() {
-            self.observers.observe(now, FlowKey::of(frame), shape, &splitter.fates, self.link.queue());
+        if self.io.observers.evidence.is_some() {
+            self.io.observers.observe(now, FlowKey::of(frame), shape, &splitter.fates, self.link.queue());
         }
         if let Some(leaves) = splitter.all_leave() {
-            self.outlet.commit(leaves, len);
-            self.counters.carried(shape, 0..shape.packets());
+            self.io.outlet.commit(leaves, len);
+            self.io.counters.carried(shape, 0..shape.packets());
         } else if splitter.some_leave() {
             splitter.keep(frame);
             self.put_pieces(splitter, shape);
@@ -90,10 +81,10 @@ impl TunReader {
         let mut next = 0;
         while let Some((run, leaves)) = splitter.next_run(&mut next) {
             let piece = splitter.cut(shape, run.clone());
-            if self.outlet.put(leaves, piece) {
-                self.counters.carried(shape, run);
+            if self.io.outlet.put(leaves, piece) {
+                self.io.counters.carried(shape, run);
             } else {
-                self.counters.overflowed(run.len());
+                self.io.counters.overflowed(run.len());
             }
         }
     }

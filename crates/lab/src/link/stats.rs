@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
+use serde_json::{Value, json};
 
 use crate::cpu_time::CpuShares;
 use crate::cross_traffic::CrossFlowStats;
@@ -94,6 +95,27 @@ pub struct DirectionStats {
 }
 
 impl DirectionStats {
+    /// Returns the counters as an object: times in seconds, sizes in bytes.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "packets": self.packets,
+            "bytes": self.bytes.get(),
+            "dropped_queue": self.dropped_queue,
+            "dropped_loss": self.dropped_loss,
+            "dropped_overflow": self.dropped_overflow,
+            "marked": self.marked,
+            "corrupted": self.corrupted,
+            "duplicated": self.duplicated,
+            "reordered": self.reordered,
+            "background_packets": self.background.offered,
+            "background_bytes": self.background.bytes.get(),
+            "background_lost": self.background.lost,
+            "read_late_p99_s": self.read_late_p99.as_secs_f64(),
+            "late_p99_s": self.late_p99.as_secs_f64(),
+            "late_max_s": self.late_max.as_secs_f64(),
+        })
+    }
+
     /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this direction is late.
     fn lateness(&self, spec: &PathSpec) -> f64 {
         let late = self.read_late_p99 + self.late_p99;

@@ -7,7 +7,7 @@ use longhaul_core::units::{Bytes, Rate};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Admission, Backlog, DropTail, Time};
+use super::{Admission, Backlog, QueueLimit, Time};
 
 /// Separates this node's random numbers from those of other nodes with one seed.
 const RED_SEED_STREAM: u64 = 2;
@@ -52,14 +52,14 @@ impl RedParameters {
 
 /// Drops packets at random, with a probability that rises with the average queue; drops all packets beyond the limit.
 ///
-/// The packet in transmission counts as queued, as in [`DropTail`]. For equal packets at a constant average, the gap
+/// The packet in transmission counts as queued, as in [`QueueLimit`]. For equal packets at a constant average, the gap
 /// between drops is uniform from 1 to 1/p_b, as in the paper, so that drops are not clustered. ns-2's default (`wait_`)
 /// makes the gap 1/p_b to 2/p_b, which drops about a third less at one average. With a limit in bytes, average and gap
 /// are in bytes, and the drop probability is proportional to the packet's size.
 #[derive(Debug)]
 pub struct Red {
     parameters: RedParameters,
-    limit: DropTail,
+    limit: QueueLimit,
     packet: Bytes,
     /// Packets of the largest size that the line sends per second.
     packets_per_sec: f64,
@@ -74,7 +74,7 @@ impl Red {
     /// Creates a queue of at most `limit` before a line of `rate` with packets of at most `packet` bytes.
     ///
     /// The average has the limit's unit. Drops are a function of `seed`.
-    pub fn new(parameters: RedParameters, limit: DropTail, rate: Rate, packet: Bytes, seed: u64) -> Self {
+    pub fn new(parameters: RedParameters, limit: QueueLimit, rate: Rate, packet: Bytes, seed: u64) -> Self {
         let packet = packet.max(Bytes::new(1));
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(RED_SEED_STREAM);
@@ -98,8 +98,8 @@ impl Red {
             self.average *= (1.0 - w_q).powf(backlog.idle.as_secs_f64() * self.packets_per_sec);
         } else {
             let queue = match self.limit {
-                DropTail::Bytes(_) => backlog.bytes.get() as f64 / self.packet.get() as f64,
-                DropTail::Packets(_) => backlog.packets as f64,
+                QueueLimit::Bytes(_) => backlog.bytes.get() as f64 / self.packet.get() as f64,
+                QueueLimit::Packets(_) => backlog.packets as f64,
             };
             self.average += w_q * (queue - self.average);
         }
@@ -108,8 +108,8 @@ impl Red {
     /// Returns a packet's weight: 1 with a limit in packets, its share of the largest packet with a limit in bytes.
     fn weight(&self, size: Bytes) -> f64 {
         match self.limit {
-            DropTail::Bytes(_) => size.get() as f64 / self.packet.get() as f64,
-            DropTail::Packets(_) => 1.0,
+            QueueLimit::Bytes(_) => size.get() as f64 / self.packet.get() as f64,
+            QueueLimit::Packets(_) => 1.0,
         }
     }
 

@@ -50,9 +50,10 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let environment = self.environment.with_record(&self.files.record);
-        let cleanup = self.execution.run.cleanup.as_ref().map(|command| {
-            Shell::start_waiting(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
-        });
+        let cleanup =
+            self.execution.run.cleanup.as_ref().map(|command| {
+                Shell::start(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
+            });
         let cleanup = cleanup.transpose()?;
         let set_up = self.set_up(&environment, watcher);
         // The log of setup and cleanup does not exist without either.
@@ -99,9 +100,8 @@ impl Attempt<'_> {
         let server = &self.execution.run.server;
         let mut serving = server.as_ref().map(|server| self.start_server(&lab, server)).transpose()?;
         let ready = match (&mut serving, server.as_ref().and_then(|server| server.port)) {
-            (Some(serving), Some(port)) => {
-                serving.wait_until_listening(port, |elapsed| watcher.tick(ExecutionPhase::Server, elapsed))
-            }
+            (Some(serving), Some(port)) => serving
+                .wait_until_listening(port.get(), |elapsed| watcher.tick(ExecutionPhase::Server, elapsed)),
             _ => Ok(()),
         };
         let measured = ready.and_then(|()| Ok((self.measure(&lab, watcher)?, lab.stats()?)));

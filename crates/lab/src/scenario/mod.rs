@@ -29,9 +29,11 @@ mod sweep;
 mod table;
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use crate::spec::PathSpec;
 
@@ -81,12 +83,13 @@ pub struct Scenario {
 }
 
 /// The server of an experiment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ScenarioServer {
     /// Shell command on the server host, started before each execution and stopped after it.
     pub command: String,
     /// The TCP port of the server; an execution starts once the server listens.
-    pub port: Option<u16>,
+    pub port: Option<NonZeroU16>,
 }
 
 /// A command to measure.

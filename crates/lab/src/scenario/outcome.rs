@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::host::Finished;
 use crate::link::{DirectionStats, PathStats};
@@ -16,7 +17,7 @@ use super::plan::Execution;
 use super::progress::{self, ProgressSample};
 
 /// The result of one execution of a run's command.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The run's name.
     pub name: String,
@@ -47,8 +48,8 @@ pub struct RunResult {
     pub sys_s: f64,
     /// Further numbers, by name.
     pub values: BTreeMap<String, f64>,
-    /// Statistics of the path; `None` if it was not built.
-    link: Option<LinkRecord>,
+    /// Statistics of the path, which nothing reads; `None` if it was not built.
+    link: Option<Value>,
     /// Deviations of the path from its specification. Earlier versions had no other warnings.
     #[serde(alias = "warnings")]
     pub infidelities: Vec<String>,
@@ -65,51 +66,6 @@ pub struct RunResult {
 
 fn once() -> u32 {
     1
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct LinkRecord {
-    #[serde(alias = "near_to_far")]
-    client_to_server: DirectionRecord,
-    #[serde(alias = "far_to_near")]
-    server_to_client: DirectionRecord,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct DirectionRecord {
-    packets: u64,
-    bytes: u64,
-    dropped_queue: u64,
-    dropped_loss: u64,
-    dropped_overflow: u64,
-    /// Absent in earlier versions.
-    #[serde(default)]
-    background_packets: u64,
-    #[serde(default)]
-    background_bytes: u64,
-    #[serde(default)]
-    background_lost: u64,
-    read_late_p99_s: f64,
-    late_p99_s: f64,
-    late_max_s: f64,
-}
-
-impl From<DirectionStats> for DirectionRecord {
-    fn from(stats: DirectionStats) -> Self {
-        Self {
-            packets: stats.packets,
-            bytes: stats.bytes.get(),
-            dropped_queue: stats.dropped_queue,
-            dropped_loss: stats.dropped_loss,
-            dropped_overflow: stats.dropped_overflow,
-            background_packets: stats.background.offered,
-            background_bytes: stats.background.bytes.get(),
-            background_lost: stats.background.lost,
-            read_late_p99_s: stats.read_late_p99.as_secs_f64(),
-            late_p99_s: stats.late_p99.as_secs_f64(),
-            late_max_s: stats.late_max.as_secs_f64(),
-        }
-    }
 }
 
 /// The end of a run's command.
@@ -132,20 +88,8 @@ impl RunResult {
             repetition: execution.repetition,
             seed: execution.path.seed,
             started,
-            exit_code: None,
-            signal: None,
-            timed_out: false,
-            error: None,
-            said: None,
-            wall_s: 0.0,
-            user_s: 0.0,
-            sys_s: 0.0,
-            values: BTreeMap::new(),
-            link: None,
-            infidelities: Vec::new(),
-            remarks: Vec::new(),
             attempts: 1,
-            on: None,
+            ..Self::default()
         }
     }
 
@@ -190,10 +134,10 @@ impl RunResult {
             Some(QueueLimit::Packets(packets)) => self.add_values([("path_queue_packets", packets as f64)]),
             None => {}
         }
-        self.link = Some(LinkRecord {
-            client_to_server: stats.client_to_server.into(),
-            server_to_client: stats.server_to_client.into(),
-        });
+        self.link = Some(json!({
+            "client_to_server": stats.client_to_server.to_json(),
+            "server_to_client": stats.server_to_client.to_json(),
+        }));
     }
 
     /// Adds the transfer's rate after its ramp-up.

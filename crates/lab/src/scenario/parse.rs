@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use longhaul_core::units::Rtt;
@@ -48,16 +48,14 @@ impl Scenario {
         }
         let sweep = raw.sweep.0.into_iter().map(|(name, values)| Parameter::new(name, values));
         let sweep = sweep.collect::<Result<Vec<_>, _>>()?;
-        let server = raw
-            .server
-            .map(|server| ScenarioServer { command: server.command, port: server.port.map(NonZeroU16::get) });
+        plot::complete(&mut raw.plot, &choices)?;
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let each = raw.each;
         let runs = raw.run.into_iter().map(|mut run| {
             run.setup = run.setup.or_else(|| each.setup.clone());
             run.cleanup = run.cleanup.or_else(|| each.cleanup.clone());
             run.timeout = run.timeout.or(each.timeout);
-            make_run(run, raw.repeat, server.as_ref(), &sweep)
+            make_run(run, raw.repeat, raw.server.as_ref(), &sweep)
         });
         let scenario = Self {
             name: raw.name.unwrap_or_else(|| fitting(&stem)),
@@ -67,7 +65,7 @@ impl Scenario {
             cleanup: raw.cleanup,
             needs: raw.needs,
             runs: runs.collect::<Result<_, _>>()?,
-            plots: plot::plots(raw.plot, &choices)?,
+            plots: raw.plot,
             columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
             goals: raw.goal,
             sweep,
@@ -144,7 +142,7 @@ fn apply(set: &SetParameter, raw: &mut RawScenario) -> Result<(), String> {
         set.values.clone_into(values);
         return Ok(());
     }
-    let known_to_path = path_key(&set.name).filter(|key| PathSpec::KEYS.contains(key));
+    let known_to_path = path_key(&set.name).filter(|key| PathSpec::is_key(key));
     match (known_to_path, set.values.as_slice()) {
         (Some(key), [value]) => raw.path.0.set(key, value).map_err(|error| format!("--set path.{error}")),
         (Some(_), _) => Err(format!("--set {0}: [sweep] has no '{0}', so that it takes one value", set.name)),
@@ -186,8 +184,7 @@ fn make_run(
     if let Some((key, _)) = raw.path.0.iter().find(|(key, _)| swept(key)) {
         return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
     }
-    let port = raw.port.map(NonZeroU16::get);
-    let server = match (raw.server, port) {
+    let server = match (raw.server, raw.port) {
         // A server command of a run must listen on the port of the other runs, unless the run sets a port.
         (Some(command), port) => {
             Some(ScenarioServer { command, port: port.or(server.and_then(|server| server.port)) })

@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde::Deserialize;
+
 use super::file_names::unique;
 use super::quantity::unit_of;
-use super::raw_toml::{RawPlot, RawPublished};
+use super::raw_toml::{self, RawSweep};
 use super::summary::Group;
 
 /// In `x` and `only` of a plot: the runs as categories.
 pub const RUN: &str = "run";
 
 /// A plot of values over a swept parameter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Plot {
     /// The title.
     pub title: String,
@@ -20,37 +23,49 @@ pub struct Plot {
     /// The values on the vertical axis, all with one unit.
     pub y: Vec<String>,
     /// Those of `y` that are limits instead of measurements.
+    #[serde(default, rename = "reference")]
     pub references: Vec<String>,
     /// Results of others, drawn beside the measurements.
+    #[serde(default)]
     pub published: Vec<Published>,
     /// Restricts parameters to these values.
-    pub only: Vec<(String, Vec<String>)>,
+    #[serde(default)]
+    only: RawSweep,
     /// Words for the legend: by value of `y`, by run, or by parameter and its value ("streams=4").
-    pub words: BTreeMap<String, String>,
-    /// Label of the horizontal axis.
+    #[serde(default)]
+    words: BTreeMap<String, String>,
+    /// Label of the horizontal axis; by default its parameter.
+    #[serde(default)]
     pub x_label: String,
-    /// Label of the vertical axis.
+    /// Label of the vertical axis; by default its first value.
+    #[serde(default)]
     pub y_label: String,
     /// Unique name of its files, without extension.
+    #[serde(skip)]
     pub file_stem: String,
 }
 
 /// Results of others, such as a paper's.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Published {
     /// The name in the legend.
     pub name: String,
     /// Values of the horizontal axis' parameter as the scenario file writes them, and results in the unit of `y`.
+    #[serde(deserialize_with = "raw_toml::points")]
     pub points: Vec<(String, f64)>,
 }
 
 /// The parameters that a plot may name, with the values that the scenario file gives them; [`RUN`] with the runs' names.
 pub(super) type Choices = [(String, Vec<String>)];
 
-/// Validates the plots of a scenario.
-pub(super) fn plots(raw: Vec<RawPlot>, choices: &Choices) -> Result<Vec<Plot>, String> {
+/// Validates and completes the plots of a scenario.
+pub(super) fn complete(plots: &mut [Plot], choices: &Choices) -> Result<(), String> {
     let mut stems = HashSet::new();
-    raw.into_iter().map(|plot| Plot::new(plot, choices, &mut stems)).collect()
+    plots.iter_mut().try_for_each(|plot| {
+        let completed = plot.complete(choices, &mut stems);
+        completed.map_err(|why| format!("[[plot]] '{}': {why}", plot.title))
+    })
 }
 
 impl Plot {
@@ -70,73 +85,62 @@ impl Plot {
             let own = if name == RUN { Some(group.name) } else { group.parameter(name) };
             own.is_none_or(|own| values.iter().any(|value| value == own))
         };
-        self.only.iter().all(|(name, values)| fits(name, values))
+        self.only.0.iter().all(|(name, values)| fits(name, values))
     }
 
-    fn new(raw: RawPlot, choices: &Choices, stems: &mut HashSet<String>) -> Result<Self, String> {
-        let wrong = |why: String| Err(format!("[[plot]] '{}': {why}", raw.title));
-        let Some((_, places)) = choices.iter().find(|(name, _)| *name == raw.x) else {
-            let names: Vec<_> = choices.iter().map(|(name, _)| name.as_str()).collect();
-            return wrong(format!("x = '{}' is not swept; there are: {}", raw.x, names.join(", ")));
-        };
-        let is_choice = |(name, _): &&(String, _)| choices.iter().any(|(own, _)| own == name);
-        if let Some((name, _)) = raw.only.0.iter().find(|only| !is_choice(only)) {
-            return wrong(format!("only has '{name}', which is neither '{RUN}' nor in [sweep]"));
-        }
+    fn complete(&mut self, choices: &Choices, stems: &mut HashSet<String>) -> Result<(), String> {
         let known = |name: &str| choices.iter().find(|(own, _)| own == name).map(|(_, values)| values);
-        for (name, values) in &raw.only.0 {
+        let Some(places) = known(&self.x) else {
+            let names: Vec<_> = choices.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(format!("x = '{}' is not swept; there are: {}", self.x, names.join(", ")));
+        };
+        if let Some((name, _)) = self.only.0.iter().find(|(name, _)| known(name).is_none()) {
+            return Err(format!("only has '{name}', which is neither '{RUN}' nor in [sweep]"));
+        }
+        for (name, values) in &self.only.0 {
             let unknown = values.iter().find(|value| !known(name).is_some_and(|known| known.contains(value)));
             if let Some(value) = unknown {
-                return wrong(format!("only has {name} = '{value}', which does not occur"));
+                return Err(format!("only has {name} = '{value}', which does not occur"));
             }
         }
-        let published = raw.published.into_iter().map(|published| Published::new(published, places));
-        let published = match published.collect() {
-            Ok(published) => published,
-            Err(why) => return wrong(why),
+        self.published.iter().try_for_each(|published| published.check(places))?;
+        let Some(first) = self.y.first().cloned() else {
+            return Err("y is empty: name at least one value".to_owned());
         };
-        if raw.y.is_empty() {
-            return wrong("y is empty: name at least one value".to_owned());
-        }
-        let mut y = raw.y.clone();
-        for reference in &raw.reference {
-            if !y.contains(reference) {
-                y.push(reference.clone());
+        for reference in &self.references {
+            if !self.y.contains(reference) {
+                self.y.push(reference.clone());
             }
         }
-        if let Some(other) = y.iter().find(|name| unit_of(name) != unit_of(&y[0])) {
-            return wrong(format!("'{}' and '{other}' are of different units: make two plots of it", y[0]));
+        if let Some(other) = self.y.iter().find(|name| unit_of(name) != unit_of(&first)) {
+            return Err(format!("'{first}' and '{other}' are of different units: make two plots of it"));
         }
-        let file_stem = unique(slug(&raw.title), stems);
-        Ok(Self {
-            x_label: raw.x_label.unwrap_or_else(|| title_case(&raw.x.replace('_', " "))),
-            y_label: raw.y_label.unwrap_or_else(|| title_case(&unit_of(&raw.y[0]).label_of(&raw.y[0]))),
-            title: raw.title,
-            x: raw.x,
-            y,
-            references: raw.reference,
-            published,
-            only: raw.only.0,
-            words: raw.words,
-            file_stem,
-        })
+        self.file_stem = unique(slug(&self.title), stems);
+        for (label, usual) in [
+            (&mut self.x_label, self.x.replace('_', " ")),
+            (&mut self.y_label, unit_of(&first).label_of(&first)),
+        ] {
+            if label.is_empty() {
+                *label = title_case(&usual);
+            }
+        }
+        Ok(())
     }
 }
 
 impl Published {
-    fn new(raw: RawPublished, places: &[String]) -> Result<Self, String> {
-        let points: Vec<(String, f64)> = raw.points.into_iter().map(|(x, y)| (x.into(), y)).collect();
+    fn check(&self, places: &[String]) -> Result<(), String> {
+        let Self { name, points } = self;
         if let Some((x, _)) = points.iter().find(|(x, _)| !places.contains(x)) {
+            let places = places.join(", ");
             return Err(format!(
-                "published '{}' has a point at '{x}', which is not on the axis: {}",
-                raw.name,
-                places.join(", ")
+                "published '{name}' has a point at '{x}', which is not on the axis: {places}"
             ));
         }
-        if let Some((x, y)) = points.iter().find(|(_, y)| !y.is_finite()) {
-            return Err(format!("published '{}' has {y} at '{x}': give a number", raw.name));
+        match points.iter().find(|(_, y)| !y.is_finite()) {
+            Some((x, y)) => Err(format!("published '{name}' has {y} at '{x}': give a number")),
+            None => Ok(()),
         }
-        Ok(Self { name: raw.name, points })
     }
 }
 

@@ -11,6 +11,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use crate::spec::PathSpec;
 
 use super::goals::Goal;
+use super::{Plot, ScenarioServer};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,7 +26,7 @@ pub(super) struct RawScenario {
     pub(super) needs: BTreeMap<String, String>,
     pub(super) path: RawPath,
     #[serde(alias = "far")]
-    pub(super) server: Option<RawServer>,
+    pub(super) server: Option<ScenarioServer>,
     #[serde(default)]
     pub(super) sweep: RawSweep,
     #[serde(default)]
@@ -33,18 +34,11 @@ pub(super) struct RawScenario {
     #[serde(default)]
     pub(super) run: Vec<RawRun>,
     #[serde(default)]
-    pub(super) plot: Vec<RawPlot>,
+    pub(super) plot: Vec<Plot>,
     #[serde(default)]
     pub(super) table: RawTable,
     #[serde(default)]
     pub(super) goal: Vec<Goal>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawServer {
-    pub(super) command: String,
-    pub(super) port: Option<NonZeroU16>,
 }
 
 /// What applies to the runs that do not state it.
@@ -76,31 +70,6 @@ pub(super) struct RawRun {
     pub(super) cleanup: Option<String>,
     #[serde(default)]
     pub(super) needs: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawPlot {
-    pub(super) title: String,
-    pub(super) x: String,
-    pub(super) y: Vec<String>,
-    #[serde(default)]
-    pub(super) reference: Vec<String>,
-    #[serde(default)]
-    pub(super) published: Vec<RawPublished>,
-    #[serde(default)]
-    pub(super) only: RawSweep,
-    #[serde(default)]
-    pub(super) words: BTreeMap<String, String>,
-    pub(super) x_label: Option<String>,
-    pub(super) y_label: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawPublished {
-    pub(super) name: String,
-    pub(super) points: Vec<(Scalar, f64)>,
 }
 
 #[derive(Deserialize, Default)]
@@ -137,6 +106,12 @@ impl From<Scalar> for String {
             Scalar::Truth(truth) => truth.to_string(),
         }
     }
+}
+
+/// Parses points whose places may be of any scalar type.
+pub(super) fn points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, f64)>, D::Error> {
+    let points = Vec::<(Scalar, f64)>::deserialize(deserializer)?;
+    Ok(points.into_iter().map(|(x, y)| (x.into(), y)).collect())
 }
 
 /// The path; values are set by name and text through `PathSpec::set`, which alone defines them.
@@ -208,7 +183,7 @@ impl<'de> Deserialize<'de> for RawRunPath {
 }
 
 /// The swept parameters, in the order of the file.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RawSweep(pub(super) Vec<(String, Vec<String>)>);
 
 impl<'de> Deserialize<'de> for RawSweep {

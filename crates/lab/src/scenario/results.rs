@@ -124,8 +124,8 @@ impl Results {
             host: read.host,
             obsolete,
             draws_other,
-            fidelity: FidelityPolicy::default(),
             runs: read.runs,
+            ..Self::new(scenario)
         })
     }
 

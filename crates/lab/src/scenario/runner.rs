@@ -98,12 +98,8 @@ pub fn run_scenario(
     let environment = Environment::new(&results.scenario, output, program)?;
     results.write(output)?;
     let cleanup = results.scenario.cleanup.as_ref().map(|command| {
-        Shell::start_waiting(
-            ExecutionPhase::Cleanup,
-            command,
-            &environment,
-            &output.log(ExecutionPhase::Cleanup)?,
-        )
+        let log = output.log(ExecutionPhase::Cleanup)?;
+        Shell::start(ExecutionPhase::Cleanup, command, &environment, &log)
     });
     let cleanup = cleanup.transpose()?;
     let done = prepare(results, &environment, output, watcher)

@@ -36,6 +36,9 @@ pub(super) struct Shell {
 impl Shell {
     /// Starts `command` with `sh -c`.
     ///
+    /// A cleanup runs on [`wait`](Self::wait), or when this process ends in any way: only a shell that is already waiting
+    /// survives a SIGKILL.
+    ///
     /// # Errors
     /// Fails if it cannot be started.
     pub(super) fn start(
@@ -44,33 +47,11 @@ impl Shell {
         environment: &Environment,
         log: &Path,
     ) -> Result<Self, LabError> {
-        Self::spawn(phase, command, environment, log, Stdio::null())
-    }
-
-    /// Starts a shell that runs `command` on [`wait`](Self::wait), or when this process ends in any way: only a shell
-    /// that is already waiting survives a SIGKILL.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    /// As [`start`](Self::start).
-    pub(super) fn start_waiting(
-        phase: ExecutionPhase,
-        command: &str,
-        environment: &Environment,
-        log: &Path,
-    ) -> Result<Self, LabError> {
-        // `read` returns at the end of its input, which only this process holds open.
-        let command = format!("read -r _\n{command}");
-        Self::spawn(phase, &command, environment, log, Stdio::piped())
-    }
-
-    fn spawn(
-        phase: ExecutionPhase,
-        command: &str,
-        environment: &Environment,
-        log: &Path,
-        stdin: Stdio,
-    ) -> Result<Self, LabError> {
+        let (command, stdin) = match phase {
+            // `read` returns at the end of its input, which only this process holds open.
+            ExecutionPhase::Cleanup => (format!("read -r _\n{command}"), Stdio::piped()),
+            _ => (command.to_owned(), Stdio::null()),
+        };
         let cannot_create =
             |cause: io::Error| LabError::Create { path: log.to_owned(), cause, option: OUT_OPTION };
         let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
@@ -78,7 +59,7 @@ impl Shell {
         let mut shell = Command::new("sh");
         environment.apply_to(&mut shell);
         // Its own process group, out of reach of the terminal's Ctrl-C.
-        shell.args(["-c", command]).stdin(stdin).stdout(out).stderr(errors).process_group(0);
+        shell.args(["-c", &command]).stdin(stdin).stdout(out).stderr(errors).process_group(0);
         let child = shell.spawn().map_err(failed)?;
         Ok(Self { phase, child, log: log.to_owned() })
     }
@@ -129,5 +110,5 @@ impl Shell {
 }
 
 fn failed(cause: io::Error) -> LabError {
-    LabError::Start { what: "run sh on this machine", cause }
+    LabError::host("run sh on this machine")(cause)
 }

@@ -26,8 +26,8 @@ impl Parameter {
     pub(super) fn new(name: String, values: Vec<String>) -> Result<Self, String> {
         let in_sweep = |why: String| Err(format!("[sweep] {name}: {why}"));
         match path_key(&name) {
-            Some(key) if !PathSpec::KEYS.contains(&key) => {
-                return in_sweep(format!("the path has no '{key}'; it has {}", PathSpec::KEYS.join(", ")));
+            Some(key) if !PathSpec::is_key(key) => {
+                return in_sweep(format!("the path has no '{key}'; it has {}", PathSpec::KEYS));
             }
             Some(_) => {}
             None if RESERVED_COLUMNS.contains(&name.as_str()) => {

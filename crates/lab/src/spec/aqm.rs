@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use longhaul_core::units::Rtt;
-use thiserror::Error;
 
+use super::ParsePathError;
 use crate::model::RedParameters;
 use crate::model::discipline::{CodelParameters, FqCodelParameters};
 
@@ -23,17 +23,6 @@ pub enum Aqm {
     Codel(CodelParameters),
     /// A CoDel queue per flow, served round-robin (RFC 8290).
     FqCodel(FqCodelParameters),
-}
-
-/// The text names no algorithm.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' is no way to choose what to drop: {why}; write droptail, red, codel or fq_codel, or one with some of its parameters, as in \
-     red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes or codel:target=5ms,interval=100ms"
-)]
-pub struct ParseAqmError {
-    text: String,
-    why: String,
 }
 
 impl Aqm {
@@ -63,95 +52,72 @@ impl Aqm {
 }
 
 impl FromStr for Aqm {
-    type Err = ParseAqmError;
+    type Err = ParsePathError;
 
     /// Parses parameters separated by commas or blanks.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseAqmError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' is no way to choose what to drop: {why}; write droptail, red, codel or fq_codel, or one with some of its \
+                 parameters, as in red:min_th=5,max_th=15,max_p=0.1,w_q=0.002,gentle=yes or codel:target=5ms,interval=100ms"
+            ))
+        };
         let mut words = text.split([':', ',', ' ']).filter(|word| !word.is_empty());
-        match words.next() {
-            Some("red") => words
-                .try_fold(RedParameters::default(), |mut parameters, word| {
-                    set(&mut parameters, word)?;
-                    Ok(parameters)
-                })
-                .map(Self::Red)
-                .map_err(failed),
-            Some("codel") => {
-                let parameters = words.try_fold(CodelParameters::default(), |parameters, word| {
-                    let (name, value) = named(word)?;
-                    set_codel(parameters, name, value, "codel has no", "it has target, interval")
-                });
-                parameters.map(Self::Codel).map_err(failed)
+        let aqm = match words.next() {
+            Some("droptail") => Self::DropTail,
+            Some("red") => Self::Red(RedParameters::default()),
+            Some("codel") => Self::Codel(CodelParameters::default()),
+            Some("fq_codel") => Self::FqCodel(FqCodelParameters::default()),
+            Some(word) => {
+                return Err(failed(format!("'{word}' is not one of droptail, red, codel, fq_codel")));
             }
-            Some("fq_codel") => {
-                let parameters = words.try_fold(FqCodelParameters::default(), |parameters, word| {
-                    let (name, value) = named(word)?;
-                    if name == "flows" {
-                        let flows = value.parse().ok().filter(|flows| *flows > 0);
-                        let flows = flows
-                            .ok_or_else(|| format!("flows: '{value}' is not a number from 1 to 65535"))?;
-                        return Ok(FqCodelParameters { flows, ..parameters });
-                    }
-                    let has = "it has target, interval, flows";
-                    let codel = set_codel(parameters.codel, name, value, "fq_codel has no", has)?;
-                    Ok(FqCodelParameters { codel, ..parameters })
-                });
-                parameters.map(Self::FqCodel).map_err(failed)
-            }
-            Some("droptail") => match words.next() {
-                None => Ok(Self::DropTail),
-                Some(word) => Err(failed(format!("droptail has no parameters, and '{word}' is one"))),
-            },
-            Some(word) => Err(failed(format!("'{word}' is not one of droptail, red, codel, fq_codel"))),
-            None => Err(failed("nothing stands there".to_owned())),
-        }
+            None => return Err(failed("nothing stands there".to_owned())),
+        };
+        words.try_fold(aqm, Self::with).map_err(failed)
     }
 }
 
-fn named(word: &str) -> Result<(&str, &str), String> {
-    word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))
-}
-
-/// Sets a time of CoDel.
-fn set_codel(
-    parameters: CodelParameters,
-    name: &str,
-    value: &str,
-    has_no: &str,
-    has: &str,
-) -> Result<CodelParameters, String> {
-    let time = || match value.parse::<Rtt>() {
-        Ok(time) if !time.get().is_zero() => Ok(time.get()),
-        Ok(_) => Err(format!("{name} of {value} is not above 0")),
-        Err(error) => Err(format!("{name}: {error}")),
-    };
-    match name {
-        "target" => Ok(CodelParameters { target: time()?, ..parameters }),
-        "interval" => Ok(CodelParameters { interval: time()?, ..parameters }),
-        _ => Err(format!("{has_no} '{name}'; {has}")),
-    }
-}
-
-/// Sets a parameter from a word such as "max_p=0.1".
-fn set(parameters: &mut RedParameters, word: &str) -> Result<(), String> {
-    let (name, value) = named(word)?;
-    let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
-    match name {
-        "min_th" => parameters.min_th = number()?,
-        "max_th" => parameters.max_th = number()?,
-        "max_p" => parameters.max_p = number()?,
-        "w_q" => parameters.w_q = number()?,
-        "gentle" => {
-            parameters.gentle = match value {
-                "yes" => true,
-                "no" => false,
+impl Aqm {
+    /// Sets a parameter from a word such as "max_p=0.1".
+    fn with(mut self, word: &str) -> Result<Self, String> {
+        let (own, has) = match self {
+            Self::DropTail => return Err(format!("droptail has no parameters, and '{word}' is one")),
+            Self::Red(_) => ("red", "min_th, max_th, max_p, w_q, gentle"),
+            Self::Codel(_) => ("codel", "target, interval"),
+            Self::FqCodel(_) => ("fq_codel", "target, interval, flows"),
+        };
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' has no '='"))?;
+        let number = || value.parse::<f64>().map_err(|_| format!("{name}: '{value}' is not a number"));
+        let time = || match value.parse::<Rtt>() {
+            Ok(time) if !time.get().is_zero() => Ok(time.get()),
+            Ok(_) => Err(format!("{name} of {value} is not above 0")),
+            Err(error) => Err(format!("{name}: {error}")),
+        };
+        match (&mut self, name) {
+            (Self::Red(red), "min_th") => red.min_th = number()?,
+            (Self::Red(red), "max_th") => red.max_th = number()?,
+            (Self::Red(red), "max_p") => red.max_p = number()?,
+            (Self::Red(red), "w_q") => red.w_q = number()?,
+            (Self::Red(red), "gentle") => match value {
+                "yes" => red.gentle = true,
+                "no" => red.gentle = false,
                 _ => return Err(format!("gentle: '{value}' is neither yes nor no")),
+            },
+            (Self::Codel(codel) | Self::FqCodel(FqCodelParameters { codel, .. }), "target") => {
+                codel.target = time()?;
             }
+            (Self::Codel(codel) | Self::FqCodel(FqCodelParameters { codel, .. }), "interval") => {
+                codel.interval = time()?;
+            }
+            (Self::FqCodel(fq_codel), "flows") => {
+                let flows = value.parse().ok().filter(|flows| *flows > 0);
+                fq_codel.flows =
+                    flows.ok_or_else(|| format!("flows: '{value}' is not a number from 1 to 65535"))?;
+            }
+            _ => return Err(format!("{own} has no '{name}'; it has {has}")),
         }
-        _ => return Err(format!("red has no '{name}'; it has min_th, max_th, max_p, w_q, gentle")),
+        Ok(self)
     }
-    Ok(())
 }
 
 impl fmt::Display for Aqm {

@@ -57,7 +57,7 @@ impl PathSpec {
         if self.queue.is_some() && self.rate.is_none() {
             return bad("queue", "a queue needs a rate: nothing waits on an unlimited path".to_owned());
         }
-        if self.queue.is_some_and(|queue| queue.holds_nothing(self.mtu)) {
+        if self.queue.is_some_and(|queue| queue.in_packets(self.mtu) < 1.0) {
             let mtu = self.mtu.get();
             return bad("queue", format!("does not hold a packet of {mtu} bytes: write 250kB or 100packets"));
         }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use thiserror::Error;
+
+use super::ParsePathError;
 
 /// Bulk TCP flows from the server to the client, written "4", "4@5s..20s" or "4@5s.."; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,21 +19,15 @@ pub struct CrossFlows {
     pub to: Option<Duration>,
 }
 
-/// The text specifies no cross flows.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' are no cross flows: {why}; write how many, and from when to when, as in 4, 4@5s..20s or 4@5s.."
-)]
-pub struct ParseCrossFlowsError {
-    text: String,
-    why: String,
-}
-
 impl FromStr for CrossFlows {
-    type Err = ParseCrossFlowsError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseCrossFlowsError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' are no cross flows: {why}; write how many, and from when to when, as in 4, 4@5s..20s or 4@5s.."
+            ))
+        };
         let time = |text: &str| text.parse().map(Rtt::get).map_err(|error| failed(error.to_string()));
         let (count, times) = text.split_once('@').unwrap_or((text, "0s.."));
         let count = count.parse().map_err(|_| failed(format!("'{count}' is not a number of flows")))?;

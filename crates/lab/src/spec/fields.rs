@@ -13,33 +13,14 @@ use super::{PacketShare, PathSpec, QueueLimit, RateSchedule};
 
 impl PathSpec {
     /// The names of its fields in scenarios.
-    pub const KEYS: [&'static str; 25] = [
-        "rate",
-        "rtt",
-        "delay",
-        "queue",
-        "loss",
-        "gemodel",
-        "aqm",
-        "background",
-        "cross_flows",
-        "ack_compression",
-        "hosts",
-        "congestion",
-        "seed",
-        "mtu",
-        "rate_steps",
-        "trace",
-        "jitter",
-        "reorder",
-        "duplicate",
-        "corrupt",
-        "ecn",
-        "up",
-        "down",
-        "second",
-        "pairs",
-    ];
+    pub const KEYS: &'static str = "rate, rtt, delay, queue, loss, gemodel, aqm, background, cross_flows, \
+        ack_compression, hosts, congestion, seed, mtu, rate_steps, trace, jitter, reorder, duplicate, corrupt, ecn, \
+        up, down, second, pairs";
+
+    /// Returns whether there is a field of this name.
+    pub(crate) fn is_key(key: &str) -> bool {
+        Self::KEYS.split(", ").any(|known| known == key)
+    }
 
     /// Sets the field `key` from text, such as "rtt" from "200ms".
     ///
@@ -48,7 +29,7 @@ impl PathSpec {
     /// # Errors
     /// Fails on an unknown key or an invalid value; names both, and what is valid.
     pub fn set(&mut self, key: &str, text: &str) -> Result<(), LabError> {
-        match Self::KEYS.into_iter().find(|known| *known == key) {
+        match Self::KEYS.split(", ").find(|known| *known == key) {
             Some(what @ "rate") => self.rate = Some(read(what, text)?),
             Some(what @ "rtt") => self.rtt = read::<Rtt>(what, text)?,
             Some(what @ "queue") => self.queue = Some(read::<QueueLimit>(what, text)?),
@@ -78,7 +59,7 @@ impl PathSpec {
             Some(what @ "pairs") => self.pairs = read(what, text)?,
             Some(what @ "mtu") => self.mtu = Bytes::new(number(what, text, "1500")?),
             _ => {
-                let why = format!("unknown field `{key}`, expected one of {}", Self::KEYS.join(", "));
+                let why = format!("unknown field `{key}`, expected one of {}", Self::KEYS);
                 return Err(LabError::Spec { what: "path", why });
             }
         }

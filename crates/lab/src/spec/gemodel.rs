@@ -3,24 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use thiserror::Error;
-
+use super::ParsePathError;
 use crate::model::GilbertElliott;
 
 /// Gilbert-Elliott loss, written "0.1%,10%" or "0.001,0.1,1,0" for p, r, 1-h and 1-k; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GeModel(pub(super) Option<GilbertElliott>);
-
-/// The text specifies no Gilbert-Elliott model.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' is no loss model: {why}; write p,r[,1-h[,1-k]] as netem's gemodel, each a share (0.001) or percent (0.1%), as in \
-     0.1%,10%, or none"
-)]
-pub struct ParseGeModelError {
-    text: String,
-    why: String,
-}
 
 impl GeModel {
     /// Returns whether the model never loses a packet.
@@ -35,11 +23,16 @@ impl GeModel {
 }
 
 impl FromStr for GeModel {
-    type Err = ParseGeModelError;
+    type Err = ParsePathError;
 
     /// Parses probabilities separated by commas or blanks. Missing ones default to 1-p, 1 and 0, as in tc-netem(8).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseGeModelError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' is no loss model: {why}; write p,r[,1-h[,1-k]] as netem's gemodel, each a share (0.001) or percent (0.1%), \
+                 as in 0.1%,10%, or none"
+            ))
+        };
         if text.trim() == "none" {
             return Ok(Self(None));
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::ParseChoiceError;
+use super::ParsePathError;
 
 /// The limits of the hosts' TCP buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,13 +46,13 @@ impl Hosts {
 }
 
 impl FromStr for Hosts {
-    type Err = ParseChoiceError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "stock" => Ok(Self::Stock),
             "tuned" => Ok(Self::Tuned),
-            _ => Err(ParseChoiceError { given: text.to_owned(), choices: "stock, tuned" }),
+            _ => Err(ParsePathError(format!("'{text}' is not one of stock, tuned"))),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use thiserror::Error;
+use super::ParsePathError;
 
 /// Maximum share without a unit.
 const LARGEST_BARE: f64 = 0.01;
@@ -14,14 +14,6 @@ const LARGEST_BARE: f64 = 0.01;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PacketShare(f64);
 
-/// The text specifies no share of packets.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{text}' is no share of packets: {why}")]
-pub struct ParseShareError {
-    text: String,
-    why: String,
-}
-
 impl PacketShare {
     /// Returns the share, 0 to 1.
     pub fn get(self) -> f64 {
@@ -30,10 +22,10 @@ impl PacketShare {
 }
 
 impl FromStr for PacketShare {
-    type Err = ParseShareError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseShareError { text: text.to_owned(), why };
+        let failed = |why: String| ParsePathError(format!("'{text}' is no share of packets: {why}"));
         let word = text.trim();
         let (number, percent) =
             word.strip_suffix('%').map_or((word, false), |number| (number.trim_end(), true));

@@ -13,26 +13,26 @@ mod model;
 mod overrides;
 mod pairs;
 mod payload_capacity;
-mod queue;
 mod reorder;
 mod schedule;
+mod steps;
 
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
-pub use aqm::{Aqm, ParseAqmError};
-pub use background::{BackgroundSteps, ParseBackgroundError};
-pub use cross_flows::{CrossFlows, ParseCrossFlowsError};
-pub use gemodel::{GeModel, ParseGeModelError};
+pub use crate::model::QueueLimit;
+pub use aqm::Aqm;
+pub use background::BackgroundSteps;
+pub use cross_flows::CrossFlows;
+pub use gemodel::GeModel;
 pub use hosts::Hosts;
-pub use loss::{PacketShare, ParseShareError};
-pub use overrides::{Overrides, ParseOverridesError};
-pub use pairs::{Pair, Pairs, ParsePairsError};
+pub use loss::PacketShare;
+pub use overrides::Overrides;
+pub use pairs::{Pair, Pairs};
 pub use payload_capacity::PayloadCapacity;
-pub use queue::QueueLimit;
-pub use reorder::{ParseReorderError, Reorder};
-pub use schedule::{ParseScheduleError, RateSchedule};
+pub use reorder::Reorder;
+pub use schedule::RateSchedule;
 
 /// An emulated path between two hosts, and the hosts' settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,13 +190,10 @@ impl PathSpec {
     }
 }
 
-/// The word is not one of the choices.
+/// A text is no valid value of a path; the message names the text, the reason and what is valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not one of {choices}")]
-pub struct ParseChoiceError {
-    given: String,
-    choices: &'static str,
-}
+#[error("{0}")]
+pub struct ParsePathError(String);
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,9 @@ use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::discipline::{CodelQueue, Discipline, FifoQueue, FqCodelQueue};
 use crate::model::held::{Bottleneck, HeldLink, Impairments, Tail};
-use crate::model::{
-    AckCompression, Background, BurstLoss, Delay, DropTail, Jitter, Link, RandomLoss, RateLimit, Red,
-};
+use crate::model::{AckCompression, Background, BurstLoss, Delay, Link, RandomLoss, RateLimit, Red};
 
-use super::{Aqm, BackgroundSteps, GeModel, PathSpec, QueueLimit};
+use super::{Aqm, BackgroundSteps, GeModel, PathSpec};
 
 /// Size of background packets; the MTU if that is smaller.
 const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
@@ -17,13 +15,13 @@ impl PathSpec {
     /// Builds the model of one direction; `stream` separates the directions' random numbers.
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
-        if let (Some(rate), Some(queue)) = (self.rate, self.queue_limit()) {
-            let (line, limit) = (self.schedule.line(rate), drop_tail(queue));
+        if let (Some(rate), Some(limit)) = (self.rate, self.queue_limit()) {
+            let line = self.schedule.line(rate);
             let mut bottleneck = match self.aqm {
                 Aqm::Red(parameters) => {
                     RateLimit::on(line, Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream)))
                 }
-                // `held_link` builds disciplines that act on departure; their limit is a DropTail's.
+                // `held_link` builds disciplines that act on departure; their limit is that of a FIFO queue.
                 Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => RateLimit::on(line, limit),
             };
             if let Some(background) = self.background_of(rate, stream) {
@@ -42,10 +40,8 @@ impl PathSpec {
         if !self.ack_compression.get().is_zero() {
             link = link.then(AckCompression::new(self.ack_compression.get()));
         }
-        if !self.jitter.get().is_zero() {
-            link = link.then(Jitter::new(self.one_way(), self.jitter.get(), self.seed_of(stream)));
-        } else if !self.one_way().is_zero() {
-            link = link.then(Delay::new(self.one_way()));
+        if !self.one_way().is_zero() {
+            link = link.then(Delay::new(self.one_way(), self.jitter.get(), self.seed_of(stream)));
         }
         link
     }
@@ -73,7 +69,7 @@ impl PathSpec {
     }
 
     fn bottleneck(&self, stream: u64, background: BackgroundSteps) -> Option<Bottleneck> {
-        let (rate, limit) = (self.rate?, drop_tail(self.queue_limit()?));
+        let (rate, limit) = (self.rate?, self.queue_limit()?);
         let discipline: Box<dyn Discipline> = match self.aqm {
             Aqm::DropTail => Box::new(FifoQueue::drop_tail(limit)),
             Aqm::Red(parameters) => {
@@ -94,12 +90,5 @@ impl PathSpec {
 
     fn seed_of(&self, stream: u64) -> u64 {
         self.seed.wrapping_mul(2).wrapping_add(stream)
-    }
-}
-
-fn drop_tail(queue: QueueLimit) -> DropTail {
-    match queue {
-        QueueLimit::Bytes(bytes) => DropTail::Bytes(bytes),
-        QueueLimit::Packets(packets) => DropTail::Packets(packets),
     }
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use thiserror::Error;
 
+use super::ParsePathError;
 use crate::model::held::Crossing;
 
 /// Maximum of pairs: the number of reserved networks.
@@ -26,16 +26,6 @@ pub struct Pair {
     pub crossing: Crossing,
 }
 
-/// The text specifies no pairs of hosts.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' are no pairs of hosts: {why}; write their round trips, and which of two bottlenecks they cross, as in 10ms,50ms@first"
-)]
-pub struct ParsePairsError {
-    text: String,
-    why: String,
-}
-
 impl Pairs {
     /// Returns the one-way delay of each pair; the path's own without pairs.
     pub(super) fn delays(&self, own: Duration) -> Vec<Duration> {
@@ -44,10 +34,15 @@ impl Pairs {
 }
 
 impl FromStr for Pairs {
-    type Err = ParsePairsError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParsePairsError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' are no pairs of hosts: {why}; write their round trips, and which of two bottlenecks they cross, as in \
+                 10ms,50ms@first"
+            ))
+        };
         let mut pairs = Vec::new();
         for word in text.split([',', ' ']).filter(|word| !word.is_empty() && *word != "none") {
             let (rtt, crossing) = match word.split_once('@') {
@@ -74,15 +69,14 @@ impl fmt::Display for Pairs {
         if self.0.is_empty() {
             return f.write_str("none");
         }
-        for (index, Pair { rtt, crossing }) in self.0.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { "," })?;
-            write!(f, "{}s", rtt.get().as_secs_f64())?;
-            f.write_str(match crossing {
+        let pair = |Pair { rtt, crossing }: &Pair| {
+            let crossing = match crossing {
                 Crossing::All => "",
                 Crossing::First => "@first",
                 Crossing::Second => "@second",
-            })?;
-        }
-        Ok(())
+            };
+            format!("{}s{crossing}", rtt.get().as_secs_f64())
+        };
+        f.write_str(&self.0.iter().map(pair).collect::<Vec<_>>().join(","))
     }
 }

@@ -5,9 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use longhaul_core::units::Rtt;
-use thiserror::Error;
 
-use super::PacketShare;
+use super::{PacketShare, ParsePathError};
 
 /// Share of packets to be delayed further, and by how long, written "1%,5ms"; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -18,21 +17,15 @@ pub struct Reorder {
     pub by: Duration,
 }
 
-/// The text does not specify reordering.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "'{text}' does not say which packets are overtaken: {why}; write a share and for how long they are held back, as in 1%,5ms"
-)]
-pub struct ParseReorderError {
-    text: String,
-    why: String,
-}
-
 impl FromStr for Reorder {
-    type Err = ParseReorderError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseReorderError { text: text.to_owned(), why };
+        let failed = |why: String| {
+            ParsePathError(format!(
+                "'{text}' does not say which packets are overtaken: {why}; write a share and for how long they are held back, as in 1%,5ms"
+            ))
+        };
         if text.trim() == "none" {
             return Ok(Self::default());
         }

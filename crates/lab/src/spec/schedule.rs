@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate, Rtt};
-use thiserror::Error;
+use longhaul_core::units::{Bytes, Rate};
 
+use super::{ParsePathError, steps};
 use crate::model::Line;
 
 /// Maximum bytes of a trace file: about an hour at 1 Gbit/s.
@@ -33,12 +33,8 @@ pub enum RateSchedule {
     },
 }
 
-/// The text or file is no schedule.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{text}' is no schedule of rates: {why}")]
-pub struct ParseScheduleError {
-    text: String,
-    why: String,
+fn no_schedule(text: impl fmt::Display, why: impl fmt::Display) -> ParsePathError {
+    ParsePathError(format!("'{text}' is no schedule of rates: {why}"))
 }
 
 impl RateSchedule {
@@ -46,8 +42,8 @@ impl RateSchedule {
     ///
     /// # Errors
     /// Fails if the file is unreadable or no trace; names the line.
-    pub fn load_trace(file: &Path) -> Result<Self, ParseScheduleError> {
-        let failed = |why: String| ParseScheduleError { text: file.display().to_string(), why };
+    pub fn load_trace(file: &Path) -> Result<Self, ParsePathError> {
+        let failed = |why: String| no_schedule(file.display(), why);
         let metadata = std::fs::metadata(file).map_err(|error| failed(error.to_string()))?;
         if !metadata.is_file() || metadata.len() > LARGEST_TRACE {
             return Err(failed("it is no file, or larger than 1 GiB".to_owned()));
@@ -100,31 +96,21 @@ fn read_trace(text: &str) -> Result<Arc<[u32]>, String> {
 }
 
 impl FromStr for RateSchedule {
-    type Err = ParseScheduleError;
+    type Err = ParsePathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let failed = |why: String| ParseScheduleError { text: text.to_owned(), why };
         if text.trim() == "none" {
             return Ok(Self::None);
         }
-        let mut steps: Vec<(Duration, Rate)> = Vec::new();
-        for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
-            let (rate, from) = word.split_once('@').unwrap_or((word, "0s"));
-            let from = from.parse::<Rtt>().map_err(|error| failed(error.to_string()))?.get();
-            let rate = if rate == "0" {
-                Rate::default()
-            } else {
-                rate.parse().map_err(|error| failed(format!("{error}")))?
-            };
-            if let Some((before, _)) = steps.last().filter(|(before, _)| *before >= from) {
-                return Err(failed(format!("{from:?} does not come after {before:?}")));
-            }
-            steps.push((from, rate));
-        }
+        let rate = |word: &str| match word {
+            "0" => Ok(Rate::default()),
+            _ => word.parse::<Rate>().map_err(|error| error.to_string()),
+        };
+        let steps = steps::parse(text, rate).map_err(|why| no_schedule(text, why))?;
         match steps.last() {
-            None => Err(failed("write rates and times, as in 100Mbit@0s,20Mbit@8s".to_owned())),
+            None => Err(no_schedule(text, "write rates and times, as in 100Mbit@0s,20Mbit@8s")),
             Some((_, rate)) if *rate == Rate::default() => {
-                Err(failed("the last rate is 0: nothing would arrive any more".to_owned()))
+                Err(no_schedule(text, "the last rate is 0: nothing would arrive any more"))
             }
             Some(_) => Ok(Self::Steps(steps)),
         }
@@ -137,11 +123,7 @@ impl fmt::Display for RateSchedule {
             Self::None => f.write_str("none"),
             Self::Trace { file, .. } => write!(f, "trace {}", file.display()),
             Self::Steps(steps) => {
-                for (index, (from, rate)) in steps.iter().enumerate() {
-                    f.write_str(if index == 0 { "" } else { "," })?;
-                    write!(f, "{}@{}s", rate.as_bits_per_sec(), from.as_secs_f64())?;
-                }
-                Ok(())
+                f.write_str(&steps::shown(steps, |rate| rate.as_bits_per_sec().to_string()))
             }
         }
     }

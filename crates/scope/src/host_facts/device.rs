@@ -33,14 +33,13 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
     let state = state.as_ref().map_err(Clone::clone);
     let speed =
         state.clone().and_then(|state| state.speed.as_ref().copied().map_err(|error| ask("speed", error)));
-    let modes = state.and_then(|state| state.modes.as_ref().map_err(|error| ask("link modes", error)));
     DeviceFacts {
         name: link.name.clone(),
         is_loopback: link.is_loopback,
         mtu: link.mtu.ok_or_else(|| format!("rtnetlink: no MTU of {}", link.name)),
         qdisc: queueing(link),
         speed: has_link(link).and(speed),
-        negotiation: has_modes(link).and(modes).map(negotiation),
+        negotiation: has_modes(link).and(state).map(|state| negotiation(&state.modes)),
         rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
             rx: rings.rx,
             rx_max: rings.rx_max,

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use libc::{RTM_DELROUTE, RTM_NEWROUTE};
 use rustix::net::AddressFamily;
 
 use super::route::Route;
-use super::{RTM_DELROUTE, RTM_NEWROUTE, octets};
-use crate::rtnetlink::{messages, sender};
+use crate::rtnetlink::{messages, raw_address, sender};
 
 /// The prefixes changed by other programs.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Changes {
 
 /// Returns whether the network given by the first `bits` bits of `net` contains `host`.
 pub(super) fn contains(net: IpAddr, bits: u8, host: IpAddr) -> bool {
-    let (net, host) = (octets(net), octets(host));
+    let (net, host) = (raw_address(net).1, raw_address(host).1);
     let bits = usize::from(bits);
     net.len() == host.len()
         && (0..bits.min(8 * net.len())).all(|bit| (net[bit / 8] ^ host[bit / 8]) & (0x80 >> (bit % 8)) == 0)

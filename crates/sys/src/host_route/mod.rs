@@ -14,11 +14,14 @@ use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use rustix::net::AddressFamily;
+use libc::{
+    RT_TABLE_MAIN, RTA_DST, RTA_PRIORITY, RTA_SRC, RTA_TABLE, RTM_DELROUTE, RTM_F_FIB_MATCH,
+    RTM_F_LOOKUP_TABLE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST,
+};
 
 pub use changes::Changes;
 
-use crate::rtnetlink::{NLM_F_ACK, Netlink, Request, cut_short, messages};
+use crate::rtnetlink::{NLM_F_ACK, Netlink, Request, cut_short, messages, raw_address};
 use route::Route;
 
 /// The protocol number of routes created here, as in `ip route show proto 176`.
@@ -26,21 +29,8 @@ const PROTOCOL: u8 = 176;
 /// The priority of the routes: a host route added by an administrator has a lower value, and takes precedence.
 const PRIORITY: u32 = 17_600;
 
-const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
-/// Requests the number of the table that contains the route.
-const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
-/// Requests the configured route, not the resulting one.
-const RTM_F_FIB_MATCH: u32 = 0x2000;
-const RTN_UNICAST: u8 = 1;
-const RT_TABLE_MAIN: u8 = 254;
 /// The number of the main table as an attribute.
 const MAIN: u32 = RT_TABLE_MAIN as u32;
-const RTA_DST: u16 = 1;
-const RTA_SRC: u16 = 2;
-const RTA_PRIORITY: u16 = 6;
-const RTA_TABLE: u16 = 15;
 /// Notifications about routes of both families.
 const RTMGRP_ROUTES: u32 = 0x40 | 0x400;
 
@@ -144,9 +134,10 @@ impl HostRoutes {
 
     /// Requests the current route from `local` to `host`.
     fn in_force(&self, host: IpAddr, local: IpAddr) -> io::Result<Vec<u8>> {
+        // The configured route, not the resulting one, and the number of its table.
         let head = Rtmsg { flags: RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH, ..Rtmsg::default() };
         let mut ask = route_to(RTM_GETROUTE, 0, host, head);
-        ask.attribute(RTA_SRC, &octets(local));
+        ask.attribute(RTA_SRC, &raw_address(local).1);
         self.netlink.ask(ask)
     }
 
@@ -212,8 +203,7 @@ struct Rtmsg {
 
 /// Starts a request for the route to one host.
 fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
-    let address = octets(host);
-    let family = if host.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (family, address) = raw_address(host);
     let bits = 8 * address.len() as u8;
     let source_bits = if kind == RTM_GETROUTE { bits } else { 0 };
     let mut request = Request::new(kind, nlm_flags);
@@ -221,7 +211,7 @@ fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
     // An attribute contains the table, whose number may not fit here.
     let scope = if kind == RTM_DELROUTE { ANY_SCOPE } else { scope };
     let route_kind = if kind == RTM_NEWROUTE { RTN_UNICAST } else { 0 };
-    request.push(&[family.as_raw() as u8, bits, source_bits, 0, 0, protocol, scope, route_kind]);
+    request.push(&[family, bits, source_bits, 0, 0, protocol, scope, route_kind]);
     request.push(&flags.to_ne_bytes());
     request.attribute(RTA_DST, &address);
     request
@@ -229,10 +219,3 @@ fn route_to(kind: u16, nlm_flags: u16, host: IpAddr, head: Rtmsg) -> Request {
 
 /// RT_SCOPE_NOWHERE, which matches any scope in a removal.
 const ANY_SCOPE: u8 = 255;
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
-    }
-}

@@ -2,23 +2,16 @@
 
 use std::net::IpAddr;
 
-use super::{
-    HostRoute, PRIORITY, PROTOCOL, RTA_DST, RTA_PRIORITY, RTA_TABLE, RTM_NEWROUTE, RTN_UNICAST, Rtmsg,
-    octets, route_to,
+use libc::{
+    RTA_CACHEINFO, RTA_DST, RTA_FLOW, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PAD, RTA_PREF, RTA_PREFSRC,
+    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_NEWROUTE, RTN_UNICAST,
 };
-use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request};
+
+use super::{HostRoute, PRIORITY, PROTOCOL, Rtmsg, route_to};
+use crate::rtnetlink::{Attributes, HEADER, NLM_F_ACK, NLM_F_CREATE_EXCL, Request, raw_address};
 
 /// The gateway is on the link even if its address does not match.
 const RTNH_F_ONLINK: u32 = 4;
-pub(super) const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PREFSRC: u16 = 7;
-pub(super) const RTA_METRICS: u16 = 8;
-const RTA_FLOW: u16 = 11;
-const RTA_CACHEINFO: u16 = 12;
-const RTA_VIA: u16 = 18;
-const RTA_PREF: u16 = 20;
-const RTA_PAD: u16 = 24;
 pub(super) const RTAX_MTU: u16 = 2;
 pub(super) const RTAX_INITCWND: u16 = 11;
 
@@ -60,7 +53,7 @@ impl<'a> Route<'a> {
     /// Returns the route if it has this module's protocol and priority, and leads to a single host.
     pub(super) fn ours(&self) -> Option<HostRoute> {
         let host = self.destination()?;
-        let is_one = usize::from(self.bits) == 8 * octets(host).len();
+        let is_one = usize::from(self.bits) == 8 * raw_address(host).1.len();
         let is_ours = self.protocol == PROTOCOL && self.attributes.number(RTA_PRIORITY) == Some(PRIORITY);
         (is_one && is_ours).then_some(HostRoute { host, table: self.table })
     }

@@ -2,13 +2,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use libc::{RTA_METRICS, RTA_OIF, RTM_NEWLINK};
+
 use super::changes::contains;
-use super::route::{RTA_METRICS, RTA_OIF, RTAX_INITCWND, RTAX_MTU, RTMSG};
+use super::route::{RTAX_INITCWND, RTAX_MTU, RTMSG};
 use super::*;
 use crate::netns::tests::in_new_network;
 use crate::rtnetlink::{Attributes, HEADER, NLM_F_CREATE_EXCL};
 
-const RTM_NEWLINK: u16 = 16;
 const IFF_UP: u32 = 1;
 const LOOPBACK: u32 = 1;
 const HOSTS: [IpAddr; 2] =
@@ -34,12 +35,11 @@ fn in_network(job: impl FnOnce(&HostRoutes, &Netlink) + Send + 'static) {
 
 /// Creates the request for a foreign route over the loopback device.
 fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) -> Request {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let (family, mut network) = raw_address(to);
     let mut request = Request::new(kind, NLM_F_ACK | NLM_F_CREATE_EXCL);
     let (static_route, link) = (4, 253);
-    request.push(&[family.as_raw() as u8, bits, 0, 0, RT_TABLE_MAIN, static_route, link, RTN_UNICAST]);
+    request.push(&[family, bits, 0, 0, RT_TABLE_MAIN, static_route, link, RTN_UNICAST]);
     request.push(&[0; 4]);
-    let mut network = octets(to);
     (usize::from(bits) / 8..network.len()).for_each(|byte| network[byte] = 0);
     request.attribute(RTA_DST, &network);
     request.attribute(RTA_OIF, &LOOPBACK.to_ne_bytes());
@@ -50,7 +50,7 @@ fn route(kind: u16, to: IpAddr, bits: u8, metrics: impl FnOnce(&mut Request)) ->
 /// Adds a foreign route to exactly this host, with a window of 20 segments.
 fn add_foreign(others: &Netlink, host: IpAddr) {
     let theirs = |metrics: &mut Request| metrics.attribute(RTAX_INITCWND, &20u32.to_ne_bytes());
-    others.ask(route(RTM_NEWROUTE, host, 8 * octets(host).len() as u8, theirs)).unwrap();
+    others.ask(route(RTM_NEWROUTE, host, 8 * raw_address(host).1.len() as u8, theirs)).unwrap();
 }
 
 fn made(routes: &HostRoutes, host: IpAddr, local: IpAddr, mtu: Option<u32>) -> HostRoute {

@@ -52,6 +52,10 @@ pub(super) fn xdg(variable: &str, home: &Path, default: &str) -> PathBuf {
     set.unwrap_or_else(|| home.join(default))
 }
 
+/// The error where no browser is found.
+pub(super) const NONE_FOUND: &str =
+    "no browser found: start Firefox or Chromium once, or give --user-data-dir";
+
 /// Finds the browsers that have a profile or a program; `user_data` are further directories of Chromium's `--user-data-dir`.
 pub(super) fn find(user_data: &[PathBuf]) -> anyhow::Result<Vec<Browser>> {
     let home = home()?;

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use longhaul_core::proto::native_messaging::encode;
 use serde_json::Value;
 
-use super::browsers::{Browser, Family};
+use super::browsers::{self, Browser, Family};
 use super::host::read_message;
 use super::manifest::{self, CHROMIUM_ID, FIREFOX_ID};
 use crate::{exit, say};
@@ -23,8 +23,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Checks each browser; exits with 1 if one is not connected.
 pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
     if browsers.is_empty() {
-        say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
-        return Ok(exit::NO_INPUT.into());
+        return Ok(exit::said(browsers::NONE_FOUND, exit::NO_INPUT).into());
     }
     let mut sound = true;
     for browser in browsers {

@@ -66,8 +66,7 @@ fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     }
     let found = browsers::find(&place.user_data_dir)?;
     if found.is_empty() {
-        say::error("no browser found: start Firefox or Chromium once, or give --user-data-dir");
-        return Ok(exit::NO_INPUT.into());
+        return Ok(exit::said(browsers::NONE_FOUND, exit::NO_INPUT).into());
     }
     let launcher = manifest::launcher()?;
     manifest::write_launcher(&launcher)?;

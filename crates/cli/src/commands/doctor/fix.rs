@@ -46,7 +46,7 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
     } else {
         "\nChanges:".to_owned()
     });
-    fixed.lines(FixStep::plan, FixStep::plan, FixStep::plan).into_iter().for_each(show);
+    fixed.steps().map(FixStep::plan).for_each(show);
     if asked.permanent && has_temporary(&fixed.changes)? {
         show("Settings of an earlier --fix end with the next start: run longhaul doctor --undo, then --fix --permanent".to_owned());
     }
@@ -59,8 +59,7 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
     }
     let file = undo_file::path()?;
     apply(&mut fixed, &lasting, &file)?;
-    let failures = fixed.lines(FixStep::failure, FixStep::failure, FixStep::failure);
-    failures.into_iter().flatten().for_each(show);
+    fixed.steps().filter_map(FixStep::failure).for_each(show);
     let modules = match open(&fixed.modules) {
         0 => String::new(),
         loaded => format!(" (modules loaded: {loaded})"),
@@ -199,15 +198,12 @@ impl Fixed {
         steps
     }
 
-    /// Returns a line of each step, in the order in which they are done.
-    fn lines<L>(
-        &self,
-        module: impl Fn(&FixStep<Module>) -> L,
-        change: impl Fn(&FixStep<Change>) -> L,
-        file: impl Fn(&FixStep<StartLines>) -> L,
-    ) -> Vec<L> {
-        let modules = self.modules.iter().map(module);
-        modules.chain(self.changes.iter().map(change)).chain(self.files.iter().map(file)).collect()
+    /// Returns the steps in the order in which they are done.
+    fn steps(&self) -> impl Iterator<Item = &FixStep<dyn Shown>> {
+        let modules = self.modules.iter().map(|step| step as &FixStep<dyn Shown>);
+        modules
+            .chain(self.changes.iter().map(|step| step as _))
+            .chain(self.files.iter().map(|step| step as _))
     }
 
     /// Asks on the terminal.
@@ -229,7 +225,7 @@ impl Fixed {
     pub(super) fn exit_code(&self, worst: Severity) -> ExitCode {
         if self.is_declined {
             exit_code(worst)
-        } else if self.lines(FixStep::is_open, FixStep::is_open, FixStep::is_open).contains(&false) {
+        } else if !self.steps().all(FixStep::is_open) {
             exit::NO_PERMISSION.into()
         } else {
             ExitCode::SUCCESS

@@ -10,9 +10,9 @@ use super::undo_file::SavedSetting;
 
 /// One step: a module, a setting, or lines of a file.
 #[derive(Debug)]
-pub(super) struct FixStep<T> {
-    pub(super) what: T,
+pub(super) struct FixStep<T: ?Sized> {
     refused: Option<Refused>,
+    pub(super) what: T,
 }
 
 /// Why a step was not done.
@@ -33,12 +33,14 @@ pub(super) trait Shown {
     fn as_json(&self, reason: Option<&str>) -> Value;
 }
 
-impl<T: Shown> FixStep<T> {
+impl<T> FixStep<T> {
     /// Plans a step, unless it is known already that it cannot be done.
     pub(super) fn new(what: T, refused: Option<String>) -> Self {
-        Self { what, refused: refused.map(|reason| Refused { reason, was_tried: false }) }
+        Self { refused: refused.map(|reason| Refused { reason, was_tried: false }), what }
     }
+}
 
+impl<T: Shown + ?Sized> FixStep<T> {
     /// Says whether it is to be done, or is done.
     pub(super) fn is_open(&self) -> bool {
         self.refused.is_none()

@@ -28,7 +28,7 @@ use longhaul_scope::host_facts;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::exit::{self, Code};
+use crate::exit::{self, Failure};
 use crate::say;
 use peer::Peer;
 
@@ -115,19 +115,9 @@ const ASSUMED_RTT: Rtt = Rtt::new(Duration::from_millis(200));
 const DISK_TIME: Duration = Duration::from_millis(1500);
 
 /// Checks, prints, and writes what is asked for.
-pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
-    let result = if args.undo { undo::run(args.json) } else { examine(args) };
-    match result {
-        Ok(code) => code,
-        Err((message, code)) => {
-            say::error(message);
-            code.into()
-        }
-    }
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    if args.undo { undo::run(args.json) } else { examine(args) }
 }
-
-/// What ends the command early: a message and the exit code.
-type Failure = (String, Code);
 
 fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if args.fix && !args.yes && !io::stdin().is_terminal() {

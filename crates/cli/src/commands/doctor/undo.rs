@@ -2,22 +2,12 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::kernel_module::{self, Unloaded};
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting, UndoRecord};
 use super::{Failure, setting, start_file};
 use crate::{exit, say};
-
-/// What became of a saved value.
-enum Restored {
-    Written,
-    /// It is not what was written: another hand has changed it since.
-    LeftAlone(String),
-    /// Its device is gone.
-    Gone,
-    Refused(String),
-}
 
 const GONE: &str = "the device is gone: nothing to restore";
 
@@ -46,10 +36,10 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let mut changes = Vec::new();
     let first_kept = kept.settings.len();
     for saved in settings.into_iter().rev() {
-        let restored = restore(&saved);
-        tell(describe(&saved, &restored));
-        changes.push(as_json(&saved, &restored));
-        if matches!(restored, Restored::Refused(_)) {
+        let (line, reason, refused) = restore(&saved);
+        tell(line);
+        changes.push(json!({ "name": saved.name, "old": saved.new, "new": saved.old, "written": reason.is_none(), "reason": reason }));
+        if refused {
             is_refused = true;
             // A part may have been restored: another attempt finds this value.
             let new = setting::read(&saved.name).unwrap_or_else(|_| saved.new.clone());
@@ -106,38 +96,25 @@ fn is_needed(module: &SavedModule, settings: &[SavedSetting]) -> bool {
     settings.iter().any(|saved| saved.new.split(' ').any(|word| Some(word) == control))
 }
 
-fn restore(saved: &SavedSetting) -> Restored {
-    let is = |now: &str, value: &str| setting::is_same(&saved.name, now, value);
-    match setting::read(&saved.name) {
-        Ok(now) if is(&now, &saved.old) => Restored::Written,
-        Ok(now) if !saved.is_own(&now) => Restored::LeftAlone(now),
-        Ok(now) => match setting::write(&saved.name, &saved.old) {
-            // A driver may round a size up, but not to that of --fix.
-            Ok(left) if left == now => Restored::Refused(format!("the device keeps {left}")),
-            Ok(_) => Restored::Written,
-            Err(error) => Restored::Refused(error.to_string()),
-        },
-        Err(_) if setting::is_gone(&saved.name) => Restored::Gone,
-        Err(error) => Restored::Refused(error.to_string()),
-    }
-}
-
-fn describe(saved: &SavedSetting, restored: &Restored) -> String {
+/// Restores a setting; returns a line about it, why it does not have its old value, and whether that was refused.
+fn restore(saved: &SavedSetting) -> (String, Option<String>, bool) {
     let SavedSetting { name, old, new, .. } = saved;
-    match restored {
-        Restored::Written => format!("{name}: {new} -> {old}"),
-        Restored::LeftAlone(now) => format!("{name}: left at {now}, which is not the value of --fix ({new})"),
-        Restored::Gone => format!("{name}: {GONE}"),
-        Restored::Refused(reason) => format!("{name}: not restored: {reason}"),
+    let written = || (format!("{name}: {new} -> {old}"), None, false);
+    let refused = |reason: String| (format!("{name}: not restored: {reason}"), Some(reason), true);
+    match setting::read(name) {
+        Ok(now) if setting::is_same(name, &now, old) => written(),
+        // Another hand has changed it since.
+        Ok(now) if !saved.is_own(&now) => {
+            let line = format!("{name}: left at {now}, which is not the value of --fix ({new})");
+            (line, Some(format!("it was changed to {now} since")), false)
+        }
+        Ok(now) => match setting::write(name, old) {
+            // A driver may round a size up, but not to that of --fix.
+            Ok(left) if left == now => refused(format!("the device keeps {left}")),
+            Ok(_) => written(),
+            Err(error) => refused(error.to_string()),
+        },
+        Err(_) if setting::is_gone(name) => (format!("{name}: {GONE}"), Some(GONE.to_owned()), false),
+        Err(error) => refused(error.to_string()),
     }
-}
-
-fn as_json(saved: &SavedSetting, restored: &Restored) -> Value {
-    let reason = match restored {
-        Restored::Written => None,
-        Restored::LeftAlone(now) => Some(format!("it was changed to {now} since")),
-        Restored::Gone => Some(GONE.to_owned()),
-        Restored::Refused(reason) => Some(reason.clone()),
-    };
-    json!({ "name": saved.name, "old": saved.new, "new": saved.old, "written": reason.is_none(), "reason": reason })
 }

@@ -36,7 +36,7 @@ use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Complete;
 use crate::transfer_args::TransferArgs;
 use crate::values::{AutoOr, RESEARCH, app_buffer, parallel};
-use crate::{exit, interrupt, record, say, url_text};
+use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `get`.
 #[derive(Debug, Args)]
@@ -255,7 +255,7 @@ fn segment(text: &str) -> Result<Bytes, String> {
 }
 
 /// Fetches every file; returns the exit code of the first failure, or of an interruption.
-pub(crate) fn run(args: &GetArgs) -> ExitCode {
+pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     if args.recursive {
         return tree::run(args);
     }
@@ -273,23 +273,14 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((files, options, stdout, several))
     };
-    let (files, options, stdout, several) = match setup() {
-        Ok(setup) => setup,
-        Err(error) => {
-            say::error(say::chain(&error));
-            return exit::of_stop(exit::of_setup(&error), &cancel).into();
-        }
-    };
+    let (files, options, stdout, several) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
     let lines = args.transfer.shows_line() && !stdout::is_terminal(args);
-    let session = match args.transfer.begin(Side::Get, &what, Some(files.len()), lines, &cancel) {
-        Ok(session) => session,
-        Err(code) => return code.into(),
-    };
+    let session = args.transfer.begin(Side::Get, &what, Some(files.len()), lines, &cancel)?;
     let engine = Engine::new(args.app_buffer);
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    batch.run(files.into_iter(), |session, job, file| {
+    Ok(batch.run(files.into_iter(), |session, job, file| {
         let tag = JobTag::new(job, &file.shown());
         let mut job = Job {
             options: file.options(&options),
@@ -304,7 +295,7 @@ pub(crate) fn run(args: &GetArgs) -> ExitCode {
             fetched.inspect(|fetched| size = Some(fetched.done().bytes))
         };
         session.run(&tag, get, TransferError::kind).map(|()| size)
-    })
+    }))
 }
 
 /// Creates the options common to all files. Logins apply to the server of the `first` URL only.

@@ -18,10 +18,10 @@ use super::files::refuse_clear;
 use super::{GetArgs, Operand, options, stdout};
 use crate::batch::{Batch, not_begun};
 use crate::summary::Unchanged;
-use crate::{exit, interrupt, say};
+use crate::{exit, interrupt};
 
 /// Fetches a directory; returns the exit code of the first failure, or of an interruption.
-pub(super) fn run(args: &GetArgs) -> ExitCode {
+pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let cancel = args.transfer.cancel();
     let setup = || {
         let url = url(args)?;
@@ -31,24 +31,13 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };
-    let (url, target, options) = match setup() {
-        Ok(setup) => setup,
-        Err(error) => {
-            say::error(say::chain(&error));
-            return exit::of_stop(exit::of_setup(&error), &cancel).into();
-        }
-    };
+    let (url, target, options) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let engine = Engine::new(args.app_buffer);
     let is_new = !target.exists();
-    let tree = match engine.remote_tree(url, &target, &options.transfer) {
-        Ok(tree) => tree,
-        Err(error) => return not_begun(&error, exit::of(error.kind()), &cancel).into(),
-    };
+    let tree = engine.remote_tree(url, &target, &options.transfer);
+    let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind()), &cancel))?;
     let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
-    let session = match args.transfer.begin(Side::Get, &what, None, lines, &cancel) {
-        Ok(session) => session,
-        Err(code) => return code.into(),
-    };
+    let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
     let code = batch.run_walk(tree.walk(&cancel), |session, job, file| {
@@ -69,7 +58,7 @@ pub(super) fn run(args: &GetArgs) -> ExitCode {
         // Removes the directory if it is empty because the server does not have it.
         let _ = std::fs::remove_dir(&target);
     }
-    code
+    Ok(code)
 }
 
 /// Returns the URL of the only operand.

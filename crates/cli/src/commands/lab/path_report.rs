@@ -4,9 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use longhaul_lab::{
-    DirectionEvidence, DirectionStats, FlowKey, FlowStats, Lab, PathSpec, PathStats, QueueSample,
-};
+use longhaul_lab::{DirectionEvidence, FlowKey, FlowStats, Lab, PathSpec, PathStats, QueueSample};
 use longhaul_scope::chart::{Axis, Chart, Mark, Scale, Series, Sheet, Unit};
 use serde_json::{Value, json};
 
@@ -45,15 +43,12 @@ impl PathReport {
     /// Returns the report as a JSON object: times in seconds, sizes in bytes, rates in bits per second.
     pub(super) fn json(&self) -> Value {
         let stats = [self.stats.client_to_server, self.stats.server_to_client];
-        let directions = DIRECTIONS.iter().enumerate().map(|(index, name)| {
-            let flows =
-                self.evidence.get(index).map(|evidence| evidence.flows.iter().map(flow).collect::<Vec<_>>());
-            ((*name).to_owned(), direction(&stats[index], flows))
-        });
         let mut object = json!({ "event": "path", "exit_code": self.exit_code, "path": self.spec });
         object["infidelities"] = json!(self.infidelities());
-        for (name, value) in directions {
-            object[name] = value;
+        for (index, name) in DIRECTIONS.into_iter().enumerate() {
+            let flows = self.evidence.get(index).map(|evidence| evidence.flows.iter().map(flow));
+            object[name] = stats[index].to_json();
+            object[name]["flows"] = flows.map(Iterator::collect::<Value>).into();
         }
         object
     }
@@ -106,26 +101,6 @@ impl PathReport {
         };
         self.evidence.iter().take(DIRECTIONS.len()).enumerate().map(line).collect()
     }
-}
-
-fn direction(stats: &DirectionStats, flows: Option<Vec<Value>>) -> Value {
-    json!({
-        "packets": stats.packets,
-        "bytes": stats.bytes.get(),
-        "dropped_queue": stats.dropped_queue,
-        "dropped_loss": stats.dropped_loss,
-        "dropped_overflow": stats.dropped_overflow,
-        "marked": stats.marked,
-        "corrupted": stats.corrupted,
-        "duplicated": stats.duplicated,
-        "reordered": stats.reordered,
-        "background_packets": stats.background.offered,
-        "background_lost": stats.background.lost,
-        "read_late_p99_s": stats.read_late_p99.as_secs_f64(),
-        "late_p99_s": stats.late_p99.as_secs_f64(),
-        "late_max_s": stats.late_max.as_secs_f64(),
-        "flows": flows,
-    })
 }
 
 fn flow((key, stats): (&Option<FlowKey>, &FlowStats)) -> Value {

@@ -91,26 +91,16 @@ const PLOT: &str = "--plot";
 /// Probes the path, and prints the results.
 ///
 /// SIGINT ends the program at once, as no handler is set: no state needs cleaning up.
-pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
-    if let Some(Err(error)) = args.plot.as_deref().map(|file| draw::check_place(file, PLOT)) {
-        return not_drawn(&error);
-    }
-    let setup = || {
-        Ok::<_, anyhow::Error>(ProbeOptions {
-            full: args.full,
-            upload: args.upload,
-            ceiling: args.ceiling,
-            size: args.size,
-            client: client(args)?,
-            memory: args.memory.memory(),
-        })
-    };
-    let options = match setup() {
-        Ok(options) => options,
-        Err(error) => {
-            say::error(say::chain(&error));
-            return exit::of_setup(&error).into();
-        }
+pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
+    let not_drawn = |error: DrawError| exit::said(&error, exit::of(error.kind()));
+    args.plot.as_deref().map_or(Ok(()), |file| draw::check_place(file, PLOT)).map_err(not_drawn)?;
+    let options = ProbeOptions {
+        full: args.full,
+        upload: args.upload,
+        ceiling: args.ceiling,
+        size: args.size,
+        client: client(args).map_err(|error| exit::not_set_up(&error, &Cancel::new()))?,
+        memory: args.memory.memory(),
     };
     let progress = |what: &str| {
         if std::io::stderr().is_terminal() && !args.json {
@@ -118,36 +108,20 @@ pub(crate) fn run(args: &ProbeArgs) -> ExitCode {
         }
     };
     let probed = ProbeTarget::parse(&args.target).and_then(|target| probe::run(&target, &options, &progress));
-    let outcome = match probed {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            say::error(&error);
-            return exit::of(error.kind()).into();
-        }
-    };
+    let outcome = probed.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
     if args.json {
         // A report always serialises.
         say::output(serde_json::to_string(&outcome.report).unwrap_or_default());
     } else {
         say::output(tables::text(&outcome.report).trim_end());
     }
-    if let Some(file) = &args.plot
-        && let Err(error) = draw::write(&plot::sheet(&outcome.report), file, PLOT)
-    {
-        return not_drawn(&error);
+    if let Some(file) = &args.plot {
+        draw::write(&plot::sheet(&outcome.report), file, PLOT).map_err(not_drawn)?;
     }
     match outcome.failure {
-        None => ExitCode::SUCCESS,
-        Some(error) => {
-            say::error(&error);
-            exit::of(error.kind()).into()
-        }
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(exit::said(&error, exit::of(error.kind()))),
     }
-}
-
-fn not_drawn(error: &DrawError) -> ExitCode {
-    say::error(error);
-    exit::of(error.kind()).into()
 }
 
 /// Returns the client settings.

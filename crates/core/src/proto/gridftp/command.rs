@@ -1,7 +1,7 @@
 //! The commands of a client (RFC 959, 2228, 2428, 3659; GFD.20; GFD.47).
 
-use std::fmt::{self, Write};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::num::NonZeroU32;
 use std::time::SystemTime;
 
@@ -108,120 +108,88 @@ pub enum Command<'a> {
     Noop,
 }
 
-/// The line of a command without its line end: the verb and its arguments.
-struct Line(Vec<u8>);
-
 impl Command<'_> {
     /// Encodes the command with its line end.
     ///
     /// # Errors
     /// [`CommandError`] if an argument cannot be expressed.
     pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
-        let mut line = Line(self.verb().into());
-        self.arguments(&mut line)?;
-        if line.0.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+        let mut line = self.line()?;
+        if line.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
             return Err(CommandError::LineBreak(self.verb()));
         }
-        line.0.extend_from_slice(b"\r\n");
-        Ok(line.0)
+        line.extend_from_slice(b"\r\n");
+        Ok(line)
     }
 
     /// Returns the command's verb.
     pub fn verb(&self) -> &'static str {
-        match self {
-            Self::User(_) => "USER",
-            Self::Pass(_) => "PASS",
-            Self::TypeImage => "TYPE",
-            Self::ModeStream | Self::ModeExtended => "MODE",
-            Self::Parallelism(_) => "OPTS",
-            Self::Port(_) => "PORT",
-            Self::Eprt(_) => "EPRT",
-            Self::Pasv => "PASV",
-            Self::Epsv => "EPSV",
-            Self::Rest(_) => "REST",
-            Self::Retr(_) => "RETR",
-            Self::EretPartial(..) => "ERET",
-            Self::EstoAdjusted(..) => "ESTO",
-            Self::Stor(_) => "STOR",
-            Self::Allo(_) => "ALLO",
-            Self::Size(_) => "SIZE",
-            Self::Mdtm(_) => "MDTM",
-            Self::Mlst(_) => "MLST",
-            Self::Mlsd(_) => "MLSD",
-            Self::Cwd(_) => "CWD",
-            Self::List => "LIST",
-            Self::Mkd(_) => "MKD",
-            Self::Dele(_) => "DELE",
-            Self::Rnfr(_) => "RNFR",
-            Self::Rnto(_) => "RNTO",
-            Self::Mfmt(..) => "MFMT",
-            Self::Cksm(..) => "CKSM",
-            Self::Sbuf(_) => "SBUF",
-            Self::DcauNone | Self::DcauSelf => "DCAU",
-            Self::DcscCredential(_) => "DCSC",
-            Self::ProtPrivate => "PROT",
-            Self::Pbsz(_) => "PBSZ",
-            Self::Auth(_) => "AUTH",
-            Self::Adat(_) => "ADAT",
-            Self::Feat => "FEAT",
-            Self::Noop => "NOOP",
+        self.parts().0
+    }
+
+    /// Returns the verb, the arguments that are formatted here, and a last one, which must not be empty.
+    fn parts(&self) -> (&'static str, Option<String>, Option<&[u8]>) {
+        let first = |argument: &str| Some(argument.to_owned());
+        match *self {
+            Self::User(name) => ("USER", None, Some(name.as_bytes())),
+            Self::Pass(password) => ("PASS", first(password), None),
+            Self::TypeImage => ("TYPE", first("I"), None),
+            Self::ModeStream => ("MODE", first("S"), None),
+            Self::ModeExtended => ("MODE", first("E"), None),
+            // Starting, minimum and maximum number; Globus uses only the first.
+            Self::Parallelism(n) => ("OPTS", Some(format!("RETR Parallelism={n},{n},{n};")), None),
+            Self::Port(address) => ("PORT", Some(comma_address(address)), None),
+            Self::Eprt(address) => ("EPRT", Some(bar_address(address)), None),
+            Self::Pasv => ("PASV", None, None),
+            Self::Epsv => ("EPSV", None, None),
+            Self::Rest(offset) => ("REST", Some(offset.to_string()), None),
+            Self::Retr(path) => ("RETR", None, Some(path)),
+            Self::EretPartial(range, path) => {
+                ("ERET", Some(format!("P {} {}", range.start(), range.len().get())), Some(path))
+            }
+            Self::EstoAdjusted(offset, path) => ("ESTO", Some(format!("A {offset}")), Some(path)),
+            Self::Stor(path) => ("STOR", None, Some(path)),
+            Self::Allo(size) => ("ALLO", Some(size.get().to_string()), None),
+            Self::Size(path) => ("SIZE", None, Some(path)),
+            Self::Mdtm(path) => ("MDTM", None, Some(path)),
+            Self::Mlst(path) => ("MLST", None, Some(path)),
+            Self::Mlsd(path) => ("MLSD", None, Some(path)),
+            Self::Cwd(path) => ("CWD", None, Some(path)),
+            Self::List => ("LIST", None, None),
+            Self::Mkd(path) => ("MKD", None, Some(path)),
+            Self::Dele(path) => ("DELE", None, Some(path)),
+            Self::Rnfr(path) => ("RNFR", None, Some(path)),
+            Self::Rnto(path) => ("RNTO", None, Some(path)),
+            Self::Mfmt(date, path) => ("MFMT", format_date(date), Some(path)),
+            // The length -1 denotes the end of the file.
+            Self::Cksm(algorithm, None, path) => ("CKSM", Some(format!("{algorithm} 0 -1")), Some(path)),
+            Self::Cksm(algorithm, Some(range), path) => {
+                ("CKSM", Some(format!("{algorithm} {} {}", range.start(), range.len().get())), Some(path))
+            }
+            Self::Sbuf(size) => ("SBUF", Some(size.get().to_string()), None),
+            Self::DcauNone => ("DCAU", first("N"), None),
+            Self::DcauSelf => ("DCAU", first("A"), None),
+            Self::DcscCredential(credential) => ("DCSC", first("P"), Some(credential.as_bytes())),
+            Self::ProtPrivate => ("PROT", first("P"), None),
+            Self::Pbsz(size) => ("PBSZ", Some(size.to_string()), None),
+            Self::Auth(mechanism) => ("AUTH", None, Some(mechanism.as_bytes())),
+            Self::Adat(token) => ("ADAT", None, Some(token.as_bytes())),
+            Self::Feat => ("FEAT", None, None),
+            Self::Noop => ("NOOP", None, None),
         }
     }
 
-    fn arguments(&self, line: &mut Line) -> Result<(), CommandError> {
-        match *self {
-            Self::Pass(password) => line.add(password.as_bytes()),
-            Self::TypeImage => line.add(b"I"),
-            Self::ModeStream => line.add(b"S"),
-            Self::ModeExtended => line.add(b"E"),
-            // Starting, minimum and maximum number; Globus uses only the first.
-            Self::Parallelism(n) => line.add(format!("RETR Parallelism={n},{n},{n};").as_bytes()),
-            Self::Port(address) => line.add(comma_address(address).as_bytes()),
-            Self::Eprt(address) => line.add(bar_address(address).as_bytes()),
-            Self::Rest(offset) => line.number(offset),
-            Self::EretPartial(range, path) => {
-                line.add(format!("P {} {}", range.start(), range.len().get()).as_bytes());
-                line.text(self, path)?;
-            }
-            Self::EstoAdjusted(offset, path) => {
-                line.add(format!("A {offset}").as_bytes());
-                line.text(self, path)?;
-            }
-            Self::Allo(size) | Self::Sbuf(size) => line.number(size.get()),
-            Self::Mfmt(date, path) => {
-                line.add(format_date(date).ok_or(CommandError::Date(self.verb()))?.as_bytes());
-                line.text(self, path)?;
-            }
-            Self::Cksm(algorithm, range, path) => {
-                line.text(self, algorithm.as_bytes())?;
-                let (start, length) = range.map_or((0, None), |r| (r.start(), Some(r.len().get())));
-                // The length -1 denotes the end of the file.
-                line.add(length.map_or(format!("{start} -1"), |n| format!("{start} {n}")).as_bytes());
-                line.text(self, path)?;
-            }
-            Self::DcauNone => line.add(b"N"),
-            Self::DcauSelf => line.add(b"A"),
-            Self::DcscCredential(credential) => {
-                line.add(b"P");
-                line.text(self, credential.as_bytes())?;
-            }
-            Self::ProtPrivate => line.add(b"P"),
-            Self::Pbsz(size) => line.number(size.into()),
-            Self::User(text) | Self::Auth(text) | Self::Adat(text) => line.text(self, text.as_bytes())?,
-            Self::Retr(path)
-            | Self::Stor(path)
-            | Self::Size(path)
-            | Self::Mdtm(path)
-            | Self::Mlst(path)
-            | Self::Mlsd(path)
-            | Self::Cwd(path)
-            | Self::Mkd(path)
-            | Self::Dele(path)
-            | Self::Rnfr(path)
-            | Self::Rnto(path) => line.text(self, path)?,
-            Self::Pasv | Self::Epsv | Self::List | Self::Feat | Self::Noop => {}
+    /// Returns the line without its end: the verb and its arguments.
+    fn line(&self) -> Result<Vec<u8>, CommandError> {
+        let (verb, first, last) = self.parts();
+        if first.is_none() && matches!(self, Self::Mfmt(..)) {
+            return Err(CommandError::Date(verb));
         }
-        Ok(())
+        if last.is_some_and(<[u8]>::is_empty) {
+            return Err(CommandError::Empty(verb));
+        }
+        let words = [Some(verb.as_bytes()), first.as_deref().map(str::as_bytes), last];
+        Ok(words.into_iter().flatten().collect::<Vec<_>>().join(&b' '))
     }
 }
 
@@ -230,9 +198,8 @@ impl fmt::Display for Command<'_> {
         if matches!(self, Self::Pass(_) | Self::Adat(_) | Self::DcscCredential(_)) {
             return write!(f, "{} ***", self.verb());
         }
-        let mut line = Line(self.verb().into());
-        match self.arguments(&mut line) {
-            Ok(()) => write!(f, "{}", line.0.escape_ascii()),
+        match self.line() {
+            Ok(line) => write!(f, "{}", line.escape_ascii()),
             Err(_) => f.write_str(self.verb()),
         }
     }
@@ -244,40 +211,16 @@ impl fmt::Debug for Command<'_> {
     }
 }
 
-impl Line {
-    fn add(&mut self, argument: &[u8]) {
-        self.0.push(b' ');
-        self.0.extend_from_slice(argument);
-    }
-
-    fn number(&mut self, number: u64) {
-        self.add(number.to_string().as_bytes());
-    }
-
-    /// Adds an argument, which must not be empty.
-    fn text(&mut self, command: &Command<'_>, argument: &[u8]) -> Result<(), CommandError> {
-        if argument.is_empty() {
-            return Err(CommandError::Empty(command.verb()));
-        }
-        self.add(argument);
-        Ok(())
-    }
-}
-
 /// Formats an address as `h,h,h,h,p,p` (RFC 959, section 4.1.2).
 fn comma_address(address: SocketAddrV4) -> String {
-    let (ip, [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
-    ip.into_iter().fold(String::new(), |mut text, octet| {
-        let _ = write!(text, "{octet},");
-        text
-    }) + &format!("{high},{low}")
+    let [high, low] = address.port().to_be_bytes();
+    format!("{},{high},{low}", address.ip().to_string().replace('.', ","))
 }
 
 /// Formats an address as `|1|a.b.c.d|port|` or `|2|a:b::c|port|` (RFC 2428, section 2).
 fn bar_address(address: SocketAddr) -> String {
     let family = if address.is_ipv4() { 1 } else { 2 };
-    let ip: IpAddr = address.ip();
-    format!("|{family}|{ip}|{}|", address.port())
+    format!("|{family}|{}|{}|", address.ip(), address.port())
 }
 
 #[cfg(test)]

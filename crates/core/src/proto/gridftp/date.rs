@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::number;
+use time::{Date, Month, OffsetDateTime};
 
-const DAY: u64 = 86_400;
+use super::number;
 
 /// Parses a date from 1970 on; `None` for other text.
 pub fn parse_date(text: &str) -> Option<SystemTime> {
@@ -13,17 +13,16 @@ pub fn parse_date(text: &str) -> Option<SystemTime> {
         return None;
     }
     let field = |from: usize, to: usize| whole.get(from..to).and_then(number);
-    let (year, month, day) = (field(0, 4)?, field(4, 6)?, field(6, 8)?);
+    let small = |from: usize| field(from, from + 2).and_then(|number| u8::try_from(number).ok());
+    let month = Month::try_from(small(4)?).ok()?;
+    let date = Date::from_calendar_date(i32::try_from(field(0, 4)?).ok()?, month, small(6)?).ok()?;
     let (hour, minute, second) = (field(8, 10)?, field(10, 12)?, field(12, 14)?);
-    let real = year >= 1970 && (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day);
     // A leap second is written as 60.
-    if !real || hour > 23 || minute > 59 || second > 60 {
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let days: u64 = (1970..year).map(|year| if leap(year) { 366 } else { 365 }).sum::<u64>()
-        + (1..month).map(|month| days_in(year, month)).sum::<u64>()
-        + (day - 1);
-    let seconds = days * DAY + hour * 3600 + minute * 60 + second;
+    let midnight = u64::try_from(date.midnight().assume_utc().unix_timestamp()).ok()?;
+    let seconds = midnight + hour * 3600 + minute * 60 + second;
     let nanos = match fraction {
         None => 0,
         Some(digits) if (1..=9).contains(&digits.len()) => {
@@ -37,37 +36,10 @@ pub fn parse_date(text: &str) -> Option<SystemTime> {
 /// Formats a date in whole seconds; `None` before 1970 and after 9999.
 pub fn format_date(date: SystemTime) -> Option<String> {
     let seconds = date.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
-    let (mut days, time) = (seconds / DAY, seconds % DAY);
-    let mut year = 1970;
-    loop {
-        let length = if leap(year) { 366 } else { 365 };
-        if days < length {
-            break;
-        }
-        (days, year) = (days - length, year + 1);
-        if year > 9999 {
-            return None;
-        }
-    }
-    let mut month = 1;
-    while days >= days_in(year, month) {
-        (days, month) = (days - days_in(year, month), month + 1);
-    }
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    Some(format!("{year:04}{month:02}{:02}{hour:02}{minute:02}{second:02}", days + 1))
-}
-
-fn leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-fn days_in(year: u64, month: u64) -> u64 {
-    match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if leap(year) => 29,
-        2 => 28,
-        _ => 31,
-    }
+    let date = OffsetDateTime::from_unix_timestamp(i64::try_from(seconds).ok()?).ok()?;
+    let ((year, month, day), (hour, minute, second)) = (date.to_calendar_date(), date.to_hms());
+    let month = u8::from(month);
+    (year <= 9999).then(|| format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}"))
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ impl Link {
 }
 
 /// Splits at `separator` outside quoted strings and the angle brackets of a target.
-fn members(text: &str, separator: u8) -> Vec<&str> {
+pub(super) fn members(text: &str, separator: u8) -> Vec<&str> {
     let (mut found, mut start) = (Vec::new(), 0);
     let (mut quoted, mut escaped, mut in_target) = (false, false, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use ::http::StatusCode;
+
 /// A status line and header lines, in the order of their addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyHead {
@@ -44,39 +46,14 @@ impl ReplyHead {
 }
 
 /// Returns the reason phrase of a status code that a file server sends (RFC 9110, section 15).
-pub const fn reason(status: u16) -> &'static str {
+pub fn reason(status: u16) -> &'static str {
     match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        206 => "Partial Content",
-        301 => "Moved Permanently",
-        304 => "Not Modified",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        411 => "Length Required",
-        412 => "Precondition Failed",
+        // As RFC 9110 has renamed them.
         413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        421 => "Misdirected Request",
         422 => "Unprocessable Content",
-        423 => "Locked",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        503 => "Service Unavailable",
-        505 => "HTTP Version Not Supported",
-        507 => "Insufficient Storage",
-        _ => "",
+        _ => {
+            StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default()
+        }
     }
 }
 

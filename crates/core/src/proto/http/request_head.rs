@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::MAX_HEAD;
+use super::content_range::number;
 use crate::units::Bytes;
 
 /// The longest accepted request target; a longer one is answered with 414.
@@ -142,7 +143,7 @@ impl RequestHead {
         if self.header("transfer-encoding").is_some() {
             return RequestBody::Chunked;
         }
-        match self.header("content-length").and_then(decimal) {
+        match self.header("content-length").and_then(number) {
             None | Some(0) => RequestBody::None,
             Some(length) => RequestBody::Length(Bytes::new(length)),
         }
@@ -160,7 +161,7 @@ impl RequestHead {
         }
         let mut lengths = self.all("content-length");
         let length = lengths.next();
-        if lengths.next().is_some() || length.is_some_and(|text| decimal(text).is_none()) {
+        if lengths.next().is_some() || length.is_some_and(|text| number(text).is_none()) {
             return Err(RequestError::Malformed("Content-Length must be one decimal number"));
         }
         match self.list("transfer-encoding") {
@@ -172,11 +173,6 @@ impl RequestHead {
             Some(_) => Err(RequestError::TransferCoding),
         }
     }
-}
-
-/// Parses digits only; `str::parse` would also accept a sign.
-fn decimal(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Requests more bytes of an incomplete head, unless it already exceeds a limit.

@@ -39,7 +39,7 @@ impl UploadId {
 
 impl fmt::Display for UploadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -52,11 +52,9 @@ impl FromStr for UploadId {
     type Err = ParseUploadIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(ParseUploadIdError);
-        }
-        let number = u128::from_str_radix(text, 16).map_err(|_| ParseUploadIdError)?;
-        Ok(Self(number.to_be_bytes()))
+        let mut bits = [0; 16];
+        hex::decode_to_slice(text, &mut bits).map_err(|_| ParseUploadIdError)?;
+        Ok(Self(bits))
     }
 }
 

@@ -132,22 +132,46 @@ pub struct StreamTuner {
     bound: Option<StreamBound>,
     statistics: IntervalStatistics,
     phase: TunerPhase,
-    /// The time of the last change of the number.
-    changed: Duration,
+    changed: CountChange,
+    backoffs: StepBackoffs,
+    reference: ReferenceGoodput,
+    /// Whether a trial or a full path has confirmed the number.
+    confident: bool,
+    concluded: Option<Remembered>,
+}
+
+/// The last change of the number of streams.
+#[derive(Debug, Clone, Copy, Default)]
+struct CountChange {
+    at: Duration,
     /// The time since which the intended number of streams carries data.
     since: Option<Duration>,
     /// The time after `since` from which the goodput is that of the present number.
     settling: Duration,
+}
+
+impl CountChange {
+    /// Returns the time from which the goodput is that of the present number of streams.
+    fn settled(&self) -> Option<Duration> {
+        self.since.map(|since| since.saturating_add(self.settling))
+    }
+}
+
+/// When the next step of each kind is due.
+#[derive(Debug, Clone)]
+struct StepBackoffs {
     up: StepBackoff,
     down: StepBackoff,
     cut: StepBackoff,
-    /// The goodput of the present number when it was chosen, in bits per second.
+}
+
+/// The goodputs with which later ones are compared.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReferenceGoodput {
+    /// That of the present number when it was chosen, in bits per second.
     usual: Option<f64>,
-    /// The goodput before the first of several steps, so that small decreases do not add up.
+    /// That before the first of several steps, so that small decreases do not add up.
     anchor: Option<Anchor>,
-    /// Whether a trial or a full path has confirmed the number.
-    confident: bool,
-    concluded: Option<Remembered>,
 }
 
 /// A goodput to keep, in bits per second.
@@ -185,15 +209,14 @@ impl StreamTuner {
             bound: start.bound,
             statistics: IntervalStatistics::default(),
             phase: TunerPhase::RampUp { first: None },
-            changed: Duration::ZERO,
-            since: None,
-            settling: Duration::ZERO,
-            // A remembered number is changed in single steps; an unknown one doubles.
-            up: StepBackoff::new(if known { 1 } else { usize::MAX }, rest(4)),
-            down: StepBackoff::new(1, rest(8)),
-            cut: StepBackoff::new(1, rest(4)),
-            usual: None,
-            anchor: None,
+            changed: CountChange::default(),
+            backoffs: StepBackoffs {
+                // A remembered number is changed in single steps; an unknown one doubles.
+                up: StepBackoff::new(if known { 1 } else { usize::MAX }, rest(4)),
+                down: StepBackoff::new(1, rest(8)),
+                cut: StepBackoff::new(1, rest(4)),
+            },
+            reference: ReferenceGoodput::default(),
             confident: false,
             concluded: None,
         }
@@ -222,7 +245,7 @@ impl StreamTuner {
             TunerPhase::RampUp { .. } => self.wanted = allowed,
             TunerPhase::Trial { .. } | TunerPhase::HandOver { .. } | TunerPhase::Hold => {
                 self.phase = TunerPhase::Hold;
-                self.change(allowed, self.settling, now);
+                self.change(allowed, self.changed.settling, now);
             }
         }
     }
@@ -250,24 +273,17 @@ impl StreamTuner {
             // On a congested path some streams wait for a retransmission timeout.
             _ => seen.streams >= self.wanted - self.wanted / MISSING_PART,
         };
-        if self.since.is_none()
-            && (come || now > self.changed.saturating_add(round_trips(SETTLING_TIMEOUT, seen)))
+        if self.changed.since.is_none()
+            && (come || now > self.changed.at.saturating_add(round_trips(SETTLING_TIMEOUT, seen)))
         {
-            self.since = Some(now);
+            self.changed.since = Some(now);
         }
-    }
-
-    /// Returns the time from which the goodput is that of the present number of streams.
-    fn settled(&self) -> Option<Duration> {
-        self.since.map(|since| since.saturating_add(self.settling))
     }
 
     fn change(&mut self, streams: usize, settling: Duration, now: Duration) {
         self.wanted = streams.min(self.limit.at(now));
-        self.changed = now;
-        self.since = None;
-        self.settling = settling;
-        self.usual = None;
+        self.changed = CountChange { at: now, since: None, settling };
+        self.reference.usual = None;
         self.statistics.clear();
     }
 }

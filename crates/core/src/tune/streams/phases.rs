@@ -48,7 +48,7 @@ impl StreamTuner {
         let first = first.or((seen.goodput > Rate::default()).then_some(now));
         self.phase = TunerPhase::RampUp { first };
         let Some(first) = first else {
-            self.changed = now;
+            self.changed.at = now;
             return;
         };
         if let Some((more, ramp_up)) = self.more_before_bound(seen, now) {
@@ -56,9 +56,10 @@ impl StreamTuner {
             return;
         }
         let late = now > first.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
-        if late || self.settled().is_some_and(|settled| now >= settled) && self.statistics.is_level() {
+        if late || self.changed.settled().is_some_and(|settled| now >= settled) && self.statistics.is_level()
+        {
             self.phase = TunerPhase::Hold;
-            self.since = Some(first);
+            self.changed.since = Some(first);
             // The last three intervals are level.
             self.statistics.keep_last(3);
         }
@@ -82,12 +83,12 @@ impl StreamTuner {
     }
 
     pub(super) fn hold(&mut self, seen: &Interval, now: Duration) {
-        let Some(settled) = self.settled() else { return };
+        let Some(settled) = self.changed.settled() else { return };
         let Some(view) = self.statistics.view(settled, HOLD_INTERVALS) else { return };
         if view.intervals < TRIAL_INTERVALS.0 {
             return;
         }
-        self.anchor = self.anchor.filter(|anchor| now < anchor.until);
+        self.reference.anchor = self.reference.anchor.filter(|anchor| now < anchor.until);
         self.follow(&view, now);
         self.conclude(&view, seen.rtt);
         let left = view.rate().time_for(seen.left);
@@ -96,16 +97,16 @@ impl StreamTuner {
         }
         let several = self.wanted > 1;
         if view.is_filling() || view.is_losing() && !self.confident {
-            self.up.use_small_step();
+            self.backoffs.up.use_small_step();
         }
         let is_crowded = self.wanted > view.max_streams_at_loss() || view.has_queue() && view.is_losing();
         if several && is_crowded {
-            if view.intervals >= LOSS_INTERVALS && self.cut.is_due(now) {
+            if view.intervals >= LOSS_INTERVALS && self.backoffs.cut.is_due(now) {
                 self.cut_streams(seen.rtt, now);
             }
-        } else if several && self.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
+        } else if several && self.backoffs.down.is_due(now) && self.may_do_with_fewer(&view, left, now) {
             self.shrink(&view, seen.rtt, now);
-        } else if self.up.is_due(now)
+        } else if self.backoffs.up.is_due(now)
             && !view.is_held_back()
             && !view.is_pressed()
             && self.statistics.is_level()
@@ -118,7 +119,8 @@ impl StreamTuner {
         if view.spare(self.wanted) > 0 || view.is_pressed() {
             return left > MIN_LEFT_FOR_SPARE;
         }
-        left > MIN_LEFT_FOR_FEWER && (view.has_queue() || view.is_held_back() || !self.up.is_due(now))
+        left > MIN_LEFT_FOR_FEWER
+            && (view.has_queue() || view.is_held_back() || !self.backoffs.up.is_due(now))
     }
 
     /// Restarts the trials if the path has changed.
@@ -126,11 +128,11 @@ impl StreamTuner {
         if view.intervals < HOLD_INTERVALS {
             return;
         }
-        let usual = *self.usual.get_or_insert(view.goodput);
+        let usual = *self.reference.usual.get_or_insert(view.goodput);
         if (view.goodput / usual - 1.0).abs() > PATH_CHANGE {
-            self.usual = Some(view.goodput);
-            self.anchor = None;
-            for patience in [&mut self.up, &mut self.down, &mut self.cut] {
+            self.reference.usual = Some(view.goodput);
+            self.reference.anchor = None;
+            for patience in [&mut self.backoffs.up, &mut self.backoffs.down, &mut self.backoffs.cut] {
                 patience.restart(now);
             }
         }
@@ -149,24 +151,24 @@ impl StreamTuner {
     fn cut_streams(&mut self, rtt: Rtt, now: Duration) {
         let fewer = (self.wanted as f64 * CROWDED_SHARE).round() as usize;
         self.change(fewer.min(self.wanted - 1), rtt.get().saturating_mul(DRAIN_RTTS), now);
-        self.cut.postpone(now);
-        self.up.postpone(now);
-        (self.anchor, self.confident) = (None, true);
+        self.backoffs.cut.postpone(now);
+        self.backoffs.up.postpone(now);
+        (self.reference.anchor, self.confident) = (None, true);
     }
 
     /// Sets the anchor to the present goodput, unless an earlier one is still valid.
     fn anchor(&mut self, goodput: f64, now: Duration) {
-        self.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHOR_LIFETIME) });
+        self.reference.anchor.get_or_insert(Anchor { goodput, until: now.saturating_add(ANCHOR_LIFETIME) });
     }
 
     /// Tries more streams if the limit and the remaining bytes permit.
     fn grow(&mut self, view: &IntervalMean, seen: &Interval, now: Duration) {
         let mut from = Level::new(self.wanted, view);
-        from.goodput = from.goodput.max(self.anchor.map_or(0.0, |anchor| anchor.goodput));
+        from.goodput = from.goodput.max(self.reference.anchor.map_or(0.0, |anchor| anchor.goodput));
         let ramp_up = from.ramp_up(seen.rtt);
         let left = view.rate().time_for(seen.left);
         let lossy = (self.wanted / LOSSY_STEP).max(1);
-        let step = match self.up.step(self.wanted) {
+        let step = match self.backoffs.up.step(self.wanted) {
             _ if view.is_losing_much() => lossy,
             step if view.is_losing() && !view.has_queue() => step.max(lossy),
             step => step,
@@ -181,8 +183,8 @@ impl StreamTuner {
     /// Tries fewer streams: without those that only fill the queue, or one step fewer.
     fn shrink(&mut self, view: &IntervalMean, rtt: Rtt, now: Duration) {
         let step = match view.spare(self.wanted) {
-            0 if view.is_pressed() => self.down.step(self.wanted).max(self.wanted / PRESSED_STEP),
-            0 => self.down.step(self.wanted),
+            0 if view.is_pressed() => self.backoffs.down.step(self.wanted).max(self.wanted / PRESSED_STEP),
+            0 => self.backoffs.down.step(self.wanted),
             spare => spare,
         };
         self.anchor(view.goodput, now);
@@ -191,7 +193,7 @@ impl StreamTuner {
     }
 
     pub(super) fn try_more(&mut self, from: &Level, seen: &Interval, now: Duration) {
-        if let Some(last) = self.statistics.view(self.changed, 2)
+        if let Some(last) = self.statistics.view(self.changed.at, 2)
             && from.grows_in_proportion(self.wanted, &last)
         {
             // The next streams are opened before these have ramped up.
@@ -199,7 +201,7 @@ impl StreamTuner {
             self.grow(&last, seen, now);
             return;
         }
-        let Some(ramped_up) = self.settled() else { return };
+        let Some(ramped_up) = self.changed.settled() else { return };
         let view = self.statistics.view(ramped_up, TRIAL_INTERVALS.1);
         let late = now > ramped_up.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
         let verdict = match view {
@@ -212,7 +214,7 @@ impl StreamTuner {
             TrialVerdict::InProportion => self.keep_more(Some(ramped_up), now),
             TrialVerdict::Fills(needed) => {
                 self.keep_more(Some(ramped_up), now);
-                self.up.failed(now);
+                self.backoffs.up.failed(now);
                 if needed < self.wanted {
                     self.anchor(view.map_or(from.goodput, |view| view.goodput), now);
                     self.phase = TunerPhase::HandOver { to: needed };
@@ -220,8 +222,8 @@ impl StreamTuner {
             }
             TrialVerdict::NoGain => {
                 self.phase = TunerPhase::HandOver { to: from.streams };
-                self.up.failed(now);
-                self.down.postpone(now);
+                self.backoffs.up.failed(now);
+                self.backoffs.down.postpone(now);
                 self.anchor(from.goodput, now);
                 self.confident = true;
             }
@@ -230,9 +232,9 @@ impl StreamTuner {
 
     /// Closes streams without a gain as the others recover from the losses of the trial.
     pub(super) fn hand_over(&mut self, to: usize, seen: &Interval, now: Duration) {
-        let Some(settled) = self.settled() else { return };
+        let Some(settled) = self.changed.settled() else { return };
         let view = self.statistics.view(settled, TRIAL_INTERVALS.0);
-        let before = self.anchor.map_or(0.0, |anchor| anchor.goodput);
+        let before = self.reference.anchor.map_or(0.0, |anchor| anchor.goodput);
         if let Some(view) = view.filter(|view| keeps(before, view)) {
             let step = view.spare(self.wanted).max(self.wanted / 8).max(1);
             self.change(
@@ -249,16 +251,16 @@ impl StreamTuner {
     /// Keeps the streams of the trial; the goodput counts from the end of their ramp-up.
     fn keep_more(&mut self, ramped_up: Option<Duration>, now: Duration) {
         self.phase = TunerPhase::Hold;
-        (self.since, self.settling) = (ramped_up, Duration::ZERO);
-        self.up.succeeded(now);
-        self.down.failed(now);
-        (self.anchor, self.confident) = (None, true);
+        (self.changed.since, self.changed.settling) = (ramped_up, Duration::ZERO);
+        self.backoffs.up.succeeded(now);
+        self.backoffs.down.failed(now);
+        (self.reference.anchor, self.confident) = (None, true);
     }
 
     pub(super) fn try_fewer(&mut self, from: &Level, seen: &Interval, now: Duration) {
-        let Some(settled) = self.settled() else { return };
+        let Some(settled) = self.changed.settled() else { return };
         let Some(view) = self.statistics.view(settled, HOLD_INTERVALS) else { return };
-        let before = self.anchor.map_or(from.goodput, |anchor| anchor.goodput);
+        let before = self.reference.anchor.map_or(from.goodput, |anchor| anchor.goodput);
         let elapsed = now.saturating_sub(settled);
         let price = elapsed.mul_f64((1.0 - view.goodput / before).max(0.0));
         let left = view.rate().time_for(seen.left);
@@ -273,9 +275,9 @@ impl StreamTuner {
             });
         if keeps(before, &view) {
             self.phase = TunerPhase::Hold;
-            self.down.succeeded(now);
-            self.down.use_small_step();
-            self.up.postpone(now);
+            self.backoffs.down.succeeded(now);
+            self.backoffs.down.use_small_step();
+            self.backoffs.up.postpone(now);
             self.confident = true;
         } else if is_final
             || price > MAX_TRIAL_LOSS.min(left.mul_f64(MAX_TRIAL_COST))
@@ -283,8 +285,8 @@ impl StreamTuner {
         {
             self.phase = TunerPhase::Hold;
             self.change(from.streams, from.ramp_up(seen.rtt), now);
-            self.down.failed(now);
-            (self.anchor, self.confident) = (None, true);
+            self.backoffs.down.failed(now);
+            (self.reference.anchor, self.confident) = (None, true);
         }
     }
 }

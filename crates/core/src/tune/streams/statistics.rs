@@ -71,20 +71,25 @@ pub(super) struct IntervalMean {
     pub(super) goodput: f64,
     /// The standard error of the goodput, relative to it.
     pub(super) error: f64,
-    /// The median queue over the BDP; bursts lengthen the queue of single intervals.
-    queue: f64,
-    /// The shortest queue of the latest intervals.
-    latest: f64,
-    /// The shortest queue, which is the standing queue.
-    standing: f64,
-    /// The longest queue.
-    longest: f64,
+    queue: QueueSpread,
     /// The share of the intervals in which packets were lost.
     loss: f64,
     /// The moving average of the share of packets out of order, continued over changes of the number of streams.
     out_of_order: f64,
     held_back: f64,
     pressed: f64,
+}
+
+/// The queues of several intervals over the BDP.
+#[derive(Debug, Clone, Copy)]
+struct QueueSpread {
+    /// The median; bursts lengthen the queue of single intervals.
+    median: f64,
+    /// The shortest of the latest intervals.
+    latest: f64,
+    /// The shortest, which is the standing queue.
+    standing: f64,
+    longest: f64,
 }
 
 impl IntervalStatistics {
@@ -146,10 +151,12 @@ impl IntervalStatistics {
             intervals: counted.len(),
             goodput,
             error: (variance / n).sqrt() / goodput,
-            standing: queues.first().copied().unwrap_or(0.0),
-            queue: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
-            latest: counted.iter().take(FILLING_INTERVALS).map(|s| s.queue).fold(f64::INFINITY, f64::min),
-            longest: queues.last().copied().unwrap_or(0.0),
+            queue: QueueSpread {
+                standing: queues.first().copied().unwrap_or(0.0),
+                median: queues.get((queues.len() - 1) / 2).copied().unwrap_or(0.0),
+                latest: counted.iter().take(FILLING_INTERVALS).map(|s| s.queue).fold(f64::INFINITY, f64::min),
+                longest: queues.last().copied().unwrap_or(0.0),
+            },
             loss: share(&counted, |s| s.lost),
             out_of_order: self.out_of_order,
             held_back,
@@ -193,12 +200,12 @@ impl IntervalMean {
 
     /// Returns whether there is a standing queue: the path is full.
     pub(super) fn has_queue(&self) -> bool {
-        self.queue > 0.0
+        self.queue.median > 0.0
     }
 
     /// Returns whether the path was never full.
     pub(super) fn was_never_full(&self) -> bool {
-        self.longest == 0.0 && !self.is_losing_much()
+        self.queue.longest == 0.0 && !self.is_losing_much()
     }
 
     /// Returns whether packets were lost.
@@ -208,7 +215,7 @@ impl IntervalMean {
 
     /// Returns whether a queue has just appeared: the path has become full.
     pub(super) fn is_filling(&self) -> bool {
-        self.latest > 0.0
+        self.queue.latest > 0.0
     }
 
     /// Returns whether losses persist.
@@ -229,7 +236,7 @@ impl IntervalMean {
     /// single stream responds to one loss per RTT. Few losses without a queue may be random, independent of the number
     /// of streams.
     pub(super) fn max_streams_at_loss(&self) -> usize {
-        if self.is_losing_much() || self.longest > 0.0 {
+        if self.is_losing_much() || self.queue.longest > 0.0 {
             (1.0 / self.out_of_order) as usize
         } else {
             usize::MAX
@@ -250,7 +257,7 @@ impl IntervalMean {
     ///
     /// (1 + standing queue) BDPs are in flight, of which the path needs one; a fifth of the rest is kept as a margin.
     pub(super) fn spare(&self, streams: usize) -> usize {
-        (streams as f64 * 0.8 * self.standing / (1.0 + self.standing)) as usize
+        (streams as f64 * 0.8 * self.queue.standing / (1.0 + self.queue.standing)) as usize
     }
 }
 

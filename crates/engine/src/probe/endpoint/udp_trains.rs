@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{UDP_PATH, UdpOffer};
 use longhaul_core::probe::packet_train::PacketTrain;
-use longhaul_core::probe::report::{CeilingSource, MeasuredQueue, UdpCeiling, UdpRow};
+use longhaul_core::probe::report::{CeilingSource, UdpCeiling, UdpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::train_search::{
     QueueSearch, TrainPlan, TrainRate, TrainSearch, loss_of, loss_train,
@@ -217,11 +217,7 @@ fn find_queue(
         }
         search.record(&session.train(plan)?, base);
     }
-    findings.report.path.queue = search.size().map(|queue| MeasuredQueue {
-        bytes: queue.size,
-        delay: queue.delay,
-        is_lower_bound: queue.is_lower_bound,
-    });
+    findings.report.path.queue = search.size();
     Ok(())
 }
 

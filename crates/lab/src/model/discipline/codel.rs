@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
-use super::super::{Backlog, DropTail, Time};
+use super::super::{Backlog, QueueLimit, Time};
 use super::{Discipline, PacketList, QueuedPacket};
 
 /// CoDel's target and interval.
@@ -131,13 +131,13 @@ impl Codel {
 #[derive(Debug)]
 pub struct CodelQueue {
     codel: Codel,
-    limit: DropTail,
+    limit: QueueLimit,
     packets: PacketList,
 }
 
 impl CodelQueue {
     /// Creates an empty queue; `max_packet` is the largest packet.
-    pub fn new(parameters: CodelParameters, limit: DropTail, max_packet: Bytes) -> Self {
+    pub fn new(parameters: CodelParameters, limit: QueueLimit, max_packet: Bytes) -> Self {
         Self { codel: Codel::new(parameters, max_packet), limit, packets: PacketList::default() }
     }
 }

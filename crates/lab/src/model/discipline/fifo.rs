@@ -1,12 +1,12 @@
 //! FIFO queues with DropTail or RED for held links; RED may mark.
 
-use super::super::{Backlog, DropTail, Red, Time, Verdict};
+use super::super::{Backlog, QueueLimit, Red, Time, Verdict};
 use super::{Discipline, PacketList, QueuedPacket};
 
 /// The admission policy of a FIFO queue.
 #[derive(Debug)]
 enum Policy {
-    DropTail(DropTail),
+    DropTail(QueueLimit),
     Red(Box<Red>),
 }
 
@@ -21,7 +21,7 @@ pub struct FifoQueue {
 
 impl FifoQueue {
     /// Creates a queue that drops packets beyond its limit.
-    pub fn drop_tail(limit: DropTail) -> Self {
+    pub fn drop_tail(limit: QueueLimit) -> Self {
         Self {
             policy: Policy::DropTail(limit),
             packets: PacketList::default(),

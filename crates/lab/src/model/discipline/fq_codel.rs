@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use longhaul_core::units::Bytes;
 
-use super::super::{Backlog, DropTail, Time};
+use super::super::{Backlog, QueueLimit, Time};
 use super::codel::{Codel, CodelParameters};
 use super::{Discipline, PacketList, QueuedPacket};
 
@@ -42,13 +42,13 @@ pub struct FqCodelQueue {
     old: VecDeque<usize>,
     /// Bytes per round: the largest packet (RFC 8290, 5.2.3).
     quantum: i64,
-    limit: DropTail,
+    limit: QueueLimit,
     total: Backlog,
 }
 
 impl FqCodelQueue {
     /// Creates empty queues with a common `limit`; `max_packet` is the largest packet.
-    pub fn new(parameters: FqCodelParameters, limit: DropTail, max_packet: Bytes) -> Self {
+    pub fn new(parameters: FqCodelParameters, limit: QueueLimit, max_packet: Bytes) -> Self {
         let flow = || FlowQueue {
             packets: PacketList::default(),
             codel: Codel::new(parameters.codel, max_packet),

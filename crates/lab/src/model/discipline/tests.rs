@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_core::units::Rate;
 
 use super::*;
-use crate::model::{DropTail, Red, RedParameters};
+use crate::model::{QueueLimit, Red, RedParameters};
 
 const MTU: Bytes = Bytes::new(1500);
 /// Transmission time of a packet at 12 Mbit/s, in nanoseconds.
@@ -49,7 +49,7 @@ fn steady(to_ms: u64, gap_us: u64, flow: u64, marks: bool) -> Vec<Arrival> {
     (0..to_ms * 1000).step_by(gap_us as usize).map(|us| (Time::from_nanos(us * 1000), flow, marks)).collect()
 }
 
-const DEEP: DropTail = DropTail::Packets(10_000);
+const DEEP: QueueLimit = QueueLimit::Packets(10_000);
 
 fn codel() -> CodelQueue {
     CodelQueue::new(CodelParameters::default(), DEEP, MTU)
@@ -71,7 +71,7 @@ fn codel_marks_ecn_capable_packets_and_drops_none() {
 
 #[test]
 fn limits_count_the_packet_in_transmission() {
-    for limit in [DropTail::Packets(10), DropTail::Bytes(MTU * 10)] {
+    for limit in [QueueLimit::Packets(10), QueueLimit::Bytes(MTU * 10)] {
         let queues: [Box<dyn Discipline>; 3] = [
             Box::new(CodelQueue::new(CodelParameters::default(), limit, MTU)),
             Box::new(FqCodelQueue::new(FqCodelParameters::default(), limit, MTU)),
@@ -111,7 +111,7 @@ fn fq_codel_lets_a_sparse_flow_pass_a_greedy_one() {
 
 #[test]
 fn fq_codel_shares_the_line_among_greedy_flows() {
-    let mut queue = FqCodelQueue::new(FqCodelParameters::default(), DropTail::Packets(1000), MTU);
+    let mut queue = FqCodelQueue::new(FqCodelParameters::default(), QueueLimit::Packets(1000), MTU);
     // Flow 1 offers four times as much as flow 2; each offers more than half of the line.
     let (_, fates) = beside(&mut queue, 400, 1600);
     let of = |flow| fates.left.iter().filter(|(_, packet)| packet.flow == flow).count() as f64;
@@ -123,7 +123,7 @@ fn fq_codel_shares_the_line_among_greedy_flows() {
 fn red_marks_instead_of_dropping_early() {
     let run = |marks| {
         let line = Rate::bits_per_sec(12_000_000);
-        let red = Red::new(RedParameters::default(), DropTail::Packets(1000), line, MTU, 1);
+        let red = Red::new(RedParameters::default(), QueueLimit::Packets(1000), line, MTU, 1);
         let mut queue = FifoQueue::red(red);
         let fates = through(&mut queue, &steady(600, 950, 1, marks), 600);
         (fates.dropped.len(), fates.left.iter().filter(|(_, packet)| packet.is_marked).count())

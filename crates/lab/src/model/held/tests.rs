@@ -6,7 +6,7 @@ use longhaul_core::units::Rate;
 
 use super::*;
 use crate::model::discipline::{CodelParameters, CodelQueue, FifoQueue};
-use crate::model::{Delay, DropTail, Fate, Link, RateLimit};
+use crate::model::{Delay, Fate, Link, QueueLimit, RateLimit};
 
 const MTU: Bytes = Bytes::new(1500);
 const MS: Duration = Duration::from_millis(1);
@@ -20,7 +20,7 @@ fn packet(id: u64, pair: u16) -> HeldPacket {
 }
 
 fn fifo(bits_per_sec: u64, packets: u64) -> Bottleneck {
-    let queue = FifoQueue::drop_tail(DropTail::Packets(packets));
+    let queue = FifoQueue::drop_tail(QueueLimit::Packets(packets));
     Bottleneck::new(Box::new(queue), Line::fixed(Rate::bits_per_sec(bits_per_sec)), None)
 }
 
@@ -61,8 +61,8 @@ fn fifo_behaves_equally_held_or_not() {
     let delayed = Impairments { delays: vec![millis(10)], ..Impairments::default() };
     let mut held = link(vec![fifo(7_000_000, 20)], delayed);
     let mut known = Link::new()
-        .then(RateLimit::new(Rate::bits_per_sec(7_000_000), DropTail::Packets(20)))
-        .then(Delay::new(millis(10)));
+        .then(RateLimit::new(Rate::bits_per_sec(7_000_000), QueueLimit::Packets(20)))
+        .then(Delay::new(millis(10), Duration::ZERO, 1));
     let mut expected = Vec::new();
     for (id, (at, _)) in (0..).zip(&arrivals) {
         if let Fate::Leaves(at) = known.pass(*at, MTU) {
@@ -74,7 +74,7 @@ fn fifo_behaves_equally_held_or_not() {
 
 #[test]
 fn every_packet_has_one_end() {
-    let codel = CodelQueue::new(CodelParameters::default(), DropTail::Packets(100), MTU);
+    let codel = CodelQueue::new(CodelParameters::default(), QueueLimit::Packets(100), MTU);
     let line = Line::fixed(Rate::bits_per_sec(12_000_000));
     let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(4_000_000))], MTU, 1);
     let bottlenecks = vec![Bottleneck::new(Box::new(codel), line, Some(background)), fifo(11_000_000, 50)];
@@ -154,7 +154,7 @@ fn codel_drops_as_many_packets_as_that_of_ns3() {
     for (payload_mbits, expected) in
         [(12.5, 602.0), (13.0, 1017.0), (14.0, 1734.0), (16.0, 2889.0), (20.0, 4154.0)]
     {
-        let queue = CodelQueue::new(CodelParameters::default(), DropTail::Packets(5000), MTU);
+        let queue = CodelQueue::new(CodelParameters::default(), QueueLimit::Packets(5000), MTU);
         let line = Line::fixed(Rate::bits_per_sec(12_000_000));
         let bottleneck = Bottleneck::new(Box::new(queue), line, None);
         let mut link = link(vec![bottleneck], Impairments::default());

@@ -10,9 +10,9 @@ use crate::model::{Cause, Fate, Link, Node, RateLimit};
 const MTU: Bytes = Bytes::new(1500);
 /// Rate at which a packet of the MTU takes 1 ms.
 const RATE: Rate = Rate::bits_per_sec(12_000_000);
-const ENDLESS: DropTail = DropTail::Packets(u64::MAX);
+const ENDLESS: QueueLimit = QueueLimit::Packets(u64::MAX);
 
-fn red(parameters: RedParameters, limit: DropTail) -> Red {
+fn red(parameters: RedParameters, limit: QueueLimit) -> Red {
     Red::new(parameters, limit, RATE, MTU, 7)
 }
 
@@ -42,7 +42,7 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
 /// Even packets at 1.5 times the rate: a third must be dropped, 2 p_b / (1 + p_b) with uniform gaps, which needs an average of 16.7 packets.
 #[test]
 fn overload_settles_at_the_average_of_the_curve() {
-    let mut node = RateLimit::new(RATE, red(RedParameters::default(), DropTail::Packets(100)));
+    let mut node = RateLimit::new(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
     let pass = |number: u64| {
         let at = Time::from_nanos(number * 666_667);
         let Fate::Leaves(out) = node.pass(at, MTU) else { return None };
@@ -100,7 +100,7 @@ fn a_burst_moves_the_average_as_published() {
 /// The average decays as if the line had sent packets of the MTU: 346 packets at a weight of 0.002 halve it.
 #[test]
 fn average_decays_while_queue_is_empty() {
-    for limit in [ENDLESS, DropTail::Bytes(MTU * 1000)] {
+    for limit in [ENDLESS, QueueLimit::Bytes(MTU * 1000)] {
         let mut red = red(RedParameters::default(), limit);
         red.average = 14.0;
         for (millis, average, slack) in [(0, 14.0, 1e-9), (346, 7.0, 0.01), (1_000_000_000, 0.0, 1e-9)] {
@@ -124,7 +124,7 @@ fn queue_in_bytes_drops_small_packets_less() {
         }
         f64::from(dropped[0]) / f64::from(dropped[1])
     };
-    let (in_packets, in_bytes) = (dropped(ENDLESS), dropped(DropTail::Bytes(MTU * 1000)));
+    let (in_packets, in_bytes) = (dropped(ENDLESS), dropped(QueueLimit::Bytes(MTU * 1000)));
     assert!((0.9..1.1).contains(&in_packets), "{in_packets}");
     assert!((9.0..11.0).contains(&in_bytes), "{in_bytes}");
 }
@@ -142,7 +142,7 @@ proptest! {
         seed: u64,
     ) {
         let parameters = RedParameters { min_th, max_th: min_th + more, max_p, w_q, gentle };
-        let limit = if in_bytes { DropTail::Bytes(MTU * limit) } else { DropTail::Packets(limit) };
+        let limit = if in_bytes { QueueLimit::Bytes(MTU * limit) } else { QueueLimit::Packets(limit) };
         let run = || {
             let mut link = Link::new().then(RateLimit::new(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
             let mut now = Time::START;
@@ -161,8 +161,8 @@ proptest! {
             let queue = if in_bytes { bytes as f64 / 1500.0 } else { waiting.len() as f64 };
             longest = longest.max(queue);
             let has_room = match limit {
-                DropTail::Bytes(limit) => bytes + size <= limit.get(),
-                DropTail::Packets(limit) => (waiting.len() as u64) < limit,
+                QueueLimit::Bytes(limit) => bytes + size <= limit.get(),
+                QueueLimit::Packets(limit) => (waiting.len() as u64) < limit,
             };
             match fate {
                 Fate::Leaves(at) => {

@@ -1,3 +1,4 @@
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
@@ -87,7 +88,7 @@ fn reads_a_scenario_and_alternates_its_runs() {
     assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
     assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
     assert_eq!(scenario.path.mtu, Bytes::new(1500));
-    assert_eq!(scenario.runs[1].server.as_ref().and_then(|server| server.port), Some(80));
+    assert_eq!(scenario.runs[1].server.as_ref().and_then(|server| server.port), NonZeroU16::new(80));
     assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
     assert_eq!(scenario.columns, ["wall_s", "cpu_s"]);
     assert_eq!(plan(&scenario, &[], None).unwrap(), ["one (1)", "two (1)", "one (2)"]);
@@ -99,7 +100,7 @@ fn reads_a_sweep_in_its_order() {
     let names: Vec<_> = scenario.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names, ["zeta", "path.rtt", "alpha"]);
     assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
-    let other = |port| Some(ScenarioServer { command: "other".to_owned(), port: Some(port) });
+    let other = |port| Some(ScenarioServer { command: "other".to_owned(), port: NonZeroU16::new(port) });
     assert_eq!(scenario.runs[1].server, other(8080));
     assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
     assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));

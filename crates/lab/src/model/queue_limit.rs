@@ -1,11 +1,15 @@
-//! The size of the bottleneck's queue.
+//! The size of a queue, which drops arriving packets only when it is full (DropTail).
 
 use std::fmt;
 use std::str::FromStr;
 
 use longhaul_core::units::{Bytes, ParseUnitError};
 
-/// A queue's limit, written "250MB", "100packets" or "100p".
+use super::{Admission, Backlog, Time};
+
+/// A queue's limit, written "250MB", "100packets" or "100p": a packet joins if the queue including it stays within.
+///
+/// The packet in transmission counts as queued until its last bit is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
     /// In bytes at the IP layer.
@@ -15,16 +19,27 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
-    pub(super) fn holds_nothing(self, mtu: Bytes) -> bool {
-        self.in_packets(mtu) < 1.0
-    }
-
-    /// Returns the number of packets of the largest size that it holds.
-    pub(super) fn in_packets(self, mtu: Bytes) -> f64 {
+    /// Returns the number of packets of the largest size that the queue holds.
+    pub(crate) fn in_packets(self, mtu: Bytes) -> f64 {
         match self {
             Self::Bytes(bytes) => bytes.get() as f64 / mtu.get() as f64,
             Self::Packets(packets) => packets as f64,
         }
+    }
+
+    /// Returns whether a packet of `size` bytes may join `backlog`; with `size` zero, whether `backlog` is within the limit.
+    pub(super) fn holds(self, backlog: Backlog, size: Bytes) -> bool {
+        let more = u64::from(size > Bytes::ZERO);
+        match self {
+            Self::Bytes(limit) => backlog.bytes + size <= limit,
+            Self::Packets(limit) => backlog.packets + more <= limit,
+        }
+    }
+}
+
+impl Admission for QueueLimit {
+    fn admits(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> bool {
+        self.holds(backlog, size.max(Bytes::new(1)))
     }
 }
 
