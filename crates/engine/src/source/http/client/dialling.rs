@@ -53,13 +53,13 @@ impl Client {
                 Some(proxy) => error.of_proxy(proxy.variable),
                 None => error,
             };
-            let mut found = found.map_err(unknown)?;
-            self.caches.faults.sort(&mut found);
-            target.set_addresses(found);
+            target.set_addresses(found.map_err(unknown)?);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, deadline)? {
-            let socket = dial(&name, &target.candidates(), self.socket_settings(), deadline);
+            let mut candidates = target.candidates();
+            self.caches.hosts.sort(&mut candidates);
+            let socket = dial(&name, &candidates, self.socket_settings(), deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
                 target.set_addresses(Vec::new());
