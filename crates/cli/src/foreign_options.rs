@@ -16,7 +16,7 @@ const KNOWN: [(&[&str], &str); 11] = [
     (&["-f", "--fail"], "what a server refuses is an error without an option"),
     (
         &["--compressed"],
-        "files are saved as they are sent, and no coding is asked for; decode one with gunzip",
+        "a file comes in ranges, which are not decoded, so no coding is asked for: gunzip decodes one that is stored so",
     ),
     (&["-T", "--upload-file"], "longhaul put FILE URL sends files"),
     (&["--split", "--max-connection-per-server"], "--streams N sets the number of connections"),
