@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::advice::{End, KnownLimits, PeerPace};
+use longhaul_core::advice::{End, KnownLimits, SenderPace};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::{Event, JobObserver, Warning};
 use longhaul_core::failure::{Failure, FailureKind};
@@ -125,7 +125,7 @@ pub(crate) fn run(
         TransferState::new(start, observer, stop, schedule, options.transfer.limit.clone(), sources.len());
     let transfer = FileTransfer::new(streams, pipeline);
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let peer_pace = description.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
+    let peer_pace = description.pace.and_then(|stated| SenderPace::of(stated, requested_pace(options)));
     let limits = Mutex::new(LimitWatch::new(End::Receiver, peer_pace));
     let fetch = Fetch {
         job,
@@ -422,7 +422,9 @@ impl<'a> Fetch<'a> {
     fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
         let pipeline = &self.transfer.pipeline;
         let received = pipeline.written() - pipeline.resumed();
-        let found = path.or_else(|| self.found_by_server(facts, received));
+        // A fixed pace, the server's or the requested one, is none of the path.
+        let pace = self.description.pace.unwrap_or(self.job.options.transfer.pace);
+        let found = path.or_else(|| self.found_by_server(facts, received)).filter(|_| pace.rate().is_none());
         let window = facts.rwin.unwrap_or_default();
         let known = found.zip(self.description.endpoint.clone()).map(|(found, endpoint)| {
             let path = crate::path_memory::KnownPath::new(
