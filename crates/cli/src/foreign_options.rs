@@ -52,6 +52,7 @@ mod tests {
             ("-LO", "redirects are followed"),
             ("--continue", "resumed"),
             ("--limit-rate=1M", "--limit RATE"),
+            ("--compressed", "gunzip"),
         ] {
             let error = Cli::try_parse_from(["longhaul", "get", option, "http://h/f"]).unwrap_err();
             let text = with_hint(error).to_string();
