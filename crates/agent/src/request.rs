@@ -7,6 +7,7 @@ mod options;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::tune::MAX_FIXED_STREAMS;
+use longhaul_engine::connect::without_zone;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::source::is_known_scheme;
 use longhaul_engine::upload::destination;
@@ -35,6 +36,7 @@ pub struct TransferRequest {
     /// The direction of the transfer.
     pub kind: TransferKind,
     /// The file's URLs: the first defines the file, the others are mirrors. For a tree, its single URL.
+    #[schema(max_items = 16)]
     pub urls: Vec<String>,
     /// The destination URL of a put.
     pub url: Option<String>,
@@ -125,7 +127,8 @@ pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
 /// Parses the URL of a file that can be transferred.
 fn parse_url(text: &str) -> Result<Url, QueueError> {
     // A text that is not a URL may be a secret pasted by mistake, so it is not repeated.
-    let url: Url = text.trim().parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
+    let text = without_zone(text.trim()).map_err(invalid)?;
+    let url: Url = text.parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
     if url.host().is_none() || !is_known_scheme(url.scheme()) {
         return Err(invalid(format!(
             "this URL ('{}:') cannot be transferred: write one of http, https, ftp, ftps or gsiftp",
@@ -253,8 +256,8 @@ impl TransferRequest {
 
     /// Returns the URLs without secrets.
     pub(crate) fn shown_urls(&self) -> Vec<String> {
-        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| url.parse().ok());
-        parsed.map(|url: Url| SafeUrl::of(&url).to_string()).collect()
+        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| parse_url(url).ok());
+        parsed.map(|url| SafeUrl::of(&url).to_string()).collect()
     }
 
     /// Returns the page that contains the link, without secrets, if a browser can open it.
@@ -272,7 +275,7 @@ impl TransferRequest {
     /// Returns the displayed name of the transfer before the server has named the file.
     pub(crate) fn shown_name(&self) -> String {
         let last_of_url = || {
-            let url: Url = self.urls.first()?.parse().ok()?;
+            let url = parse_url(self.urls.first()?).ok()?;
             let last = url.path_segments()?.rfind(|segment| !segment.is_empty())?.to_owned();
             Some(percent_encoding::percent_decode_str(&last).decode_utf8_lossy().into_owned())
         };

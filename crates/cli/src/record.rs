@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_core::units::Rtt;
+use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_scope::record::schema::Side;
 use longhaul_scope::record::{RecordError, Recorder};
@@ -48,10 +48,15 @@ impl RecordArgs {
         self.file.as_ref().map(|_| self.interval.map_or_else(default, SampleInterval::new))
     }
 
-    /// Begins the record, if requested; `what` must not contain secrets.
-    pub(crate) fn begin(&self, side: Side, what: &str) -> Result<Option<Recorder>, RecordError> {
+    /// Begins the record, if requested; `what` must not contain secrets, and `pace` is that of what is sent.
+    pub(crate) fn begin(
+        &self,
+        side: Side,
+        what: &str,
+        pace: Option<Rate>,
+    ) -> Result<Option<Recorder>, RecordError> {
         let interval = self.interval.unwrap_or(DEFAULT_INTERVAL);
-        self.file.as_ref().map(|file| Recorder::create(file, side, what, interval)).transpose()
+        self.file.as_ref().map(|file| Recorder::create(file, side, what, pace, interval)).transpose()
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct CommandOutputs<'a> {
     pub(crate) results: bool,
     /// The record.
     pub(crate) record: &'a RecordArgs,
+    /// The fixed pace of what is sent, for the record.
+    pub(crate) pace: Option<Rate>,
     /// The flag that ends the command.
     pub(crate) cancel: &'a Cancel,
 }
@@ -77,7 +79,7 @@ impl CommandSession {
         what: &str,
         files: Option<usize>,
     ) -> Result<Self, exit::Code> {
-        let recorder = reporting.record.begin(side, what);
+        let recorder = reporting.record.begin(side, what, reporting.pace);
         let recorder = recorder.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
         let shown = if reporting.json {
             ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {

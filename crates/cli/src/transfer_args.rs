@@ -191,6 +191,7 @@ impl TransferArgs {
             lines,
             results: !self.quiet && !self.json,
             record: &self.record,
+            pace: self.pace.rate().filter(|_| side == Side::Put),
             cancel,
         };
         CommandSession::begin(&reporting, side, what, files)

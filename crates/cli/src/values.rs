@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longhaul_core::tune::MAX_PARALLEL_FILES;
 use longhaul_core::units::{Bytes, Rtt};
+use longhaul_engine::connect::{socket_address, without_zone};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 
 /// The heading of options for experiments, which the short help omits.
@@ -65,7 +66,8 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
 
 /// Parses an address to listen at.
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
+    let address = without_zone(text)?.parse::<SocketAddr>();
+    address.map(|address| socket_address(address.ip(), address.port())).map_err(|_| {
         let port = text.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok()).unwrap_or("8080");
         format!("write an IP address and a port, as 127.0.0.1:{port}, or [::1]:{port} for IPv6")
     })
@@ -112,6 +114,7 @@ mod tests {
     #[test]
     fn address_without_an_ip_address_is_answered_by_the_right_form() {
         assert!(listen("127.0.0.1:9522").is_ok() && listen("[::]:0").is_ok());
+        assert_eq!(listen("[fe80::f%25lo]:80").unwrap(), listen("[fe80::f%1]:80").unwrap());
         for text in [":9522", "localhost:9522", "9522"] {
             let error = listen(text).unwrap_err();
             assert!(error.contains("127.0.0.1:9522") && error.contains("[::1]:9522"), "{text}: {error}");

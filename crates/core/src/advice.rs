@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use attribution::{Attribution, LimitedSpan};
 pub use limited_by::LimitedBy;
-pub use reading::{End, PeerPace, Reading, SenderTimes, ThreadTimes};
+pub use reading::{End, Reading, SenderPace, SenderTimes, ThreadTimes};
 pub use run::{FileOfRun, RunDiagnosis};
 pub use shares::Shares;
 pub use verdict::KnownLimits;

@@ -11,10 +11,22 @@ use thiserror::Error;
 pub enum Algorithm {
     /// MD5, for old checksum lists; not collision-resistant.
     Md5,
+    /// BLAKE2b of 128 bits, as `b2sum -l 128` computes it.
+    Blake2b128,
     /// SHA-1, for old checksum lists; not collision-resistant.
     Sha1,
+    /// BLAKE2b of 160 bits.
+    Blake2b160,
+    /// SHA-224.
+    Sha224,
     /// SHA-256.
     Sha256,
+    /// BLAKE2b of 256 bits.
+    Blake2b256,
+    /// SHA-384.
+    Sha384,
+    /// BLAKE2b of 384 bits.
+    Blake2b384,
     /// SHA-512.
     Sha512,
     /// BLAKE2b of 512 bits, as b2sum computes it.
@@ -23,10 +35,16 @@ pub enum Algorithm {
     Blake3,
 }
 
-const NAMES: [(&str, Algorithm, usize); 6] = [
+const NAMES: [(&str, Algorithm, usize); 12] = [
     ("md5", Algorithm::Md5, 16),
+    ("blake2b-128", Algorithm::Blake2b128, 16),
     ("sha1", Algorithm::Sha1, 20),
+    ("blake2b-160", Algorithm::Blake2b160, 20),
+    ("sha224", Algorithm::Sha224, 28),
     ("sha256", Algorithm::Sha256, 32),
+    ("blake2b-256", Algorithm::Blake2b256, 32),
+    ("sha384", Algorithm::Sha384, 48),
+    ("blake2b-384", Algorithm::Blake2b384, 48),
     ("sha512", Algorithm::Sha512, 64),
     ("blake2b", Algorithm::Blake2b, 64),
     ("blake3", Algorithm::Blake3, 32),
@@ -36,7 +54,20 @@ impl Algorithm {
     /// Finds an algorithm by its name, case-insensitive, with or without hyphens ("SHA-256", "sha256").
     pub fn named(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('-', "");
-        NAMES.into_iter().find(|(known, ..)| *known == name).map(|(_, algorithm, _)| algorithm)
+        NAMES
+            .into_iter()
+            .find(|(known, ..)| known.replace('-', "") == name)
+            .map(|(_, algorithm, _)| algorithm)
+    }
+
+    /// Returns whether this is BLAKE2b, of any length.
+    pub(crate) fn is_blake2(self) -> bool {
+        self.name().starts_with("blake2b")
+    }
+
+    /// Returns the algorithm's name.
+    pub(crate) fn name(self) -> &'static str {
+        self.name_and_length().0
     }
 
     /// Returns the algorithm's name and the length of its digest in bytes.
@@ -50,7 +81,7 @@ impl Algorithm {
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name_and_length().0)
+        f.write_str(self.name())
     }
 }
 
@@ -66,7 +97,7 @@ pub struct Checksum {
 /// The text is not a checksum.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is not a checksum: write ALG:HEX, with ALG one of md5, sha1, sha256, sha512, blake2b, blake3 and all of its hex digits"
+    "'{0}' is not a checksum: write ALG:HEX, with ALG one of md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384, blake3 and all of its hex digits"
 )]
 pub struct ParseChecksumError(String);
 
@@ -150,10 +181,15 @@ mod tests {
             assert!(text.parse::<Checksum>().is_err(), "{text}");
         }
         // Names of algorithms ignore case and hyphens.
-        for name in ["sha256", "SHA-256", "Sha-256"] {
-            assert_eq!(Algorithm::named(name), Some(Algorithm::Sha256), "{name}");
+        for (name, algorithm) in [
+            ("sha256", Algorithm::Sha256),
+            ("SHA-256", Algorithm::Sha256),
+            ("BLAKE2b-256", Algorithm::Blake2b256),
+            ("blake2b", Algorithm::Blake2b),
+        ] {
+            assert_eq!(Algorithm::named(name), Some(algorithm), "{name}");
         }
-        assert_eq!(Algorithm::named("sha-384"), None);
+        assert_eq!(Algorithm::named("sha3-256"), None);
         // Contradicting ones are dropped, and the strongest comes first.
         let of = |algorithm: Algorithm, byte: u8| {
             Checksum::new(algorithm, &vec![byte; algorithm.name_and_length().1]).unwrap()

@@ -34,7 +34,7 @@ pub enum ChecksumListError {
 
 impl ChecksumList {
     /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
-    /// escaped). The number of digits selects MD5 to SHA-512. Lines of b2sum and b3sum have those of SHA-512 and SHA-256:
+    /// escaped). The number of digits selects MD5 to SHA-512. Lines of b3sum and of b2sum, with and without `-l`, have as many:
     /// the name of the list's `file`, as `B3SUMS`, selects the more likely one. Other lines, such as a signature, are
     /// ignored.
     ///
@@ -43,10 +43,15 @@ impl ChecksumList {
     pub fn parse(text: &[u8], file: &str) -> Result<Self, ChecksumListError> {
         let text = String::from_utf8_lossy(text);
         let file = file.to_ascii_lowercase();
-        let is_blake = ["b2sum", "b3sum", "blake2", "blake3"].iter().any(|name| file.contains(name))
-            || [".b2", ".b3"].iter().any(|suffix| file.ends_with(suffix));
+        let is_of = |names: [&str; 2], suffix: &str| {
+            names.iter().any(|name| file.contains(name)) || file.ends_with(suffix)
+        };
+        let (is_blake2, is_blake3) = (is_of(["b2sum", "blake2"], ".b2"), is_of(["b3sum", "blake3"], ".b3"));
+        let is_likely = |algorithm: Algorithm| {
+            (is_blake2 && algorithm.is_blake2()) || (is_blake3 && algorithm == Algorithm::Blake3)
+        };
         let lines = text.trim_start_matches('\u{feff}').lines();
-        let entries: Vec<_> = lines.filter_map(|line| entry(line, is_blake)).collect();
+        let entries: Vec<_> = lines.filter_map(|line| entry(line, is_likely)).collect();
         if entries.is_empty() { Err(ChecksumListError::Empty) } else { Ok(Self { entries }) }
     }
 
@@ -78,11 +83,11 @@ impl ChecksumList {
     }
 }
 
-fn entry(line: &str, is_blake: bool) -> Option<Entry> {
+fn entry(line: &str, is_likely: impl Fn(Algorithm) -> bool) -> Option<Entry> {
     let line = line.trim_end_matches('\r');
     let (line, is_escaped) = line.strip_prefix('\\').map_or((line, false), |rest| (rest, true));
     let tagged = tagged(line).map(|(path, checksum)| (path, vec![checksum]));
-    let (path, checksums) = tagged.or_else(|| untagged(line, is_blake))?;
+    let (path, checksums) = tagged.or_else(|| untagged(line, is_likely))?;
     let path = if is_escaped { unescape(path) } else { path.to_owned() };
     let path = path.trim_start_matches("./").to_owned();
     (!path.is_empty()).then_some(Entry { path, checksums })
@@ -97,19 +102,19 @@ fn tagged(line: &str) -> Option<(&str, Checksum)> {
     Some((path, Checksum::from_hex(Algorithm::named(&name)?, hex)?))
 }
 
-/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; `is_blake` prefers the algorithms of b2sum and b3sum.
-fn untagged(line: &str, is_blake: bool) -> Option<(&str, Vec<Checksum>)> {
+/// Reads `HEX  NAME`, `HEX *NAME` and `HEX NAME`; of the algorithms of that length the likely ones come first.
+fn untagged(line: &str, is_likely: impl Fn(Algorithm) -> bool) -> Option<(&str, Vec<Checksum>)> {
     let (hex, rest) = line.split_once([' ', '\t'])?;
     let mut algorithms = match hex.len() {
-        32 => vec![Algorithm::Md5],
-        40 => vec![Algorithm::Sha1],
-        64 => vec![Algorithm::Sha256, Algorithm::Blake3],
+        32 => vec![Algorithm::Md5, Algorithm::Blake2b128],
+        40 => vec![Algorithm::Sha1, Algorithm::Blake2b160],
+        56 => vec![Algorithm::Sha224],
+        64 => vec![Algorithm::Sha256, Algorithm::Blake3, Algorithm::Blake2b256],
+        96 => vec![Algorithm::Sha384, Algorithm::Blake2b384],
         128 => vec![Algorithm::Sha512, Algorithm::Blake2b],
         _ => return None,
     };
-    if is_blake {
-        algorithms.reverse();
-    }
+    algorithms.sort_by_key(|algorithm| !is_likely(*algorithm));
     let path = rest.strip_prefix([' ', '*']).unwrap_or(rest);
     let checksums = algorithms.into_iter().map(|algorithm| Checksum::from_hex(algorithm, hex));
     Some((path, checksums.collect::<Option<_>>()?))
@@ -151,20 +156,24 @@ mod tests {
 
     /// The lines of b2sum and b3sum state no algorithm, and have as many digits as others.
     #[test]
-    fn line_without_an_algorithm_has_the_two_of_its_length() {
-        let (three, two, tagged) = (hex(64, "a"), hex(128, "b"), hex(128, "c"));
-        let list = format!("{three}  three\n{two}  two\nBLAKE2b (tagged) = {tagged}\n");
+    fn line_without_an_algorithm_has_those_of_its_length() {
+        let (three, two, tagged) = (hex(64, "a"), hex(128, "b"), hex(64, "c"));
+        let list = format!("{three}  three\n{two}  two\nBLAKE2b-256 (tagged) = {tagged}\n");
         for (file, three, two) in [
-            ("SUMS", "sha256 blake3", "sha512 blake2b"),
-            ("dir/B3SUMS.txt", "blake3 sha256", "blake2b sha512"),
-            ("f.iso.b2", "blake3 sha256", "blake2b sha512"),
+            ("SUMS", "sha256 blake3 blake2b-256", "sha512 blake2b"),
+            ("dir/B3SUMS.txt", "blake3 sha256 blake2b-256", "sha512 blake2b"),
+            ("f.iso.b2", "blake2b-256 sha256 blake3", "blake2b sha512"),
         ] {
             let list = ChecksumList::parse(list.as_bytes(), file).unwrap();
             let found = |path: &str| {
                 let found = list.find(path).unwrap();
                 found.iter().map(|sum| sum.algorithm.to_string()).collect::<Vec<_>>().join(" ")
             };
-            assert_eq!([found("three"), found("two"), found("tagged")], [three, two, "blake2b"], "{file}");
+            assert_eq!(
+                [found("three"), found("two"), found("tagged")],
+                [three, two, "blake2b-256"],
+                "{file}"
+            );
         }
     }
 

@@ -35,6 +35,11 @@ impl Pace {
         Ok(pace)
     }
 
+    /// Returns the rate, if it is fixed.
+    pub fn rate(self) -> Option<Rate> {
+        if let Self::Rate(rate) = self { Some(rate) } else { None }
+    }
+
     /// Returns the option's value, without rounding.
     pub fn option(self) -> String {
         match self {

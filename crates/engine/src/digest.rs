@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use digest::DynDigest;
+use digest::consts::{U20, U48};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::units::Bytes;
 
@@ -159,8 +160,14 @@ pub(crate) fn of(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::
 fn hasher(algorithm: Algorithm) -> Box<dyn DynDigest + Send> {
     match algorithm {
         Algorithm::Md5 => Box::new(md5::Md5::default()),
+        Algorithm::Blake2b128 => Box::new(blake2::Blake2b128::default()),
         Algorithm::Sha1 => Box::new(sha1::Sha1::default()),
+        Algorithm::Blake2b160 => Box::new(blake2::Blake2b::<U20>::default()),
+        Algorithm::Sha224 => Box::new(sha2::Sha224::default()),
         Algorithm::Sha256 => Box::new(sha2::Sha256::default()),
+        Algorithm::Blake2b256 => Box::new(blake2::Blake2b256::default()),
+        Algorithm::Sha384 => Box::new(sha2::Sha384::default()),
+        Algorithm::Blake2b384 => Box::new(blake2::Blake2b::<U48>::default()),
         Algorithm::Sha512 => Box::new(sha2::Sha512::default()),
         Algorithm::Blake2b => Box::new(blake2::Blake2b512::default()),
         Algorithm::Blake3 => Box::new(blake3::Hasher::new()),
@@ -202,6 +209,12 @@ mod tests {
             "SHA-256:BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD",
             "blake2b:ba80a53f981c4d0d6a2797b69f12f6e94c212f14685ac4b74b12bb6fdbffa2d1\
              7d87c5392aab792dc252d5de4533cc9518d38aa8dbf1925ab92386edd4009923",
+            "blake2b-128:cf4ab791c62b8d2b2109c90275287816",
+            "blake2b-160:384264f676f39536840523f284921cdc68b6846b",
+            "blake2b-256:bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319",
+            "blake2b-384:6f56a82c8e7ef526dfe182eb5212f7db9df1317e57815dbda46083fc30f54ee6c66ba83be64b302d7cba6ce15bb556f4",
+            "sha-224:23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7",
+            "sha384:cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7",
             "blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
         ] {
             let wanted: Checksum = text.parse().unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, PeerPace, Reading, ThreadTimes, Witness,
+    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, SenderPace, ThreadTimes, Witness,
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
@@ -26,8 +26,8 @@ pub(crate) struct LimitWatch {
 
 impl LimitWatch {
     /// Starts with the transfer, observed at end `end`; `pace` is what the peer paces itself to.
-    pub(crate) fn new(end: End, pace: Option<PeerPace>) -> Self {
-        let attribution = Attribution::new(end).with_peer_pace(pace);
+    pub(crate) fn new(end: End, pace: Option<SenderPace>) -> Self {
+        let attribution = Attribution::new(end).with_pace(pace);
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }
     }
 

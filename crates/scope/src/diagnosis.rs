@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use longhaul_core::advice::{Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, Shares};
+use longhaul_core::advice::{
+    Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, SenderPace, Shares,
+};
 use longhaul_core::event::{Done, Event, RunDone};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::figures::receives;
 use crate::record::Record;
+use crate::record::schema::Side;
 
 /// The diagnosis of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,13 @@ impl Observation {
     #[must_use]
     pub fn with_client_peer(mut self, is_client: bool) -> Self {
         self.attribution = self.attribution.with_client_peer(is_client);
+        self
+    }
+
+    /// Notes what the sender paces itself to.
+    #[must_use]
+    pub fn with_pace(mut self, pace: Option<SenderPace>) -> Self {
+        self.attribution = self.attribution.with_pace(pace);
         self
     }
 
@@ -140,7 +150,12 @@ pub fn of_run(run: &RunDone) -> Diagnosis {
 
 fn of_samples(record: &Record) -> Option<Diagnosis> {
     let end = if receives(record) { End::Receiver } else { End::Sender };
-    let mut observation = Observation::new(end);
+    let pace = record.header.pace.filter(|_| end == End::Sender);
+    let pace = pace.map(|rate| match record.header.side {
+        Side::Serve => SenderPace::Requested(rate),
+        Side::Get | Side::Put => SenderPace::Shared(rate),
+    });
+    let mut observation = Observation::new(end).with_pace(pace);
     for (at, sample) in &record.samples {
         let buffer_full = |segments: longhaul_core::telemetry::Segments| {
             end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count

@@ -14,6 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use super::ApiState;
+use super::extract::Checked;
 use crate::events::AgentEvent;
 use crate::live::Live;
 use crate::queue::Queue;
@@ -62,7 +63,7 @@ impl Drop for WatchGuard {
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     State(api): State<ApiState>,
-    Query(query): Query<EventsQuery>,
+    Checked(Query(query)): Checked<Query<EventsQuery>>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let events = api.queue.events.subscribe();
     let mut subscriber = EventSubscriber {

@@ -3,6 +3,7 @@
 mod auth;
 mod error;
 mod events;
+mod extract;
 mod login_codes;
 mod metrics;
 mod openapi;

@@ -7,6 +7,7 @@ use longhaul_scope::record::Record;
 use longhaul_scope::{draw, figures};
 
 use super::error::ErrorBody;
+use super::extract::{Checked, TransferId};
 use super::{ApiError, ApiState, blocking};
 
 /// The content security policy: the page may use its own scripts and styles only. It has a separate origin without
@@ -24,7 +25,7 @@ const HEADERS: [(HeaderName, &str); 3] = [
     responses((status = 200, body = String, content_type = "text/html"), (status = 404, body = ErrorBody)))]
 pub(super) async fn report(
     State(api): State<ApiState>,
-    Path(id): Path<i64>,
+    Checked(Path(id)): TransferId,
 ) -> Result<impl IntoResponse, ApiError> {
     let transfer = blocking(&api.queue, move |queue| queue.transfer(id)).await?;
     let path = api.queue.paths.record(id);

@@ -247,9 +247,24 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
     }
     let schemas = &description["components"]["schemas"];
     assert!(schemas["TransferRequest"]["properties"]["urls"].is_object());
-    let concurrent = &schemas["Settings"]["properties"]["concurrent"];
-    for (number, most) in [(concurrent, 64), (&schemas["StreamsSetting"]["oneOf"][1], 256)] {
-        assert_eq!((&number["minimum"], &number["maximum"]), (&json!(1), &json!(most)));
+    let streams = &schemas["StreamsSetting"]["oneOf"][1];
+    assert_eq!((&streams["minimum"], &streams["maximum"]), (&json!(1), &json!(256)));
+    let refused = async |method, path: &str, body| {
+        let (status, error) = api.send(method, path, body).await;
+        assert_eq!((status.as_u16(), &error["error"]["code"]), (400, &json!("invalid")), "{path} {error}");
+    };
+    for (schema, path) in [("TransferRequest", TRANSFERS), ("SettingsPatch", "/api/v1/settings")] {
+        for (name, property) in schemas[schema]["properties"].as_object().unwrap() {
+            for (bound, step) in [("minimum", -1), ("maximum", 1)] {
+                let Some(bound) = property[bound].as_i64() else { continue };
+                let (method, urls) =
+                    if path == TRANSFERS { (Method::POST, "urls") } else { (Method::PATCH, &**name) };
+                refused(method, path, json!({ urls: ["http://h/a"], name: bound + step })).await;
+            }
+        }
+    }
+    for path in ["?limit=0", "?limit=1001", "?limit=-1", "/x", "/1/samples?since=x"] {
+        refused(Method::GET, &format!("{TRANSFERS}{path}"), json!({})).await;
     }
     api.add(json!({ "urls": ["http://h/a"], "paused": true })).await;
     let (_, metrics) = api.send(Method::GET, "/metrics", json!({})).await;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::ErrorBody;
+use super::extract::{Checked, TransferId};
 use super::{ApiError, ApiState, blocking};
 use crate::offer::{ExpectedOffer, Offer};
 use crate::queue::TransferPage;
@@ -60,11 +61,14 @@ pub(super) struct ListQuery {
     responses((status = 200, body = TransferPage), (status = 400, body = ErrorBody)))]
 pub(super) async fn list(
     State(api): State<ApiState>,
-    Query(query): Query<ListQuery>,
+    Checked(Query(query)): Checked<Query<ListQuery>>,
 ) -> ApiResult<TransferPage> {
     let state =
         query.state.as_deref().map(str::parse::<TransferState>).transpose().map_err(ApiError::invalid)?;
-    let limit = query.limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
+    let limit = query.limit.unwrap_or(DEFAULT_PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(ApiError::invalid(format!("the limit must be from 1 to {MAX_PAGE}")));
+    }
     if query.newest {
         return blocking(&api.queue, move |queue| queue.newest(limit)).await.map(Json);
     }
@@ -164,7 +168,7 @@ pub(super) async fn connect(
 /// Returns a transfer.
 #[utoipa::path(get, path = "/api/v1/transfers/{id}", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
-pub(super) async fn show(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+pub(super) async fn show(State(api): State<ApiState>, Checked(Path(id)): TransferId) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.transfer(id)).await.map(Json)
 }
 
@@ -183,8 +187,8 @@ pub(super) struct RemoveQuery {
     responses((status = 204), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(super) async fn remove(
     State(api): State<ApiState>,
-    Path(id): Path<i64>,
-    Query(query): Query<RemoveQuery>,
+    Checked(Path(id)): TransferId,
+    Checked(Query(query)): Checked<Query<RemoveQuery>>,
 ) -> Result<StatusCode, ApiError> {
     blocking(&api.queue, move |queue| queue.remove(id, query.files)).await.map(|()| StatusCode::NO_CONTENT)
 }
@@ -192,28 +196,34 @@ pub(super) async fn remove(
 /// Pauses a transfer; fetched bytes are kept.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/pause", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
-pub(super) async fn pause(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+pub(super) async fn pause(State(api): State<ApiState>, Checked(Path(id)): TransferId) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.pause(id)).await.map(Json)
 }
 
 /// Resumes a transfer.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/resume", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
-pub(super) async fn resume(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+pub(super) async fn resume(
+    State(api): State<ApiState>,
+    Checked(Path(id)): TransferId,
+) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.resume(id)).await.map(Json)
 }
 
 /// Cancels a transfer; its partial file stays.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/cancel", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
-pub(super) async fn cancel(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+pub(super) async fn cancel(
+    State(api): State<ApiState>,
+    Checked(Path(id)): TransferId,
+) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.cancel(id)).await.map(Json)
 }
 
 /// Retries a failed or cancelled transfer.
 #[utoipa::path(post, path = "/api/v1/transfers/{id}/retry", tag = "transfers", params(("id" = i64, Path)),
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
-pub(super) async fn retry(State(api): State<ApiState>, Path(id): Path<i64>) -> ApiResult<Transfer> {
+pub(super) async fn retry(State(api): State<ApiState>, Checked(Path(id)): TransferId) -> ApiResult<Transfer> {
     blocking(&api.queue, move |queue| queue.retry(id)).await.map(Json)
 }
 
@@ -234,7 +244,7 @@ pub struct FreshLink {
 pub(super) async fn refresh(
     State(api): State<ApiState>,
     Extension(scope): Extension<Scope>,
-    Path(id): Path<i64>,
+    Checked(Path(id)): TransferId,
     body: Bytes,
 ) -> ApiResult<Transfer> {
     let link: FreshLink = parse(&body)?;
@@ -254,7 +264,7 @@ pub struct Place {
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
 pub(super) async fn place(
     State(api): State<ApiState>,
-    Path(id): Path<i64>,
+    Checked(Path(id)): TransferId,
     body: Bytes,
 ) -> ApiResult<Transfer> {
     let place: Place = parse(&body)?;
@@ -279,7 +289,7 @@ pub struct TransferPatch {
     responses((status = 200, body = Transfer), (status = 404, body = ErrorBody)))]
 pub(super) async fn patch(
     State(api): State<ApiState>,
-    Path(id): Path<i64>,
+    Checked(Path(id)): TransferId,
     body: Bytes,
 ) -> ApiResult<Transfer> {
     let patch: TransferPatch = parse(&body)?;
@@ -301,8 +311,8 @@ pub(super) struct SamplesQuery {
     responses((status = 200, body = serde_json::Value), (status = 404, body = ErrorBody)))]
 pub(super) async fn samples(
     State(api): State<ApiState>,
-    Path(id): Path<i64>,
-    Query(query): Query<SamplesQuery>,
+    Checked(Path(id)): TransferId,
+    Checked(Query(query)): Checked<Query<SamplesQuery>>,
 ) -> ApiResult<serde_json::Value> {
     let samples = match api.queue.runs.get(id) {
         Some(live) => live.samples(query.since),

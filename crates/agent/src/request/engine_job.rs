@@ -66,6 +66,13 @@ impl TransferRequest {
                 );
             }
         }
+        // Those that the client itself writes fail now, too, and not when the transfer runs.
+        for (name, value) in [("User-Agent", &self.user_agent), ("the token", &self.token)] {
+            if let Some(value) = value {
+                HeaderField::new("X", value)
+                    .map_err(|error| invalid(format!("cannot use {name}: {error}")))?;
+            }
+        }
         let environment = ClientConfig::from_env();
         Ok(ClientConfig {
             headers,

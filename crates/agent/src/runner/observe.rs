@@ -39,7 +39,7 @@ impl<'a> RunObserver<'a> {
         let path = queue.paths.record(live.id);
         let create = || {
             make_private(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
-            Recorder::create(&path, side, url, RECORD_INTERVAL).map_err(|error| error.to_string())
+            Recorder::create(&path, side, url, None, RECORD_INTERVAL).map_err(|error| error.to_string())
         };
         let recorder = (transfer.kind != TransferKind::Tree).then(create).and_then(|recorder| {
             recorder.inspect_err(|error| tracing::warn!("transfer {} has no record: {error}", live.id)).ok()

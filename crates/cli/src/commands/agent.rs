@@ -193,7 +193,9 @@ pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) 
 /// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
 fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
-    paths.make().with_context(|| format!("cannot make {}", paths.state.display()))?;
+    paths.make().with_context(|| {
+        format!("cannot make {}, which XDG_STATE_HOME=DIR puts elsewhere", paths.state.display())
+    })?;
     let (client, began) = (Client::new(paths.socket()), Instant::now());
     if client.check().is_ok() {
         return Ok(false);

@@ -85,7 +85,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     }
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
-    let begin = || args.record.begin(Side::Serve, &what.to_string_lossy());
+    let begin = || args.record.begin(Side::Serve, &what.to_string_lossy(), args.pace.rate());
     let recorder = with_file_capabilities(begin)?.map(Arc::new);
     if let Some(recorder) = &recorder {
         let address = server.addresses().first().map(ToString::to_string).unwrap_or_default();

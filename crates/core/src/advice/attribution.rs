@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::classifier::Classifier;
 use super::interval::Interval;
-use super::reading::{End, PeerPace, Reading};
+use super::reading::{End, Reading, SenderPace};
 use super::shares::Shares;
 use super::verdict::{self, KnownLimits};
 use super::witness::{Witness, WitnessedTime};
@@ -169,17 +169,17 @@ impl Attribution {
         attribution
     }
 
-    /// Notes what the peer paces itself to: an even rate without a queue is the path's, the operator's or the requested one.
+    /// Notes what the sender paces itself to: an even rate without a queue is the path's, the operator's or the requested one.
     #[must_use]
-    pub fn with_peer_pace(mut self, pace: Option<PeerPace>) -> Self {
-        self.classifier.peer.pace = pace;
+    pub fn with_pace(mut self, pace: Option<SenderPace>) -> Self {
+        self.classifier.ends.pace = pace;
         self
     }
 
     /// Notes that the other end is a client, whose limits are not those of a server.
     #[must_use]
     pub fn with_client_peer(mut self, is_client: bool) -> Self {
-        self.classifier.peer.is_client = is_client;
+        self.classifier.ends.is_client_peer = is_client;
         self
     }
 
@@ -288,9 +288,9 @@ impl Attribution {
         of_limit.max_by_key(|(_, evidence)| evidence.time).map(|(witness, _)| *witness).unwrap_or_default()
     }
 
-    /// Returns what the peer paces itself to.
-    pub(super) fn peer_pace(&self) -> Option<PeerPace> {
-        self.classifier.peer.pace
+    /// Returns what the sender paces itself to.
+    pub(super) fn pace(&self) -> Option<SenderPace> {
+        self.classifier.ends.pace
     }
 
     /// Returns the rate that a policer has let through.

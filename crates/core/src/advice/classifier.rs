@@ -7,7 +7,7 @@ use super::capped_arrivals::CappedArrivals;
 use super::interval::Interval;
 use super::loss::LossTracker;
 use super::params;
-use super::reading::{End, PeerPace, Reading};
+use super::reading::{End, Reading, SenderPace};
 use super::recent_rates::{self, PastRate, RecentRates};
 use super::send_buffer::{SendBufferReadings, is_below_windows};
 use super::slow_start::SlowStart;
@@ -19,7 +19,7 @@ use crate::units::{Bytes, Rtt};
 #[derive(Debug, Clone)]
 pub(super) struct Classifier {
     end: End,
-    pub(super) peer: KnownPeer,
+    pub(super) ends: KnownEnds,
     /// When the first byte had arrived.
     first_byte: Option<Duration>,
     rates: RateHistory,
@@ -32,13 +32,13 @@ pub(super) struct Classifier {
     last: Witness,
 }
 
-/// What is known of the other end.
+/// What is known of the ends, beside what is observed.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct KnownPeer {
-    /// What it paces itself to.
-    pub(super) pace: Option<PeerPace>,
-    /// Whether it is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
-    pub(super) is_client: bool,
+pub(super) struct KnownEnds {
+    /// What the sender paces itself to.
+    pub(super) pace: Option<SenderPace>,
+    /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
+    pub(super) is_client_peer: bool,
 }
 
 /// How fast the transfer was in earlier intervals.
@@ -60,7 +60,7 @@ impl Classifier {
     pub(super) fn new(end: End) -> Self {
         Self {
             end,
-            peer: KnownPeer::default(),
+            ends: KnownEnds::default(),
             first_byte: None,
             rates: RateHistory::default(),
             queue: BottleneckQueue::default(),
@@ -81,7 +81,7 @@ impl Classifier {
             self.rates.recent.note_growth();
         }
         self.last = witness;
-        if self.peer.is_client { witness.of_client(self.end) } else { witness }
+        if self.ends.is_client_peer { witness.of_client(self.end) } else { witness }
     }
 
     fn record(&mut self, interval: &Interval) {
@@ -317,17 +317,18 @@ impl Classifier {
             && self.rates.recent.stop_and_go()
     }
 
-    /// Returns what shows that the peer sends at a pace that it does not measure, and nothing is lost. Each reply begins with a burst above it.
+    /// Returns what shows that the sender holds a pace that it does not measure, and nothing is lost. Each reply begins with a burst above it.
     fn held_pace(&self, interval: &Interval) -> Option<Witness> {
-        let (pace, witness) = match self.peer.pace? {
-            PeerPace::Path => return None,
-            PeerPace::Fixed(pace) => (pace, Witness::FixedPace),
-            PeerPace::Requested(pace) => (pace, Witness::RequestedPace),
+        let (pace, streams, witness) = match self.ends.pace? {
+            SenderPace::Path => return None,
+            SenderPace::Fixed(pace) => (pace, interval.streams(), Witness::FixedPace),
+            SenderPace::Requested(pace) => (pace, interval.streams(), Witness::RequestedPace),
+            SenderPace::Shared(pace) => (pace, 1, Witness::RequestedPace),
         };
         // In a round trip more or less may arrive.
         let settled = self.rates.recent.settled().filter(|rate| interval.rate() >= rate.scaled(0.5));
         let rate = interval.rate().max(settled.unwrap_or_default());
-        let each = rate.as_bits_per_sec() as f64 / interval.streams() as f64;
+        let each = rate.as_bits_per_sec() as f64 / streams as f64;
         let of_pace = each / pace.as_bits_per_sec() as f64;
         let is_held = of_pace >= params::HELD_PACE_SHARE && of_pace * params::HELD_PACE_SHARE <= 1.0;
         (is_held && interval.lost() == 0).then_some(witness)
@@ -342,7 +343,7 @@ impl Classifier {
         }
         // A peer that paces itself has measured the path, and so has the congestion control of a sender whose data, windows and buffer
         // suffice, as its kernel counts.
-        if self.peer.pace == Some(PeerPace::Path) {
+        if self.ends.pace == Some(SenderPace::Path) {
             return Witness::PacingPeer;
         }
         if self.end == End::Sender && interval.busy_share() > params::BUSY_SHARE {

@@ -15,19 +15,21 @@ pub enum End {
     Sender,
 }
 
-/// What a sending peer paces itself to, as it states.
+/// What the sender of a transfer paces itself to, as it states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerPace {
+pub enum SenderPace {
     /// The capacity of the path, which it measures.
     Path,
-    /// A rate of each connection that its operator has set.
+    /// A rate of each connection that its operator has set, observed at the receiver.
     Fixed(Rate),
-    /// A rate of each connection that this end has requested.
+    /// A rate of each connection that an option of this end sets: the receiver has requested it, or the sender keeps it.
     Requested(Rate),
+    /// A rate of all connections together that an option of the sender sets.
+    Shared(Rate),
 }
 
-impl PeerPace {
-    /// Reads the pace that a peer states to be in force after a request for `requested`; `None` if it does not pace.
+impl SenderPace {
+    /// Reads the pace that a sending peer states to be in force after a request for `requested`; `None` if it does not pace.
     pub fn of(stated: Pace, requested: Option<Pace>) -> Option<Self> {
         match (stated, requested) {
             (Pace::Off, _) => None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::attribution::{Attribution, Evidence};
 use super::cure::Cure;
 use super::params;
-use super::reading::{End, PeerPace};
+use super::reading::{End, SenderPace};
 use super::witness::Witness;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
 use crate::plan::window_ceiling;
@@ -240,8 +240,8 @@ impl Facts<'_> {
 
     /// Returns the pace that the server's operator has set, where that limits.
     pub(super) fn fixed_pace(&self) -> Option<Rate> {
-        match self.attribution.peer_pace() {
-            Some(PeerPace::Fixed(pace))
+        match self.attribution.pace() {
+            Some(SenderPace::Fixed(pace))
                 if self.attribution.main_witness(LimitedBy::Server) == Witness::FixedPace =>
             {
                 Some(pace)

@@ -57,7 +57,7 @@ pub enum Witness {
     CoreWaits,
     /// Streams waited to keep to a rate.
     LimitWaits,
-    /// Data arrived at the pace that was requested of the peer.
+    /// Data moved at the pace that an option sets.
     RequestedPace,
     /// The first byte was late.
     LateAnswer,

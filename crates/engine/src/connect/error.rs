@@ -74,7 +74,13 @@ impl Attempts {
     /// Formats the outcomes; leaves out a single address that equals `host`.
     fn of(&self, host: &str) -> String {
         let outcome = |(address, error): &(SocketAddr, Option<io::Error>)| {
-            let outcome = error.as_ref().map_or_else(|| "no answer".to_owned(), io::Error::to_string);
+            let mut outcome = error.as_ref().map_or_else(|| "no answer".to_owned(), io::Error::to_string);
+            if let SocketAddr::V6(v6) = address
+                && v6.ip().is_unicast_link_local()
+                && v6.scope_id() == 0
+            {
+                outcome += &format!("; name the interface of a link-local address, as [{}%25eth0]", v6.ip());
+            }
             let is_named = self.0.len() == 1 && address.to_string() == host;
             if is_named { outcome } else { format!("{address}: {outcome}") }
         };

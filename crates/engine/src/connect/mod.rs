@@ -22,4 +22,4 @@ pub use error::{Attempts, ConnectError};
 pub(crate) use resolved_hosts::ResolvedHosts;
 pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
 pub(crate) use transport::{Received, TlsStream, Transport};
-pub use zones::{parse_address, without_zone};
+pub use zones::{parse_address, socket_address, without_zone};

@@ -1,6 +1,6 @@
 //! Resolves host names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,8 +15,8 @@ use super::zones::socket_address;
 
 /// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
 const FRESH: Duration = Duration::from_secs(60);
-/// The maximum number of cached hosts.
-const MOST: usize = 1024;
+/// The maximum number of cached hosts, and of silent addresses.
+const MAX_HOSTS: usize = 1024;
 
 /// The rules for choosing addresses; by default every resolved address is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,9 +76,13 @@ impl AddressRules {
     }
 }
 
-/// Cached results of name resolution.
+/// Cached results of name resolution, and what is known of their addresses.
 #[derive(Default)]
-pub(crate) struct ResolvedHosts(Mutex<HashMap<(Host<String>, u16), CachedAddresses>>);
+pub(crate) struct ResolvedHosts {
+    cached: Mutex<HashMap<(Host<String>, u16), CachedAddresses>>,
+    /// The addresses whose last connection was accepted and not answered.
+    silent: Mutex<HashSet<SocketAddr>>,
+}
 
 struct CachedAddresses {
     addresses: Vec<SocketAddr>,
@@ -86,7 +90,7 @@ struct CachedAddresses {
 }
 
 impl ResolvedHosts {
-    /// Returns the addresses of `host`, from the cache or by resolving it.
+    /// Returns the addresses of `host`, from the cache or by resolving it; those that were silent last.
     pub(crate) fn resolve(
         &self,
         host: &Host<String>,
@@ -99,7 +103,28 @@ impl ResolvedHosts {
             Some(fixed) => fixed,
             None => self.find(host, port, deadline, tick)?,
         };
-        rules.of_family(host, found)
+        let mut found = rules.of_family(host, found)?;
+        self.sort(&mut found);
+        Ok(found)
+    }
+
+    /// Moves the addresses that were silent behind the others.
+    pub(crate) fn sort(&self, addresses: &mut [SocketAddr]) {
+        let silent = self.silent.lock();
+        addresses.sort_by_key(|address| silent.contains(address));
+    }
+
+    /// Notes that an address has answered.
+    pub(crate) fn has_answered(&self, address: SocketAddr) {
+        self.silent.lock().remove(&address);
+    }
+
+    /// Notes that an address has accepted a connection and not answered.
+    pub(crate) fn was_silent(&self, address: SocketAddr) {
+        let mut silent = self.silent.lock();
+        if silent.len() < MAX_HOSTS {
+            silent.insert(address);
+        }
     }
 
     fn find(
@@ -110,12 +135,12 @@ impl ResolvedHosts {
         tick: Duration,
     ) -> Result<Vec<SocketAddr>, ConnectError> {
         let key = (host.clone(), port);
-        if let Some(found) = self.0.lock().get(&key).filter(|found| found.at.elapsed() < FRESH) {
+        if let Some(found) = self.cached.lock().get(&key).filter(|found| found.at.elapsed() < FRESH) {
             return Ok(found.addresses.clone());
         }
         let addresses = resolve(host, port, deadline, tick)?;
-        let mut hosts = self.0.lock();
-        if hosts.len() >= MOST {
+        let mut hosts = self.cached.lock();
+        if hosts.len() >= MAX_HOSTS {
             hosts.clear();
         }
         hosts.insert(key, CachedAddresses { addresses: addresses.clone(), at: Instant::now() });
@@ -124,7 +149,7 @@ impl ResolvedHosts {
 
     /// Removes an unreachable host from the cache, so that it is resolved again.
     pub(crate) fn forget(&self, host: &Host<String>, port: u16) {
-        self.0.lock().remove(&(host.clone(), port));
+        self.cached.lock().remove(&(host.clone(), port));
     }
 }
 

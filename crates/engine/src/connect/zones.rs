@@ -51,8 +51,8 @@ pub fn parse_address(text: &str) -> Result<IpAddr, String> {
     Err(format!("the address {address} is given with two zones; use a command for each"))
 }
 
-/// Returns an address with its zone, to connect to.
-pub(crate) fn socket_address(address: IpAddr, port: u16) -> SocketAddr {
+/// Returns an address with its zone, to connect to or to listen at.
+pub fn socket_address(address: IpAddr, port: u16) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
         IpAddr::V6(v6) => {

@@ -275,7 +275,9 @@ impl<'a> Fetch<'a> {
     fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
         let pipeline = self.pipeline;
         let received = pipeline.written() - pipeline.resumed();
-        let found = path.or_else(|| self.found_by_server(facts, received));
+        // A fixed pace, the server's or the requested one, is none of the path.
+        let pace = self.description.path.pace.unwrap_or(self.job.options.transfer.pace);
+        let found = path.or_else(|| self.found_by_server(facts, received)).filter(|_| pace.rate().is_none());
         let window = facts.rwin.unwrap_or_default();
         let known = found.zip(self.description.path.endpoint.clone()).map(|(found, endpoint)| {
             let path = crate::path_memory::KnownPath::new(

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::advice::{End, PeerPace};
+use longhaul_core::advice::{End, SenderPace};
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::failure::Failure;
@@ -118,7 +118,7 @@ pub(crate) fn run(
     let transfer =
         TransferState::new(start, observer, stop, schedule, options.transfer.limit.clone(), sources.len());
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let peer_pace = description.path.pace.and_then(|stated| PeerPace::of(stated, requested_pace(options)));
+    let peer_pace = description.path.pace.and_then(|stated| SenderPace::of(stated, requested_pace(options)));
     let monitor = FetchMonitor::new(&pipeline, LimitWatch::new(End::Receiver, peer_pace));
     let fetch = Fetch {
         job,

@@ -1,13 +1,14 @@
 //! The target of a probe: a host, or a URL.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use url::{Host, Url};
 
 use crate::cancel::Cancel;
-use crate::connect::without_zone;
-use crate::connect::{AddressRules, Deadline, ResolvedHosts, SocketSettings, dial};
+use crate::connect::{
+    AddressRules, Deadline, ResolvedHosts, SocketSettings, dial, parse_address, without_zone,
+};
 use crate::source::http::SafeUrl;
 
 use super::error::ProbeError;
@@ -44,12 +45,12 @@ impl ProbeTarget {
     /// [`ProbeError::Target`].
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
         let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
-        let full = match text {
-            _ if text.contains("://") => without_zone(text).map_err(bad)?.into_owned(),
+        let full = match (without_zone(text).map_err(bad)?, parse_address(text)) {
+            (text, _) if text.contains("://") => text.into_owned(),
             // A URL parser would take the first folder for a host.
-            _ if text.starts_with('/') => return Err(bad("it names no host".into())),
-            _ if text.parse::<Ipv6Addr>().is_ok() => format!("http://[{text}]/"),
-            _ => format!("http://{text}/"),
+            (text, _) if text.starts_with('/') => return Err(bad("it names no host".into())),
+            (_, Ok(IpAddr::V6(address))) => format!("http://[{address}]/"),
+            (text, _) => format!("http://{text}/"),
         };
         let url = Url::parse(&full).map_err(|error| bad(error.to_string()))?;
         let host =
@@ -57,10 +58,7 @@ impl ProbeTarget {
         match url.scheme() {
             "http" | "https" => Ok(Self::Http(url)),
             "ftp" | "ftps" | "gsiftp" => Ok(Self::Ftp(url)),
-            "iperf3" => {
-                let host = host.trim_matches(['[', ']']).to_owned();
-                Ok(Self::Iperf3 { host, port: url.port().unwrap_or(IPERF3_PORT) })
-            }
+            "iperf3" => Ok(Self::Iperf3 { host: host.to_owned(), port: url.port().unwrap_or(IPERF3_PORT) }),
             scheme => Err(bad(format!("the scheme {scheme} is not known"))),
         }
     }
@@ -126,8 +124,11 @@ mod tests {
         assert_eq!(parse("192.0.2.1:8080"), "http://192.0.2.1:8080/");
         assert_eq!(parse("2001:db8::1"), "http://[2001:db8::1]/");
         assert_eq!(parse("[::1]:8080"), "http://[::1]:8080/");
+        assert_eq!(parse("[fe80::e%lo]:8080"), "http://[fe80::e]:8080/");
+        assert_eq!(parse("fe80::e%25lo"), "http://[fe80::e]/");
         assert_eq!(parse("https://u:p@h/f"), "https://h/f");
         assert_eq!(parse("iperf3://h"), "iperf3://h:5201");
+        assert!(ProbeTarget::parse("iperf3://[::1]:1").unwrap().reach().is_ok());
         assert!(matches!(ProbeTarget::parse("gsiftp://h/"), Ok(ProbeTarget::Ftp(_))));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let answers = listener.local_addr().unwrap();

@@ -174,9 +174,11 @@ impl<'scope, 'env> HttpUpload<'scope, 'env> {
         } else {
             alone(session)
         };
-        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT.
+        // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT. Another address may
+        // answer in place of a silent one.
         let answers = answers.or_else(|error| {
-            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout { .. }));
+            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout { .. }))
+                && session.target.addresses.usable() < 2;
             if is_unanswered(&error) && !is_slow { alone(session) } else { Err(error) }
         });
         session.patience = None;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use longhaul_core::advice::{End, Finding, KnownLimits};
+use longhaul_core::advice::{End, Finding, KnownLimits, SenderPace};
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Sample;
 
@@ -24,7 +24,7 @@ pub(super) fn watch(
     path: &UploadPath,
     alive: &Receiver<()>,
 ) -> Finding {
-    let mut limits = LimitWatch::new(End::Sender, None);
+    let mut limits = LimitWatch::new(End::Sender, request.transfer.pace.rate().map(SenderPace::Shared));
     let emit = |event: &Event| progress.emit(event);
     let mut rtt = None;
     loop {

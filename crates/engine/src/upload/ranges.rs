@@ -79,7 +79,10 @@ pub(super) fn send_ranges(
         let tuner = control.start(&set, starter.clone());
         drop(starter);
         await_end(&ended, &set);
-        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten()) {
+        // A fixed pace is none of the path.
+        if let Some(found) = tuner.and_then(|tuner| tuner.join().ok().flatten())
+            && request.transfer.pace.rate().is_none()
+        {
             context.path.found(found);
         }
     });

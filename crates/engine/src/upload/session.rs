@@ -133,7 +133,8 @@ impl<'a> UploadSession<'a> {
         mut trailing: Option<&mut TrailingRequest<'_>>,
     ) -> Result<UploadAnswer, UploadError> {
         loop {
-            let answer = self.exchange_once(step, trailing.as_deref_mut()).inspect_err(|_| self.close())?;
+            let answer = self.exchange_once(step, trailing.as_deref_mut());
+            let answer = answer.inspect_err(|error| self.abandon(error))?;
             if answer.head.status() == 417 && step.ask.expects_continue() {
                 // RFC 9110, section 10.1.1. The body was not sent, so the next request has a connection of its own.
                 step.ask = step.ask.without_expectation();
@@ -160,7 +161,8 @@ impl<'a> UploadSession<'a> {
         second: UploadStep<'_>,
         expects: impl Fn(&ResponseHead) -> bool,
     ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
-        let both = self.exchange_both_once(first, second, expects).inspect_err(|_| self.close())?;
+        let both = self.exchange_both_once(first, second, expects);
+        let both = both.inspect_err(|error| self.abandon(error))?;
         let (answer, mut ahead) = both;
         if ahead.is_none() {
             self.close();
@@ -344,6 +346,18 @@ impl<'a> UploadSession<'a> {
         progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
         self.connection.open = Some(connection);
         Ok(())
+    }
+
+    /// Closes the connection after an error; one without any answer makes the next connection prefer another address. An
+    /// address that has answered is kept: it may have the beginning of the upload.
+    fn abandon(&mut self, error: &UploadError) {
+        let has_answered = self.connection.open.as_ref().is_some_and(Connection::has_answered);
+        if let UploadError::Http(error) = error
+            && !has_answered
+        {
+            self.client.note_silence(error);
+        }
+        self.close();
     }
 
     /// Closes the connection.

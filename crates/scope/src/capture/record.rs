@@ -26,6 +26,7 @@ impl Flow {
             version: VERSION,
             side,
             what: format!("{} -> {}", self.from, self.to),
+            pace: None,
             program: program.to_owned(),
             started: seconds::of(self.began),
             interval: seconds::of(INTERVAL),

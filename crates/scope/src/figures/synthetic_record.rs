@@ -23,6 +23,7 @@ pub(crate) fn every(interval: f64, seconds: f64, sample: impl Fn(f64) -> Sample)
         version: VERSION,
         side: Side::Get,
         what: "http://server/file".to_owned(),
+        pace: None,
         program: "longhaul 0.1.0".to_owned(),
         started: 1_795_219_200.0,
         interval,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::event::{Event, JobEvent, JobId, JobTag, Observer};
 use longhaul_core::telemetry::{Sample, StreamSample};
-use longhaul_core::units::seconds;
+use longhaul_core::units::{Rate, seconds};
 use longhaul_sys::host;
 use parking_lot::Mutex;
 
@@ -68,17 +68,23 @@ impl Recorder {
     /// that fails before keeps the record of a better run.
     /// leaves that of a better run alone.
     ///
-    /// `what` is recorded verbatim: it must contain no password and no key.
+    /// `what` is recorded verbatim: it must contain no password and no key. `pace` is that of the header.
     ///
     /// # Errors
     /// [`RecordError`]: the path is not writable, holds no record, or another transfer writes to it.
-    pub fn create(path: &Path, side: Side, what: &str, interval: Duration) -> Result<Self, RecordError> {
+    pub fn create(
+        path: &Path,
+        side: Side,
+        what: &str,
+        pace: Option<Rate>,
+        interval: Duration,
+    ) -> Result<Self, RecordError> {
         let start = Instant::now();
         let earlier = match side {
             Side::Get | Side::Put => Earlier::Kept,
             Side::Serve => Earlier::Replaced,
         };
-        let file = RecordFile::create(path, &header(side, what, interval), earlier)?;
+        let file = RecordFile::create(path, &Header { pace, ..header(side, what, interval) }, earlier)?;
         let (messages, received) = mpsc::channel();
         let shared = Arc::new(RecorderState::default());
         let theirs = shared.clone();
@@ -149,6 +155,7 @@ fn header(side: Side, what: &str, interval: Duration) -> Header {
         version: VERSION,
         side,
         what: what.to_owned(),
+        pace: None,
         program: concat!("longhaul ", env!("CARGO_PKG_VERSION")).to_owned(),
         started: seconds::of(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
         interval: seconds::of(interval),

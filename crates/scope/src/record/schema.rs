@@ -4,6 +4,7 @@
 
 use longhaul_core::event::Event;
 use longhaul_core::telemetry;
+use longhaul_core::units::Rate;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -26,6 +27,9 @@ pub struct Header {
     pub side: Side,
     /// What was recorded: a URL without credentials, or a directory.
     pub what: String,
+    /// The rate that `--pace` sets for what this end sends: for each connection of a server, for all of an upload together.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "pace_bps")]
+    pub pace: Option<Rate>,
     /// The program and its version.
     pub program: String,
     /// Start of the record, in seconds since 1970, UTC.

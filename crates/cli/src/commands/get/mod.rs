@@ -121,7 +121,7 @@ pub(crate) struct GetArgs {
     /// Demand the checksums of a file, as SHA256SUMS: by the names of its lines; a file without a line is not fetched
     ///
     /// The lines are those of sha256sum and its kin, of b2sum and b3sum, or of BSD: SHA256 (NAME) = HEX. A line without an algorithm is right
-    /// by either of its length: SHA-256 or BLAKE3, SHA-512 or BLAKE2b. A checksum of -i or of a metalink precedes it.
+    /// by any of its length, as SHA-256, BLAKE3 or BLAKE2b-256 (b2sum -l 256). A checksum of -i or of a metalink precedes it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["checksum", "recursive"], help_heading = "Integrity")]
     checksum_file: Option<PathBuf>,
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::get::environment::private;
-use crate::support::{Ended, File, Peer, Serve, Server, content, get};
+use crate::support::{Ended, File, Peer, Scripted, Serve, Server, Writable, content, get, put, same};
 
 /// A SOCKS 5 proxy that connects to `port` of 127.0.0.1 if it is requested by one of `destinations`; it requires the login ann:secret if
 /// the client has one.
@@ -95,14 +95,28 @@ fn proxy_option_overrides_the_environment() {
 #[test]
 fn address_that_does_not_answer_is_tried_last() {
     let file = File::new(content(1000, 67));
-    for play in [Peer::stay_silent as fn(&mut Peer), |peer| peer.answer("")] {
-        let server = Server::of(file.clone());
-        let port = server.address.port();
-        let silent = Server::on(std::net::TcpListener::bind(("127.0.0.2", port)).unwrap(), play);
+    let [server, other] = [(); 2].map(|()| Server::of(file.clone()));
+    let (ftp, site) = (Scripted::honest(file.bytes.to_vec()), Writable::start());
+    for (run, address, url, play) in [
+        (get(), server.address, "http://two.test:PORT/f", Peer::stay_silent as fn(&mut Peer)),
+        (get(), other.address, "http://two.test:PORT/f", |peer| peer.answer("")),
+        (get(), ftp.address, "ftp://two.test:PORT/f", Peer::stay_silent),
+        (
+            put().file("f", &*file.bytes).args(["f"]),
+            site.address(),
+            "http://two.test:PORT/f",
+            Peer::stay_silent,
+        ),
+    ] {
+        let port = address.port().to_string();
+        let silent = Server::on(std::net::TcpListener::bind(("127.0.0.2", address.port())).unwrap(), play);
         let rule = format!("two.test:{port}:127.0.0.2,127.0.0.1");
-        let run = get().args(["--resolve", &rule, "--stall-timeout", "1s", "--retries", "1"]);
-        run.args([format!("http://two.test:{port}/f")]).fetches(&file.bytes);
-        assert_eq!(silent.requests().len(), 1);
+        let run = run.args(["--resolve", &rule, "--stall-timeout", "1s", "--retries", "1"]);
+        let run = run.args(["--allow-cleartext", "--token"]).args([site.token()]);
+        let run = run.args([url.replace("PORT", &port)]);
+        run.run().ok();
+        assert_eq!(silent.requests().is_empty(), url.starts_with("ftp"), "{url}");
+        same(if address == site.address() { site.path("f") } else { run.path("f") }, &file.bytes);
     }
 }
 

@@ -28,17 +28,18 @@ fn rate_is_requested_from_the_server() {
 fn pace_that_the_operator_or_the_option_sets_is_the_limit_and_named() {
     let (files, bytes) = (tempfile::tempdir().unwrap(), content(6 << 20, 2));
     fs::write(files.path().join("f"), &bytes).unwrap();
-    let of_server = ("server", "ask the server's operator to raise serve --pace above 40.0 Mbit/s");
+    let of_server = ("server", "ask the server's operator to raise serve --pace above 20.0 Mbit/s");
     let cases = [
-        ("40Mbit", &[][..], of_server),
-        ("40Mbit", &["--pace", "80Mbit"], of_server),
-        ("40Mbit", &["--pace", "off"], of_server),
-        ("auto", &["--pace", "40Mbit"], ("limit", "raise --pace, or leave it out")),
+        ("20Mbit", &[][..], of_server),
+        ("20Mbit", &["--pace", "80Mbit"], of_server),
+        ("20Mbit", &["--pace", "off"], of_server),
+        ("auto", &["--pace", "20Mbit"], ("limit", "raise --pace, or leave it out")),
     ];
     at_once(cases, |(pace, args, (limit, cure))| {
         let (_server, url) = serve(files.path(), &["--pace", pace]);
-        let run = get().args(["--json", "--no-memory", "--streams", "1", &format!("{url}/f")]).args(args);
+        let run = get().args(["--json", "--streams", "1", &format!("{url}/f")]).args(args);
         let done = run.fetches(&bytes).done();
+        assert!(!run.path(MEMORY).exists(), "the pace is none of the path");
         let advised = done["advice"][1].as_str().is_some_and(|advice| advice.starts_with(cure));
         assert!(done["limited_by"] == limit && advised, "{pace} {args:?}: {done}");
     });

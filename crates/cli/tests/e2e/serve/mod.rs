@@ -21,7 +21,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use tempfile::TempDir;
 
 use crate::support::lab::wait_until;
-use crate::support::skip;
+use crate::support::{longhaul, skip};
 
 /// For what must happen, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -300,7 +300,7 @@ fn lines(path: &Path) -> Vec<serde_json::Value> {
 fn record_follows_the_server_to_its_end() {
     let (dir, records) = (site(vec![7; 8 << 20]), tempfile::tempdir().unwrap());
     let path = records.path().join("r.jsonl");
-    let record = ["--record", path.to_str().unwrap(), "--record-interval", "10ms", "--pace", "200Mbit"];
+    let record = ["--record", path.to_str().unwrap(), "--record-interval", "10ms", "--pace", "80Mbit"];
     let mut server = Serve::start(serve(dir.path(), &record));
     let mut stream = TcpStream::connect(server.address).unwrap();
     write!(stream, "GET /f?token=secret HTTP/1.0\r\n\r\n").unwrap();
@@ -315,6 +315,8 @@ fn record_follows_the_server_to_its_end() {
     let lines = lines(&path);
     assert_eq!((&lines[0]["record"], &lines[0]["side"]), (&"longhaul".into(), &"serve".into()));
     assert_eq!((&lines[0]["interval"], &lines[0]["what"]), (&0.01.into(), &dir.path().to_str().into()));
+    let explained = longhaul("explain").args(["--json"]).args([&path]).run().ok().json().remove(0);
+    assert!(explained["advice"][0].as_str().unwrap().starts_with("limited by --pace for "), "{explained}");
     let of = |event: &str| -> Vec<&serde_json::Value> {
         lines.iter().filter(|line| line["event"] == event).collect()
     };

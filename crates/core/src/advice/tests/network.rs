@@ -40,7 +40,7 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
         (Pace::Off, Some(Pace::Off), ServerSendBuffer, "does using 2 connections gain"),
     ] {
         let mut course = receiving(200);
-        course.attribution = course.attribution.with_peer_pace(PeerPace::of(stated, requested));
+        course.attribution = course.attribution.with_pace(SenderPace::of(stated, requested));
         let finding = course.slow_start(110.0).go(20.0, 110.0).assert_limit(limit, 0.8);
         assert_advice(&finding, 1, cure);
     }
@@ -84,7 +84,7 @@ fn transfer_of_a_few_round_trips_is_slow_start() {
         (0..12).fold(receiving(100).slow_start(16.0), |course, n| course.go(0.1, 16.0 * 1.2_f64.powi(n)));
     grown.assert_limit(Unknown, 0.7);
     let mut course = receiving(100);
-    course.attribution = course.attribution.with_peer_pace(Some(PeerPace::Path));
+    course.attribution = course.attribution.with_pace(Some(SenderPace::Path));
     let slowed = course.slow_start(600.0).go(4.0, 150.0).assert_limit(Server, 0.6);
     assert_advice(&slowed, 0, "it sends, below what the path has carried without a loss or a queue, ");
 }

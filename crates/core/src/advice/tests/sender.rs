@@ -15,7 +15,7 @@ pub(super) fn buffer_limited(reading: &mut Reading) {
 }
 
 #[test]
-fn kernel_of_the_sender_names_window_and_buffer() {
+fn kernel_of_the_sender_names_window_and_buffer_and_its_option_the_pace() {
     let course = |window| sending(50).but(|reading| reading.window = Some(window)).slow_start(100.0);
     course(Bytes::kib(700)).run(10.0, 100.0, window_limited).assert_limit(ReceiveWindow, 0.9);
     course(Bytes::mib(3)).run(10.0, 100.0, window_limited).assert_limit(Server, 0.9);
@@ -24,6 +24,13 @@ fn kernel_of_the_sender_names_window_and_buffer() {
     served.attribution = served.attribution.with_client_peer(true);
     let read = served.run(10.0, 100.0, window_limited).assert_limit(Application, 0.9);
     assert_advice(&read, 0, "it did not read what had arrived");
+    for pace in [SenderPace::Requested(Rate::mbit(52)), SenderPace::Shared(Rate::mbit(104))] {
+        let mut paced = course(Bytes::mib(3)).but(|reading| reading.streams = 2);
+        paced.attribution = paced.attribution.with_pace(Some(pace));
+        let held =
+            paced.run(10.0, 100.0, |reading| sender(reading).busy += TICK * 2).assert_limit(Limit, 0.9);
+        assert_advice(&held, 1, "raise --pace, or leave it out");
+    }
     // What a slow, even reader leaves of its window is full.
     let begun = course(Bytes::kib(1300)).run(1.0, 80.0, window_limited);
     let rest = begun.but(|reading| reading.window = Some(Bytes::kib(512)));

@@ -10,7 +10,7 @@ pub fn checksum_algorithm_name(algorithm: Algorithm) -> Option<&'static str> {
         Algorithm::Sha1 => Some("SHA1"),
         Algorithm::Sha256 => Some("SHA256"),
         Algorithm::Sha512 => Some("SHA512"),
-        Algorithm::Blake2b | Algorithm::Blake3 => None,
+        _ => None,
     }
 }
 

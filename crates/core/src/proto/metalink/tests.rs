@@ -36,7 +36,7 @@ fn whole() -> String {
            <description>A description &amp; more.</description>
            <hash type=\"sha-1\">{SHA1}</hash>
            <hash type=\"sha-256\">\n {SHA256}\n</hash>
-           <hash type=\"sha-384\">of an unknown algorithm</hash>
+           <hash type=\"sha3-256\">of an unknown algorithm</hash>
            <pieces length=\"8388608\" type=\"sha-1\"><hash>{SHA1}</hash><hash>{SHA1}</hash></pieces>
            <url location=\"de\" priority=\"2\">ftp://ftp.example.com/example.ext</url>
            <url priority=\"1\" location=\"FR\">http://example.com/example.ext?a=1&amp;b=&#50;</url>

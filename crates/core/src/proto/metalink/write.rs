@@ -40,12 +40,12 @@ impl MetalinkFile {
 /// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE2b and BLAKE3 are not registered.
 fn hash_name(algorithm: Algorithm) -> &'static str {
     match algorithm {
-        Algorithm::Md5 => "md5",
         Algorithm::Sha1 => "sha-1",
+        Algorithm::Sha224 => "sha-224",
         Algorithm::Sha256 => "sha-256",
+        Algorithm::Sha384 => "sha-384",
         Algorithm::Sha512 => "sha-512",
-        Algorithm::Blake2b => "blake2b",
-        Algorithm::Blake3 => "blake3",
+        _ => algorithm.name(),
     }
 }
 

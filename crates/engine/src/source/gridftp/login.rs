@@ -187,7 +187,16 @@ impl<'a> ServerAccess<'a> {
         }
         let limit = self.config.timeouts.head;
         let control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
-        self.greet(control, &deadline).map_err(|error| error.while_connecting(peer))
+        match self.greet(control, &deadline) {
+            Ok(greeted) => {
+                hosts.has_answered(peer);
+                Ok(greeted)
+            }
+            Err(error) => {
+                hosts.was_silent(peer);
+                Err(error.while_connecting(peer))
+            }
+        }
     }
 
     fn greet(

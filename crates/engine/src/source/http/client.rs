@@ -209,15 +209,20 @@ impl Client {
     ) -> Result<OpenedUrl, HttpError> {
         let opened = self.follow(url, choose, cancel);
         match &opened {
-            Ok(opened) => self.caches.faults.has_answered(opened.connection.peer()),
-            Err(
-                HttpError::Timeout { at, .. }
-                | HttpError::ClosedBeforeHead { at, .. }
-                | HttpError::Receive { at, .. },
-            ) => self.caches.faults.was_silent(at.peer),
-            Err(_) => {}
+            Ok(opened) => self.caches.hosts.has_answered(opened.connection.peer()),
+            Err(error) => self.note_silence(error),
         }
         opened
+    }
+
+    /// Prefers other addresses of a host to one that has accepted a connection and not answered on it.
+    pub(crate) fn note_silence(&self, error: &HttpError) {
+        if let HttpError::Timeout { at, .. }
+        | HttpError::ClosedBeforeHead { at, .. }
+        | HttpError::Receive { at, .. } = error
+        {
+            self.caches.hosts.was_silent(at.peer);
+        }
     }
 
     fn follow(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<OpenedUrl, HttpError> {

@@ -155,7 +155,7 @@ impl Connection {
     }
 
     /// Returns whether the server has answered a request on this connection.
-    pub(super) fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.persistence.has_answered
     }
 

@@ -11,7 +11,7 @@ use super::*;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 fn create(path: &Path) -> Result<Recorder, RecordError> {
-    Recorder::create(path, Side::Get, "http://host/file", INTERVAL)
+    Recorder::create(path, Side::Get, "http://host/file", None, INTERVAL)
 }
 
 /// A sample of some streams.

@@ -157,6 +157,12 @@ impl UploadOperation {
             return bad(&format!("there may be one {name} only"));
         }
         let replace = may_replace(request)?;
+        // Another query may mean no file: S3's ?acl and ?partNumber= would replace it, and ?uploadId= would delete it.
+        if path.query().is_some_and(|query| !query.is_empty()) && !names_upload && request.method() != "GET" {
+            return bad(
+                "the server knows no such query, and leaves the file as it is: send the request without",
+            );
+        }
         match (request.method(), named) {
             ("PUT", _) => Self::whole(request, replace),
             ("DELETE", None) if !names_upload && request.body() != RequestBody::None => {
@@ -363,6 +369,8 @@ mod tests {
             ("DELETE /f?upload=00112233445566778899aabbccddeeff", vec![chunked], 400),
             ("PUT /f", vec!["Content-Range: bytes 0-1/2"], 400),
             ("PUT /f", vec!["Content-Encoding: gzip"], 415),
+            ("PUT /f?acl", vec!["Content-Length: 1"], 400),
+            ("DELETE /f?partNumber=1&uploadId=x", vec!["X: y"], 400),
             ("PATCH /f?upload=00112233445566778899aabbccddeeff", vec!["If-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: *", "If-None-Match: \"a\""], 412),

@@ -142,13 +142,13 @@ impl Client {
                 Some(proxy) => error.of_proxy(proxy.variable),
                 None => error,
             };
-            let mut found = found.map_err(unknown)?;
-            self.caches.faults.sort(&mut found);
-            target.addresses.set(found);
+            target.addresses.set(found.map_err(unknown)?);
         }
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, deadline)? {
-            let socket = dial(&name, &target.addresses.candidates(), self.config.sockets(), deadline);
+            let mut candidates = target.addresses.candidates();
+            self.caches.hosts.sort(&mut candidates);
+            let socket = dial(&name, &candidates, self.config.sockets(), deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
                 target.addresses.set(Vec::new());

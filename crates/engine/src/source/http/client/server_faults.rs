@@ -1,7 +1,6 @@
-//! What is remembered of servers that fail at ranges, or whose address does not answer.
+//! What is remembered of servers that fail at ranges.
 
-use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -11,7 +10,7 @@ use crate::source::http::http_source::first_answer::RangeFailure;
 
 /// How long a server that failed at ranges gets no request for one.
 const RANGELESS: Duration = Duration::from_secs(3600);
-/// The most entries of each set.
+/// The most entries.
 const MAX_SERVERS: usize = 1024;
 
 /// The faults of servers, shared by clients.
@@ -19,28 +18,9 @@ const MAX_SERVERS: usize = 1024;
 pub(super) struct ServerFaults {
     /// The origins that failed at ranges, and when.
     rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
-    /// The addresses whose last connection was accepted and not answered.
-    silent: Mutex<HashSet<SocketAddr>>,
 }
 
 impl ServerFaults {
-    pub(super) fn has_answered(&self, address: SocketAddr) {
-        self.silent.lock().remove(&address);
-    }
-
-    pub(super) fn was_silent(&self, address: SocketAddr) {
-        let mut silent = self.silent.lock();
-        if silent.len() < MAX_SERVERS {
-            silent.insert(address);
-        }
-    }
-
-    /// Moves the addresses that were silent behind the others.
-    pub(super) fn sort(&self, addresses: &mut [SocketAddr]) {
-        let silent = self.silent.lock();
-        addresses.sort_by_key(|address| silent.contains(address));
-    }
-
     pub(super) fn failed_at_range(&self, origin: Origin, failure: RangeFailure, now: Instant) {
         let mut rangeless = self.rangeless.lock();
         rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
@@ -314,7 +313,7 @@ impl HttpSource<'_> {
         };
         let published = Published {
             duplicates: self.duplicates(opened),
-            digest: strongest(opened.head.digests()),
+            digest: opened.head.digests().into_iter().max_by_key(|checksum| checksum.algorithm),
             digest_on_request: None,
         };
         let file = FileFacts {
@@ -331,17 +330,6 @@ impl HttpSource<'_> {
         };
         Description { file, ranges, path, published }
     }
-}
-
-/// Returns the strongest digest.
-fn strongest(digests: Vec<Checksum>) -> Option<Checksum> {
-    let strength = |checksum: &Checksum| match checksum.algorithm {
-        Algorithm::Md5 => 0,
-        Algorithm::Sha1 => 1,
-        Algorithm::Sha256 => 2,
-        Algorithm::Sha512 | Algorithm::Blake2b | Algorithm::Blake3 => 3,
-    };
-    digests.into_iter().max_by_key(strength)
 }
 
 /// Returns the RTT of the connection's handshake.

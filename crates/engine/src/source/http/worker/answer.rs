@@ -28,7 +28,13 @@ impl Exchange<'_, '_, '_> {
         if self.stream.front().is_none_or(|front| front.start() != requested.start()) {
             return Err(Failure::stolen(self.shown()));
         }
-        let head = match connection.read_head() {
+        let head = connection.read_head();
+        if let Err(error) = &head
+            && !connection.has_answered()
+        {
+            self.described.client.note_silence(error);
+        }
+        let head = match head {
             // The next attempt uses a new connection.
             Err(error) if connection.was_closed_while_idle(&error) => {
                 self.worker.distrusts_kept = true;
