@@ -60,6 +60,9 @@ impl BottleneckQueue {
     /// Returns why data are late; `None` where they are not.
     pub(super) fn lateness(&self, interval: &Interval) -> Option<Lateness> {
         let excess = self.late_rtt(interval)?.get().saturating_sub(interval.base_rtt()).as_secs_f64();
+        if interval.base_rtt() < params::LEAST_WIRE_RTT {
+            return Some(Lateness::Pauses);
+        }
         let count = self.data_ages.len().max(1) as f64;
         let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
         let packets = interval.rate().time_for(params::PAUSE_BYTES);

@@ -30,6 +30,8 @@ pub(super) const OVERFLOW_RTT_FACTOR: f64 = 1.25;
 /// moments; 0.2 to 1.3 of one flow among two to four, and up to 4 of one among sixteen.
 pub(super) const QUEUED_PAUSE_SHARE: f64 = 0.7;
 pub(super) const PAUSE_SHARE: f64 = 1.0;
+/// In less a host reaches only itself (loopback: 8 to 15 us), where no bottleneck holds data.
+pub(super) const LEAST_WIRE_RTT: Duration = Duration::from_micros(20);
 /// A host that is late, and single packets.
 pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(5);
 pub(super) const PAUSE_BYTES: Bytes = Bytes::new(4 * 1448);

@@ -116,6 +116,8 @@ fn sender_that_pauses_delays_its_data_without_a_queue() {
     // A relay in the client's host, which passes on a window in each round trip to the server.
     let relay = Course::at(End::Receiver, Duration::from_micros(50));
     sends(relay, 170).assert_limit(Server, 0.85);
+    // However shortly it pauses, there is no bottleneck on the way to it.
+    sends(Course::at(End::Receiver, Duration::from_micros(10)), 50).assert_limit(Server, 0.85);
     // A window that is filled in one burst a round trip.
     let filled = receiving(105).but(|reading| reading.window = Some(Bytes::new(1_100_000)));
     sends(filled, 170).assert_limit(ReceiveWindow, 0.85);
