@@ -13,6 +13,9 @@ use longhaul_sys::{host, sockopt};
 use crate::job_cpu::CoreTimes;
 use crate::transfer::Waits;
 
+/// The interval of observation: out of step with peers that send or read by a timer of a twentieth or a tenth of a second.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(103);
+
 /// The limits of a transfer over time.
 #[derive(Debug)]
 pub(crate) struct LimitWatch {

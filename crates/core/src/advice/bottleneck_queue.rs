@@ -70,11 +70,13 @@ impl BottleneckQueue {
         if !is_long || mean <= excess * params::QUEUED_PAUSE_SHARE {
             return Some(Lateness::Queue);
         }
-        // The flows at a full bottleneck lose packets, and pause while others have their turn.
-        let loses =
-            self.last_loss.is_some_and(|at| at.saturating_add(params::LOSSY_AT_LEAST) >= interval.end);
-        let is_pause = mean > excess * params::PAUSE_SHARE && !loses;
+        let is_pause = mean > excess * params::PAUSE_SHARE && !self.loses(interval);
         Some(if is_pause { Lateness::Pauses } else { Lateness::Unclear })
+    }
+
+    /// Returns whether packets were lost lately. The flows at a full bottleneck lose packets, and pause while others have their turn.
+    pub(super) fn loses(&self, interval: &Interval) -> bool {
+        self.last_loss.is_some_and(|at| at.saturating_add(params::LOSSY_AT_LEAST) >= interval.end)
     }
 
     /// Returns whether data wait in a queue that does not drain between bursts.

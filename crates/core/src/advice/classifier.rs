@@ -314,6 +314,7 @@ impl Classifier {
         let observed = interval.end.saturating_sub(first_byte);
         interval.span >= interval.base_rtt()
             && observed >= recent_rates::COVERED
+            && !self.queue.loses(interval)
             && self.rates.recent.stop_and_go()
     }
 

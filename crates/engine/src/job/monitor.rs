@@ -9,16 +9,13 @@ use longhaul_core::telemetry::{PageCache, Sample, Snapshot};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use parking_lot::Mutex;
 
-use crate::limit_watch::LimitWatch;
+use crate::limit_watch::{CHECK_INTERVAL, LimitWatch};
 use crate::sampling::SampleInterval;
 use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sink::pipeline::Pipeline;
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
 use crate::transfer::TransferState;
-
-/// The monitor's interval: out of step with servers that send by a timer of a tenth of a second.
-const CHECK_INTERVAL: Duration = Duration::from_millis(103);
 
 /// The measurements of a transfer's path.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,7 +1,5 @@
 //! Monitors an upload: emits progress, and finds the limit.
 
-use std::time::Duration;
-
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::advice::{End, Finding, KnownLimits, SenderPace};
 use longhaul_core::event::Event;
@@ -10,12 +8,10 @@ use longhaul_core::telemetry::Sample;
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
 use super::request::PutRequest;
-use crate::limit_watch::LimitWatch;
+use crate::limit_watch::{CHECK_INTERVAL, LimitWatch};
 use crate::rate_limit::is_of_pace;
 use crate::sampling::SampleInterval;
 use crate::telemetry;
-
-const TICK: Duration = Duration::from_millis(100);
 
 /// Monitors the upload until the sender of `alive` is dropped; returns the limit.
 pub(super) fn watch(
@@ -28,7 +24,7 @@ pub(super) fn watch(
     let emit = |event: &Event| progress.emit(event);
     let mut rtt = None;
     loop {
-        let ended = alive.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
+        let ended = alive.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Disconnected);
         let (now, _) = progress.snapshot();
         rtt = now.sockets.min_rtt.or(rtt);
         let transfer = &progress.transfer;
