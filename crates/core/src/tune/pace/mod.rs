@@ -56,7 +56,7 @@ impl Params {
     /// Shorter paths are not paced: acknowledgements return soon enough to clock the sender.
     const MIN_RTT: Duration = Duration::from_millis(10);
     /// A path that delivers more without losses is not paced. The kernel paces by a timer for each 64 KiB: at 10 Gbit/s a host of two
-    /// cores sends 6 of a pace of 9.9 Gbit/s, and without a pace fills the path (docs/measurements.md).
+    /// cores sends 6 of a pace of 9.9 Gbit/s, and without a pace fills the path.
     const UNPACED_FROM: Rate = Rate::bits_per_sec(3_000_000_000);
     /// The largest error of a train's rate. A cap counts as used from this share less of it.
     const UNCERTAINTY: f64 = 0.15;
