@@ -234,7 +234,7 @@ fn both_ends_of_a_transfer_are_averaged_over_a_millisecond_and_a_second() {
         assert!((1.0..170e6).contains(&value("mean_bps")) && value("steady_goodput_bps") > 0.0, "{values}");
         assert!(value("burstiness_1ms") >= 1.0 && value("seen_1ms_share") > 0.0, "{values}");
         assert!(value("peak_1ms_bps") >= value("mean_bps"), "{values}");
-        assert_eq!(values["record"] == "get", values["duplicate_acks"] == 0.0, "{values}");
+        assert_eq!(values["record"] == "get", values["duplicate_acks"].is_f64(), "{values}");
         assert_eq!(values["record"] == "serve", values["retransmits"].is_f64(), "{values}");
     }
     let page = fs::read_to_string(directory.path().join("both.html")).unwrap();

@@ -149,6 +149,18 @@ impl UploadOperation {
         let bad = |why: &str| Err(Reply::text(400, why));
         let named = path.query().and_then(UploadId::of_query);
         let names_upload = names_upload(request.target());
+        // Another query may mean no file: S3's ?acl and ?partNumber= would replace it, and ?uploadId= would delete it.
+        let query = path.query().unwrap_or_default();
+        let is_known = match request.method() {
+            "GET" => true,
+            "PUT" | "MKCOL" => query.is_empty(),
+            _ => query.is_empty() || (names_upload && !query.contains('&')),
+        };
+        if !is_known {
+            return bad(
+                "the server knows no such query, and leaves the file as it is: send the request without",
+            );
+        }
         if request.method() == "MKCOL" {
             return Ok(Self::MakeDirectory);
         }
@@ -157,12 +169,6 @@ impl UploadOperation {
             return bad(&format!("there may be one {name} only"));
         }
         let replace = may_replace(request)?;
-        // Another query may mean no file: S3's ?acl and ?partNumber= would replace it, and ?uploadId= would delete it.
-        if path.query().is_some_and(|query| !query.is_empty()) && !names_upload && request.method() != "GET" {
-            return bad(
-                "the server knows no such query, and leaves the file as it is: send the request without",
-            );
-        }
         match (request.method(), named) {
             ("PUT", _) => Self::whole(request, replace),
             ("DELETE", None) if !names_upload && request.body() != RequestBody::None => {
@@ -371,6 +377,10 @@ mod tests {
             ("PUT /f", vec!["Content-Encoding: gzip"], 415),
             ("PUT /f?acl", vec!["Content-Length: 1"], 400),
             ("DELETE /f?partNumber=1&uploadId=x", vec!["X: y"], 400),
+            ("PUT /f?partNumber=1&upload=x", vec!["Content-Length: 1"], 400),
+            ("PUT /f?upload=00112233445566778899aabbccddeeff", vec!["Content-Length: 1"], 400),
+            ("DELETE /f?acl&upload=00112233445566778899aabbccddeeff", vec!["X: y"], 400),
+            ("MKCOL /d?x", vec!["X: y"], 400),
             ("PATCH /f?upload=00112233445566778899aabbccddeeff", vec!["If-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: \"a\""], 412),
             ("PUT /f", vec!["If-None-Match: *", "If-None-Match: \"a\""], 412),
