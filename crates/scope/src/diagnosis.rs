@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, SenderPace, Shares,
+    Attribution, End, Finding, KnownLimits, LimitedSpan, Reading, SenderPace, Shares, Witness,
 };
 use longhaul_core::event::{Done, Event, RunDone};
 use longhaul_core::units::{Bytes, Rate};
@@ -70,6 +70,16 @@ impl Observation {
     pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
         let begun = (now, reading.moved);
         Self { attribution: Attribution::from(end, now, reading), timeline: Vec::new(), begun, latest: begun }
+    }
+
+    /// Attributes the time until `now` to the disk: a receiver's file is complete.
+    fn settle(&mut self, now: Duration) {
+        for span in
+            [self.attribution.end(), self.attribution.assign(now, Witness::Flush)].into_iter().flatten()
+        {
+            append(&mut self.timeline, span);
+        }
+        self.latest.0 = now;
     }
 
     /// Adds a reading at `now`.
@@ -156,7 +166,9 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
         Side::Get | Side::Put => SenderPace::Shared(rate),
     });
     let mut observation = Observation::new(end).with_pace(pace);
+    let size = size(record);
     for (at, sample) in &record.samples {
+        let at = Duration::try_from_secs_f64(*at).ok()?;
         let buffer_full = |segments: longhaul_core::telemetry::Segments| {
             end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count
         };
@@ -164,9 +176,23 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
             buffer_full: sample.segments.is_some_and(buffer_full),
             ..Reading::of(end, sample.moved, &sample.sockets)
         };
-        observation.observe(Duration::try_from_secs_f64(*at).ok()?, &reading);
+        // Everything has arrived, and is being written.
+        if end == End::Receiver && sample.sockets.open == 0 && size.is_some_and(|size| sample.moved >= size) {
+            observation.settle(at);
+        } else {
+            observation.observe(at, &reading);
+        }
     }
     (!record.samples.is_empty()).then(|| observation.end(&KnownLimits::default()))
+}
+
+/// Returns how much a transfer has to move, if that is known.
+fn size(record: &Record) -> Option<Bytes> {
+    let sizes = record.events.iter().filter_map(|line| match &*line.event {
+        Event::Opened { size, resumed, .. } => Some(size.map(|size| size.saturating_sub(*resumed))),
+        _ => None,
+    });
+    sizes.last().flatten()
 }
 
 /// Returns the recorded timeline of limits; empty if none was recorded.
@@ -208,6 +234,27 @@ mod tests {
             sample.sockets.counters.out_of_order = (at * 2.0) as u64;
             sample
         })
+    }
+
+    #[test]
+    fn time_after_the_last_byte_is_the_disks() {
+        let mut record = synthetic_record::record(8.0, |at| {
+            let mut sample = synthetic_record::moved(at.min(2.0) * 1e6);
+            sample.sockets.open = usize::from(at < 2.0);
+            sample
+        });
+        let limit = |record: &Record| of_record(record).unwrap().finding.limit;
+        assert_eq!(limit(&record), LimitedBy::Server, "the size is not known");
+        let size = Some(Bytes::new(2_000_000));
+        let opened = Event::Opened {
+            path: "f".into(),
+            size,
+            resumed: Bytes::ZERO,
+            resumable: true,
+            writer: "direct".into(),
+        };
+        record.events.push(synthetic_record::event(0, opened));
+        assert_eq!(limit(&record), LimitedBy::Disk);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::TIMESTAMP_TICK;
 use super::interval::Interval;
 use super::params;
-use super::recent_rates::{self, RecentRates};
+use super::recent_rates;
 use crate::units::Rtt;
 
 /// Why the RTT of the data exceeds that of the empty path throughout.
@@ -30,8 +30,17 @@ pub(super) struct BottleneckQueue {
     data_ages: VecDeque<(Duration, Duration)>,
     /// The end of the last interval in which packets were lost.
     last_loss: Option<Duration>,
-    /// The ends of intervals in which the sender sent more and the bottleneck let no more through.
-    absorbed_probes: VecDeque<Duration>,
+    /// The last intervals.
+    arrivals: VecDeque<Arrivals>,
+}
+
+/// What arrived in an interval.
+#[derive(Debug, Clone, Copy)]
+struct Arrivals {
+    /// Packets a second.
+    rate: f64,
+    /// Whether data were late.
+    is_late: bool,
 }
 
 impl BottleneckQueue {
@@ -50,6 +59,11 @@ impl BottleneckQueue {
         forget(&mut self.data_rtts, over, interval.end);
         self.data_ages.extend((!after_loss).then_some((interval.end, interval.data_age)));
         forget(&mut self.data_ages, over.max(recent_rates::COVERED), interval.end);
+        if self.arrivals.len() == params::CAPACITY_INTERVALS {
+            self.arrivals.pop_front();
+        }
+        let is_late = interval.highest_data_rtt.is_some_and(|data| interval.is_late(data));
+        self.arrivals.push_back(Arrivals { rate: interval.arrival_rate(), is_late });
     }
 
     /// Returns whether the delay of the data is known.
@@ -60,13 +74,13 @@ impl BottleneckQueue {
     /// Returns why data are late; `None` where they are not.
     pub(super) fn lateness(&self, interval: &Interval) -> Option<Lateness> {
         let excess = self.late_rtt(interval)?.get().saturating_sub(interval.base_rtt()).as_secs_f64();
-        if interval.base_rtt() < params::LEAST_WIRE_RTT {
+        if interval.is_local() {
             return Some(Lateness::Pauses);
         }
         let count = self.data_ages.len().max(1) as f64;
         let mean = self.data_ages.iter().map(|(_, age)| age.as_secs_f64()).sum::<f64>() / count;
         let packets = interval.rate().time_for(params::PAUSE_BYTES);
-        let is_long = mean > packets.max(params::LEAST_PAUSE).as_secs_f64();
+        let is_long = mean > packets.max(params::MIN_PAUSE).as_secs_f64();
         if !is_long || mean <= excess * params::QUEUED_PAUSE_SHARE {
             return Some(Lateness::Queue);
         }
@@ -91,45 +105,27 @@ impl BottleneckQueue {
         let covered =
             self.data_rtts.front().is_some_and(|(at, _)| at.saturating_add(over / 2) <= interval.end);
         let data = self.data_rtts.iter().map(|(_, data_rtt)| *data_rtt).min().filter(|_| covered)?;
-        let least = interval.min_rtt()?.get();
-        (data.get() > least.mul_f64(params::QUEUED_RTT_FACTOR) && data.get() > least + TIMESTAMP_TICK)
-            .then_some(data)
+        interval.is_late(data).then_some(data)
     }
 
-    /// Records an interval in which the sender sent more than arrived: the delay of the data grew, and their rate stayed.
-    ///
-    /// At an even rate of the sender, a growing delay lowers the rate of arrival by the growth over the interval. The rate of arrival stays
-    /// where the sender sends more by as much, as BBR does once in a cycle, and the queue absorbs it. A retransmission (`after_loss`)
-    /// delays data too.
-    pub(super) fn record_probe(&mut self, interval: &Interval, recent: &RecentRates, after_loss: bool) {
-        let rtt = interval.base_rtt();
-        let kept = recent_rates::COVERED.max(rtt * params::PROBING_ROUND_TRIPS);
-        while self.absorbed_probes.front().is_some_and(|at| at.saturating_add(kept) < interval.end) {
-            self.absorbed_probes.pop_front();
-        }
-        let (Some(before), Some(highest)) = (interval.before.data_rtt, interval.highest_data_rtt) else {
-            return;
-        };
-        let growth = highest.get().saturating_sub(before.get());
-        if after_loss || growth <= TIMESTAMP_TICK.max(rtt.mul_f64(params::QUEUED_RTT_FACTOR - 1.0)) {
-            return;
-        }
-        let dip = growth.as_secs_f64() / interval.span.as_secs_f64();
-        // One rise may take two intervals.
-        let is_another =
-            self.absorbed_probes.back().is_none_or(|at| at.saturating_add(rtt * 4) <= interval.end);
-        if is_another && recent.is_even(dip / 2.0) {
-            self.absorbed_probes.push_back(interval.end);
-        }
+    /// Forgets what arrived: the sender has not sent as much as it may yet.
+    pub(super) fn note_growth(&mut self) {
+        self.arrivals.clear();
     }
 
-    /// Returns whether the bottleneck limits a sender that probes for more bandwidth from time to time.
-    pub(super) fn absorbs_probes(&self, interval: &Interval) -> bool {
-        let probes = &self.absorbed_probes;
-        let (Some(first), Some(last)) = (probes.front(), probes.back()) else { return false };
-        let gaps = u32::try_from(probes.len() - 1).unwrap_or(u32::MAX);
-        probes.len() >= params::ABSORBED_PROBES
-            && last.saturating_sub(*first) >= interval.base_rtt() * params::PROBE_SPACING.saturating_mul(gaps)
+    /// Returns whether the bottleneck was busy: arrivals come back to one highest rate, which they never exceed, and at that data were late
+    /// once in eight intervals, as BBR probes. A sender that keeps a rate delays nothing, and one that pauses sends at many.
+    pub(super) fn is_at_capacity(&self, interval: &Interval) -> bool {
+        let highest = self.arrivals.iter().map(|past| past.rate).fold(0.0, f64::max);
+        // A reading may take place before a packet or after it.
+        let packets = 2.0 / interval.span.as_secs_f64().max(1e-9);
+        let least = highest - packets.max(highest * params::CAPACITY_TOLERANCE);
+        let reached: Vec<_> = self.arrivals.iter().filter(|past| past.rate >= least).collect();
+        let late = reached.iter().filter(|past| past.is_late).count();
+        self.arrivals.len() >= params::CAPACITY_INTERVALS / 2
+            && interval.arrival_rate() >= least
+            && reached.len() * 4 >= self.arrivals.len() * 3
+            && late * 8 >= reached.len()
     }
 }
 

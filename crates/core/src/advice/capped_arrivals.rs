@@ -88,7 +88,12 @@ impl CappedArrivals {
     /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
     pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
-        if capped < params::CAPPED_INTERVALS || capped * 2 < self.lossy.len() {
+        if capped < params::CAPPED_INTERVALS {
+            // As losses at random would hardly show, but too few yet.
+            let is_alike = capped + 1 == params::CAPPED_INTERVALS && capped == self.lossy.len();
+            return is_alike.then_some(Witness::Unexplained);
+        }
+        if capped * 2 < self.lossy.len() {
             return None;
         }
         // A retransmission delays data, too, and a queue may be empty at the readings.

@@ -53,6 +53,8 @@ struct RateHistory {
 struct BufferHistory {
     /// The smallest and the largest window of a connection.
     windows: (u64, u64),
+    /// The end of the last interval in which the peer's window was closed.
+    window_closed: Option<Duration>,
     send: SendBufferReadings,
 }
 
@@ -67,7 +69,11 @@ impl Classifier {
             capped: CappedArrivals::default(),
             losses: LossTracker::new(end),
             is_under_way: false,
-            buffers: BufferHistory { windows: (u64::MAX, 0), send: SendBufferReadings::default() },
+            buffers: BufferHistory {
+                windows: (u64::MAX, 0),
+                window_closed: None,
+                send: SendBufferReadings::default(),
+            },
             last: Witness::Opening,
         }
     }
@@ -79,6 +85,10 @@ impl Classifier {
         self.rates.slow_start.record_rate(interval.rate());
         if witness.limit() == LimitedBy::SlowStart {
             self.rates.recent.note_growth();
+            self.queue.note_growth();
+        }
+        if self.end == End::Sender && witness == Witness::ClosedWindow {
+            self.buffers.window_closed = Some(interval.end);
         }
         self.last = witness;
         if self.ends.is_client_peer { witness.of_client(self.end) } else { witness }
@@ -92,11 +102,8 @@ impl Classifier {
         self.queue.record(interval, after_loss);
         self.capped.record(interval, self.end);
         let queues = (was_queued, self.queue.is_standing(interval));
-        self.losses.record(interval, queues, &self.rates.recent, in_slow_start);
+        self.losses.record(interval, queues, &self.rates.recent);
         self.rates.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
-        if self.end == End::Receiver {
-            self.queue.record_probe(interval, &self.rates.recent, after_loss);
-        }
         self.buffers.send.record(interval);
         if let Some(window) = interval.now.window {
             let window = window.get() / interval.streams();
@@ -131,7 +138,10 @@ impl Classifier {
         // another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
             || interval.in_flight().get() as f64 >= room as f64 * params::FULL_WINDOW_SHARE;
-        (backlog > 0 && backlog >= room && is_full).then_some(Witness::Unread)
+        // Of another program, data that it leaves in the socket throughout are all that is seen.
+        let is_left =
+            interval.now.threads.is_none() && self.end == End::Receiver && self.awaits_threads(interval);
+        (backlog > 0 && backlog >= room && is_full || is_left).then_some(Witness::Unread)
     }
 
     /// Returns whether the connection waits for this host's threads: data lie in a receiver's socket throughout, for a quarter of the
@@ -174,6 +184,15 @@ impl Classifier {
             return Witness::Growth;
         }
         let is_queued = lateness == Some(Lateness::Queue);
+        // A receiver that does not read at once acknowledges late, too (Linux, __tcp_ack_snd_check).
+        let has_closed = |at: Duration| at.saturating_add(recent_rates::COVERED) >= interval.end;
+        if self.end == End::Sender && self.buffers.window_closed.is_some_and(has_closed) {
+            let closed = interval.share(|reading| reading.sender.map(|times| times.window_limited));
+            return match closed > params::FULL_BUFFER_SHARE {
+                true => Witness::ClosedWindow,
+                false => Witness::Unexplained,
+            };
+        }
         let is_drained = self.buffers.send.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
             // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
@@ -188,8 +207,8 @@ impl Classifier {
         if is_queued {
             return Witness::StandingQueue;
         }
-        if self.queue.absorbs_probes(interval) {
-            return Witness::AbsorbedProbes;
+        if self.end == End::Receiver && lateness.is_none() && self.queue.is_at_capacity(interval) {
+            return Witness::Capacity;
         }
         if is_window_full {
             return Witness::FullWindow;
@@ -199,10 +218,12 @@ impl Classifier {
             return Witness::Unexplained;
         }
         if let Some(loss) = self.losses.limiting() {
-            let of_loss = match loss.has_cut_slow_start() {
-                _ if loss.is_overflow => Witness::Overflow,
-                true => Witness::Unexplained,
-                false => Witness::Losses,
+            let of_loss = if loss.is_overflow {
+                Witness::Overflow
+            } else if loss.is_shown(self.end) {
+                Witness::Losses
+            } else {
+                Witness::Unexplained
             };
             return self.capped.device().unwrap_or(of_loss);
         }
@@ -273,14 +294,14 @@ impl Classifier {
         let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
         let window = interval.now.window.unwrap_or_default().get() as f64;
         let (smallest, largest) = (self.buffers.windows.0 as f64, self.buffers.windows.1 as f64);
-        let open = largest * interval.streams() as f64;
-        let opens_seldom = |rtt: Option<Rtt>| {
-            (interval.rate().bdp(rtt.unwrap_or_default()).get() as f64) < window * params::CLOSED_WINDOW_SHARE
-        };
+        let filled =
+            |rtt: Option<Rtt>| interval.rate().bdp(rtt.unwrap_or_default()).get() as f64 / window.max(1.0);
+        let is_late = rtt.is_some_and(|rtt| interval.is_late(rtt));
         let unread = window == 0.0
-            || window < open * params::OPEN_WINDOW_SHARE
-            || opens_seldom(rtt)
-            || opens_seldom(least) && window < open * params::STEADY_WINDOW_SHARE;
+            || self.has_window_shrunk(interval, params::OPEN_WINDOW_SHARE)
+            || filled(rtt) < if is_late { params::CLOSED_WINDOW_SHARE } else { params::FILLED_WINDOW_SHARE }
+            || filled(least) < params::CLOSED_WINDOW_SHARE
+                && self.has_window_shrunk(interval, params::STEADY_WINDOW_SHARE);
         // On a short path no window limits, whatever delays its acknowledgements.
         let unread = unread || interval.base_rtt() < TIMESTAMP_TICK;
         Some(match unread {
@@ -289,10 +310,16 @@ impl Classifier {
             false if self.is_under_way && smallest < largest * params::STEADY_WINDOW_SHARE => {
                 Witness::Unexplained
             }
-            // In a queue that is as long as the path no larger window gains.
-            false if opens_seldom(least) => Witness::Unexplained,
+            // In a queue no larger window gains.
+            false if filled(least) < params::FILLED_WINDOW_SHARE => Witness::Unexplained,
             false => Witness::WindowLimited,
         })
+    }
+
+    /// Returns whether the peer's window is below this share of the largest that it has had.
+    fn has_window_shrunk(&self, interval: &Interval, share: f64) -> bool {
+        let largest = self.buffers.windows.1 as f64 * interval.streams() as f64;
+        interval.now.window.is_some_and(|window| (window.get() as f64) < largest * share)
     }
 
     /// Returns whether what is in flight fills the receive window: in this interval, or where that is no whole number of bursts, in the last
@@ -350,6 +377,9 @@ impl Classifier {
         if self.end == End::Sender && interval.busy_share() > params::BUSY_SHARE {
             return Witness::CongestionControl;
         }
+        if self.end == End::Receiver && interval.is_local() {
+            return Witness::EvenRate;
+        }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
         let Some((rtt, rate)) = long.zip(self.rates.recent.settled()) else { return Witness::Unexplained };
         let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
@@ -357,7 +387,7 @@ impl Classifier {
         let (least, most) = params::STOCK_SEND_BUFFER;
         match per_stream {
             small if small < least => Witness::EvenRate,
-            buffer if buffer <= most => Witness::StockBuffer,
+            buffer if buffer <= most && self.rates.recent.are_even() => Witness::StockBuffer,
             _ => Witness::Unexplained,
         }
     }

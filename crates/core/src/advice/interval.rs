@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::TIMESTAMP_TICK;
 use super::params;
 use super::reading::{End, Reading};
 use crate::units::{Bytes, Rate, Rtt};
@@ -75,6 +76,19 @@ impl Interval {
     /// Returns the RTT of the empty path; zero where it is not known.
     pub(super) fn base_rtt(&self) -> Duration {
         self.min_rtt().map_or(Duration::ZERO, Rtt::get)
+    }
+
+    /// Returns whether data with this RTT were later than the jitter of the empty path explains.
+    pub(super) fn is_late(&self, data: Rtt) -> bool {
+        let latest =
+            |least: Rtt| least.get().mul_f64(params::QUEUED_RTT_FACTOR).max(least.get() + TIMESTAMP_TICK);
+        self.min_rtt().is_some_and(|least| data.get() > latest(least))
+    }
+
+    /// Returns whether the peer is on this host. A coarse clock shows no RTT at all.
+    pub(super) fn is_local(&self) -> bool {
+        let rtt = self.base_rtt();
+        rtt > Duration::ZERO && rtt < params::MIN_WIRE_RTT
     }
 
     /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.

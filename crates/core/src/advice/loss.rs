@@ -24,27 +24,16 @@ pub(super) struct Loss {
     pub(super) is_overflow: bool,
     /// The rate before the loss, or before the first of losses that follow one another, where that did not grow.
     rate_before: Option<Rate>,
-    /// What was moved since, as far as it shows the effect of these losses.
-    since: MovedSince,
+    /// What was moved since, as far as it shows the effect of these losses: in the earlier half of that time, and in the later one.
+    since: [MovedSince; 2],
     /// Whether these losses, or the last ones whose effect was measured, have not lowered the rate.
     is_harmless: bool,
     /// Whether the congestion window is still smaller than without the loss.
     lasts: bool,
-    growth: Growth,
-}
-
-/// The growth of slow start while packets are lost.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Growth {
-    /// Slow start had ended before.
-    Over,
-    /// Too few packets are lost yet to tell.
-    Unclear,
-    /// Arrivals grew on: few of them were lost.
-    Continued,
-    /// Arrivals grow no more from this rate on: a device drops what exceeds a rate or its queue. An interval may hold half of a burst, and the
-    /// next one show that they grew on.
-    Cut(f64),
+    /// The bursts of losses up to this one that have followed one another before the window had recovered.
+    bursts: u32,
+    /// Whether many packets of an interval were lost in them.
+    is_dense: bool,
 }
 
 /// What was moved after a loss, while its effect on the rate is largest.
@@ -55,17 +44,50 @@ struct MovedSince {
     time: Duration,
 }
 
-impl Loss {
-    /// Returns whether only the end of slow start was lost, at a policer or a short queue, or at random: packets that are lost later tell.
-    pub(super) fn has_cut_slow_start(&self) -> bool {
-        matches!(self.growth, Growth::Cut(_))
+impl MovedSince {
+    fn and(self, other: Self) -> Self {
+        Self {
+            moved: self.moved + other.moved,
+            intervals: self.intervals + other.intervals,
+            time: self.time + other.time,
+        }
     }
 
+    fn rate(&self) -> Rate {
+        Rate::over(self.moved, self.time)
+    }
+}
+
+impl Loss {
     /// Returns whether enough was moved since to show the effect.
     fn is_measured(&self) -> bool {
         /// Single intervals jitter.
         const ENOUGH: u32 = 4;
-        self.since.intervals >= ENOUGH
+        self.since.iter().map(|half| half.intervals).sum::<u32>() >= ENOUGH
+    }
+
+    /// Returns whether the rate has remained, or where that before is not known, does not recover as a congestion window does: CUBIC's
+    /// grows by 11 % between the halves of the first quarter of its recovery. `None` where that is not known yet.
+    fn has_no_effect(&self) -> Option<bool> {
+        /// Half of that growth.
+        const GROWTH: f64 = 1.05;
+        const ENOUGH: u32 = 6;
+        let [earlier, later] = self.since;
+        match self.rate_before {
+            Some(before) => {
+                self.is_measured().then(|| earlier.and(later).rate() >= before.scaled(params::HARMLESS_SHARE))
+            }
+            None => (earlier.intervals.min(later.intervals) >= ENOUGH)
+                .then(|| later.rate() <= earlier.rate().scaled(GROWTH)),
+        }
+    }
+
+    /// Returns whether losses are known to slow the transfer, seen from `end`: the rate before is known, or they go on. A policer and a short
+    /// queue, too, drop what slow start sends, many packets of it, and some more until the sender has found a rate that they let through. A
+    /// receiver cannot count what is lost at once.
+    pub(super) fn is_shown(&self, end: End) -> bool {
+        const GO_ON: u32 = 3;
+        self.rate_before.is_some() || self.bursts >= GO_ON || end == End::Sender && !self.is_dense
     }
 
     /// Returns whether the rate since has shown that the loss has no effect; another loss may have one.
@@ -86,15 +108,13 @@ pub(super) struct LossTracker {
     end: End,
     /// The end of the last interval in which a packet was lost.
     last_packet: Option<Duration>,
-    /// The rate of arrival of the last interval.
-    arrival_rate: f64,
     /// The last loss with an effect, unless a queue has stood since.
     loss: Option<Loss>,
 }
 
 impl LossTracker {
     pub(super) fn new(end: End) -> Self {
-        Self { end, last_packet: None, arrival_rate: 0.0, loss: None }
+        Self { end, last_packet: None, loss: None }
     }
 
     /// Returns the loss that slows the transfer.
@@ -120,7 +140,6 @@ impl LossTracker {
         interval: &Interval,
         (was_queued, is_queued): (bool, bool),
         recent: &RecentRates,
-        in_slow_start: bool,
     ) {
         if interval.lost() > 0 {
             self.last_packet = Some(interval.end);
@@ -128,15 +147,14 @@ impl LossTracker {
         if is_queued {
             self.loss = None;
         } else if interval.lost() > 0 {
-            self.begin(interval, was_queued, recent, in_slow_start);
+            self.begin(interval, was_queued, recent);
         } else {
             self.judge(interval, recent);
         }
-        self.arrival_rate = interval.arrival_rate();
     }
 
     /// Begins a loss, or extends the last one, where its recovery takes a part of the interval at least.
-    fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates, in_slow_start: bool) {
+    fn begin(&mut self, interval: &Interval, was_queued: bool, recent: &RecentRates) {
         let rtt = interval.base_rtt();
         let highest = recent.highest().max(interval.rate());
         let packets = highest.bdp(Rtt::new(rtt)).get() as f64 / interval.streams() as f64 / PACKET;
@@ -156,29 +174,18 @@ impl LossTracker {
         // A burst of losses takes some round trips to repair, in which more may be lost: one event.
         let burst =
             self.loss.filter(|loss| interval.end.saturating_sub(loss.first) <= interval.span + rtt * 5);
-        let run = self.loss.filter(|loss| interval.end.saturating_sub(loss.last) <= interval.span + rtt * 5);
-        let growth = match run.map(|loss| loss.growth) {
-            None if in_slow_start => Growth::Unclear,
-            of_run => of_run.unwrap_or(Growth::Over),
-        };
-        let before = match growth {
-            Growth::Unclear => Some(self.arrival_rate),
-            Growth::Cut(before) => Some(before),
-            Growth::Over | Growth::Continued => None,
-        };
-        let growth = match before.filter(|_| interval.is_lossy(self.end)) {
-            Some(before) if interval.arrival_rate() > before * params::LOSSY_GROWTH => Growth::Continued,
-            Some(before) => Growth::Cut(before),
-            None => growth,
-        };
         self.loss = Some(Loss {
-            growth,
+            bursts: burst.map_or_else(|| self.loss.map_or(0, |loss| loss.bursts) + 1, |loss| loss.bursts),
+            is_dense: self.loss.is_some_and(|loss| loss.is_dense) || interval.is_lossy(self.end),
             first: burst.map_or(interval.end, |loss| loss.first),
             last: interval.end,
             recovery,
             is_overflow: was_queued || burst.is_some_and(|loss| loss.is_overflow),
             rate_before: measured.map_or_else(|| recent.before_loss(), |loss| loss.rate_before),
-            since: measured.map_or_else(MovedSince::default, |loss| loss.since),
+            since: measured
+                .filter(|loss| loss.rate_before.is_some())
+                .map(|loss| loss.since)
+                .unwrap_or_default(),
             is_harmless: self.loss.is_some_and(|loss| loss.is_harmless),
             lasts: true,
         });
@@ -191,15 +198,10 @@ impl LossTracker {
         let age = interval.end.saturating_sub(loss.last);
         // Within a quarter of its recovery CUBIC is below 0.88 of the window at the loss; retransmission takes a round trip or two.
         if age > rtt * 2 && age <= loss.recovery / 4 {
-            loss.since.moved += interval.moved();
-            loss.since.intervals += 1;
-            loss.since.time += interval.span;
+            let half = &mut loss.since[usize::from(age > loss.recovery / 8)];
+            *half = half.and(MovedSince { moved: interval.moved(), intervals: 1, time: interval.span });
         }
-        if loss.is_measured() {
-            let left = Rate::over(loss.since.moved, loss.since.time);
-            loss.is_harmless =
-                loss.rate_before.is_some_and(|before| left >= before.scaled(params::HARMLESS_SHARE));
-        }
+        loss.is_harmless = loss.has_no_effect().unwrap_or(loss.is_harmless);
         // Beyond its recovery the window grows on from the loss, until something else limits.
         loss.lasts = loss.is_recovering(interval.end) || (loss.lasts && recent.grows_since(loss.last));
         if !loss.lasts && age > retransmission_timeout(rtt) {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::Bytes;
 
 /// A share of an interval from which on a wait, or one of the kernel's counters, is its limit.
@@ -25,15 +24,15 @@ pub(super) const STANDING_AT_LEAST: Duration = Duration::from_millis(450);
 pub(super) const OVERFLOW_RTT_FACTOR: f64 = 1.25;
 /// A sender that pauses delays its data, too: what it sends then echoes the last acknowledgement before (RFC 7323, section 4), so that
 /// the pause is the RTT of the data. A queue stands where the mean time since data arrived is at most this share of what that RTT has in
-/// excess of the empty path's, and none from [`PAUSE_SHARE`] on. Lab, 28 November 2026, 40 to 200 ms: 1.3 to 4 with limits of nginx and
-/// Apache, also over four and eight streams; behind a bottleneck 0.03 of one flow alone, 0.1 to 0.7 of two to sixteen streams, more for
-/// moments; 0.2 to 1.3 of one flow among two to four, and up to 4 of one among sixteen.
-pub(super) const QUEUED_PAUSE_SHARE: f64 = 0.7;
-pub(super) const PAUSE_SHARE: f64 = 1.0;
-/// In less a host reaches only itself (loopback: 8 to 15 us), where no bottleneck holds data.
-pub(super) const LEAST_WIRE_RTT: Duration = Duration::from_micros(20);
+/// excess of the empty path's, and a sender pauses from [`PAUSE_SHARE`] on. Lab, 28 November 2026, 40 and 100 ms: 0 to 0.5 behind a
+/// bottleneck, alone and beside others; 0.5 to 4 with limits of nginx and Apache, and pausing servers.
+pub(super) const QUEUED_PAUSE_SHARE: f64 = 0.5;
+pub(super) const PAUSE_SHARE: f64 = 0.6;
+/// In less a host reaches only itself (loopback: 8 to 15 us), where no bottleneck holds data. A network interface and its interrupt
+/// take longer.
+pub(super) const MIN_WIRE_RTT: Duration = Duration::from_micros(20);
 /// A host that is late, and single packets.
-pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const MIN_PAUSE: Duration = Duration::from_millis(5);
 pub(super) const PAUSE_BYTES: Bytes = Bytes::new(4 * 1448);
 /// Shares of an interval's packets that are out of order, or sent again, from which on it is lossy. A single loss puts packets out of
 /// order for a round trip, in two intervals at most: more are lost where lossy intervals follow one another for so many round trips.
@@ -53,27 +52,24 @@ pub(super) const CAPPED_TOLERANCE: f64 = 0.08;
 /// show that. Where none does, one in [`QUEUED_INTERVALS`] with a queue shows a bottleneck whose sender loses packets at random, too.
 pub(super) const EXCEEDING_INTERVALS: usize = 3;
 pub(super) const QUEUED_INTERVALS: usize = 8;
-/// The bottleneck limits a sender whose bandwidth probes only fill the queue: so many probes within so many round trips, and a mean of
-/// at least [`PROBE_SPACING`] round trips apart. BBR probes once in eight round trips (draft-ietf-ccwg-bbr); a small send buffer bursts
-/// once in each.
-pub(super) const ABSORBED_PROBES: usize = 2;
-pub(super) const PROBING_ROUND_TRIPS: u32 = 24;
-pub(super) const PROBE_SPACING: u32 = 7;
+/// Arrivals are at the path's capacity where three quarters of the last intervals have its rate within this share. Lab, 28 November 2026: 0.5 to 1
+/// of the time behind a bottleneck with BBR, 0.1 and more with CUBIC; never with servers that limit or pause.
+pub(super) const CAPACITY_INTERVALS: usize = 12;
+pub(super) const CAPACITY_TOLERANCE: f64 = 0.015;
 /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
 /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
 pub(super) const FULL_WINDOW_SHARE: f64 = 0.7;
 /// A peer that does not read at once shrinks its window to less than this share of its largest one, or lets less than
-/// [`CLOSED_WINDOW_SHARE`] of a window pass in a round trip.
+/// [`CLOSED_WINDOW_SHARE`] of a window pass in a round trip. Where no data are late, a window that is read at once is filled from
+/// [`FILLED_WINDOW_SHARE`] on: lab, 28 November 2026, 40 and 100 ms: 0.95 to 0.98, and 0.3 to 0.75 of slow readers.
 pub(super) const OPEN_WINDOW_SHARE: f64 = 0.75;
 pub(super) const CLOSED_WINDOW_SHARE: f64 = 0.5;
+pub(super) const FILLED_WINDOW_SHARE: f64 = 0.85;
 /// The window of a receiver that reads at once varies by less. Lab, 28 November 2026: 0 %, and 6 % of a slow, even reader.
 pub(super) const STEADY_WINDOW_SHARE: f64 = 0.98;
 /// The rate of slow start doubles in a round trip, or grows by half where acknowledgements are counted (RFC 3465, section 1); limited slow
 /// start and congestion avoidance grow by less (RFC 9406, section 4.2: a quarter).
 pub(super) const SLOW_START_GROWTH: f64 = 1.4;
-/// What arrives while slow start doubles what is sent, and single packets are lost, grows by more than this factor: by less where a
-/// device drops what exceeds a rate. Lab, 28 November 2026, 100 ms: 1.8 to 2.1 and 1.0 to 1.4.
-pub(super) const LOSSY_GROWTH: f64 = 1.6;
 /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
 pub(super) const RAMP_UP_ROUND_TRIPS: u32 = 20;
 /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.
@@ -84,7 +80,8 @@ pub(super) const HARMLESS_SHARE: f64 = 0.9;
 /// A peer holds its pace where so much of it arrives on each connection: headers take up to 7 % of it (72 bytes of
 /// TCP over IPv6 and 14 of Ethernet, at an MTU of 1280).
 pub(super) const HELD_PACE_SHARE: f64 = 0.9;
-/// What a stock Linux server has in flight at least and at most: 2.3 to 4 MB of nginx, Apache, Python and `serve` at 100 and 200 ms (lab,
-/// 28 November 2026). nginx with a limit sends 2 MiB at a time (`sendfile_max_chunk`), which may be once in a round trip.
-pub(super) const STOCK_SEND_BUFFER: (Bytes, Bytes) =
-    (Bytes::new(2_200_000), send_buffer_in_flight(STOCK_TCP_WMEM_MAX).1);
+/// What a stock Linux server has in flight at least and at most: 2.3 to 3.6 MB of nginx, Apache, Python and `serve` at 100 and 200 ms
+/// (lab, 28 November 2026), at rates whose standard deviation is a tenth of their mean. nginx with a limit sends 2 MiB at a time
+/// (`sendfile_max_chunk`), which may be once in a round trip; a server that pauses varies by more than [`EVEN_SHARE`].
+pub(super) const STOCK_SEND_BUFFER: (Bytes, Bytes) = (Bytes::new(2_200_000), Bytes::new(3_800_000));
+pub(super) const EVEN_SHARE: f64 = 0.25;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::params;
 use crate::units::Rate;
 
 /// The time that the intervals cover.
@@ -125,11 +126,12 @@ impl RecentRates {
         mean(later) - mean(earlier) <= jitter.max(mean(earlier) * FLAT)
     }
 
-    /// Returns whether the latest rate and the few before it lie within this share of the mean of those few.
-    pub(super) fn is_even(&self, tolerance: f64) -> bool {
-        let mean = self.bits().rev().skip(1).take(FEW).sum::<f64>() / FEW as f64;
-        let is_near = |rate: f64| (rate - mean).abs() <= mean * tolerance;
-        self.rates.len() > FEW && self.bits().rev().take(FEW + 1).all(is_near)
+    /// Returns whether the rates since slow start vary little.
+    pub(super) fn are_even(&self) -> bool {
+        let settling = self.settling();
+        let mean = self.mean_of_last(settling);
+        let squares = self.bits().rev().take(settling).map(|rate| (rate - mean).powi(2)).sum::<f64>();
+        (squares / settling.max(1) as f64).sqrt() <= mean * params::EVEN_SHARE
     }
 
     /// Returns the number of rates since slow start.

@@ -35,8 +35,8 @@ pub enum Witness {
     RetransmissionTimeout,
     /// The RTT of the data was above that of the empty path throughout, and arrivals did not pause.
     StandingQueue,
-    /// The sender sent more from time to time, and only the delay grew.
-    AbsorbedProbes,
+    /// Arrivals came back to one highest rate, at which data were late.
+    Capacity,
     /// Packets were lost behind a queue.
     Overflow,
     /// Packets arrived at one rate while others were lost behind a queue.
@@ -97,7 +97,7 @@ impl Witness {
             Self::StockBuffer => LimitedBy::ServerSendBuffer,
             Self::Losses | Self::RetransmissionTimeout => LimitedBy::Loss,
             Self::StandingQueue
-            | Self::AbsorbedProbes
+            | Self::Capacity
             | Self::Overflow
             | Self::CappedOverflow
             | Self::PacingPeer

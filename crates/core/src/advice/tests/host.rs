@@ -49,3 +49,10 @@ fn bytes_that_lie_unread_wait_for_a_core() {
     }
     course.assert_limit(Cpu, 0.8);
 }
+
+#[test]
+fn another_program_that_leaves_data_in_its_socket_is_the_limit() {
+    let left = |kib| receiving(20).run(10.0, 50.0, move |reading| reading.unread = Bytes::kib(kib));
+    left(500).assert_limit(Application, 0.9);
+    left(40).assert_limit(Server, 0.8);
+}
