@@ -188,11 +188,11 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
 
 /// Returns how much a transfer has to move, if that is known.
 fn size(record: &Record) -> Option<Bytes> {
-    let sizes = record.events.iter().filter_map(|line| match &*line.event {
+    let mut sizes = record.events.iter().filter_map(|line| match &*line.event {
         Event::Opened { size, resumed, .. } => Some(size.map(|size| size.saturating_sub(*resumed))),
         _ => None,
     });
-    sizes.last().flatten()
+    sizes.next_back().flatten()
 }
 
 /// Returns the recorded timeline of limits; empty if none was recorded.

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use longhaul_core::proto::http::HeaderField;
+
+use longhaul_core::proto::http::{FileName, HeaderField};
 use longhaul_core::proto::listing::check_name;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::{FileHere, Job};
 use longhaul_engine::sink::origin_tag;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
-use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::summary::Unchanged;
@@ -18,9 +18,8 @@ use crate::summary::Unchanged;
 /// Returns the path that a file has with --if-newer: named after its URL, unless it has a name; `None` if the URL has none, or the
 /// name is that of a directory. The server then provides a name, and nothing is replaced.
 pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Option<PathBuf> {
-    let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-    let of_url = percent_decode_str(last).decode_utf8_lossy().into_owned();
-    let named = named.unwrap_or(&of_url);
+    let of_url = FileName::from_url_path(url.path());
+    let named = named.map(String::as_str).or(of_url.as_ref().map(FileName::as_str)).unwrap_or_default();
     let is_name = check_name(named.as_bytes()).is_ok() && !is_partial(named);
     let path = match output {
         Output::File(path) if !path.is_dir() => path.clone(),

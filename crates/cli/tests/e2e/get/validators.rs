@@ -180,6 +180,11 @@ fn server_without_conditional_requests_gets_a_head_request_only() {
     let run = run.file("sub/other", "").file("precious", "here");
     run.run().ok();
     same(run.path("precious"), b"here");
+    // Nor a hidden one: it is named as without --if-newer.
+    let run = get().args(["--if-newer", &server.url("/.hidden")]).file(".hidden", "here");
+    run.run().ok();
+    same(run.path(".hidden"), b"here");
+    assert!(run.path("_.hidden").exists());
 }
 
 #[test]
