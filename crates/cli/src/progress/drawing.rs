@@ -9,7 +9,7 @@ use longhaul_core::event::JobId;
 use longhaul_core::units::Bytes;
 use longhaul_scope::record::schema::Side;
 
-use super::line::{line, short_name};
+use super::line_text::{line, short_name};
 use super::{PROGRESS_BOARD, Row};
 use crate::line_queue::{self, Output};
 

@@ -2,7 +2,7 @@
 
 mod drawing;
 mod eta;
-mod line;
+mod line_text;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::stderr;
 pub(crate) use drawing::Drawing;
 use eta::EtaEstimate;
-use line::shown_name;
+use line_text::shown_name;
 
 /// Shows the progress of jobs: as changing lines on a terminal, and always in the log.
 pub(crate) struct ProgressLines {
@@ -128,6 +128,6 @@ impl ProgressBoard {
         let sizes = || self.rows.values().map(|row| row.now.size);
         let known = sizes().try_fold(self.before, |sum, size| Some(sum + size?));
         let known = known.filter(|_| self.files == Some(begun));
-        Some(line::total(self.files, self.ended, present, known, rate))
+        Some(line_text::total(self.files, self.ended, present, known, rate))
     }
 }

@@ -3,13 +3,13 @@
 mod aqm;
 mod background;
 mod bounds;
+mod build_link;
 mod cross_flows;
 mod fields;
 mod gemodel;
 mod hosts;
 mod lateness;
 mod loss;
-mod model;
 mod overrides;
 mod pairs;
 mod payload_capacity;

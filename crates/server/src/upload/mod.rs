@@ -29,9 +29,9 @@ pub(crate) use registry::active::{ActiveUploads, UploadUsage};
 pub(crate) use request::command::UploadCommand;
 
 use body::ranged_uploads::RangedUploads;
-use registry::completed::CompletedUploads;
 use registry::digests::UploadDigests;
 use registry::partials::PartialUploads;
+use registry::recently_completed::CompletedUploads;
 
 /// The settings and shared state of a writable server's uploads.
 pub(crate) struct Uploads {

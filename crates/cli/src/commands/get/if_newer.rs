@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 
-
 use longhaul_core::proto::http::{FileName, HeaderField};
 use longhaul_core::proto::listing::check_name;
 use longhaul_core::units::Bytes;

@@ -1,8 +1,8 @@
 //! The uploads of a server: in progress, unfinished, and complete.
 
 pub(super) mod active;
-pub(super) mod completed;
 pub(super) mod digests;
 pub(super) mod partials;
+pub(super) mod recently_completed;
 pub(super) mod reserve;
 pub(super) mod upload_journal;

@@ -27,7 +27,7 @@ use crate::reply::static_files::StaticFiles;
 use crate::upload::Uploads;
 use crate::upload::registry::active::ActiveUploads;
 use crate::upload::registry::active::PartFileLock;
-use crate::upload::registry::completed::CompletedUpload;
+use crate::upload::registry::recently_completed::CompletedUpload;
 use crate::upload::registry::upload_journal::{holder_of, is_of, prefix, usable};
 use crate::upload::request::command::{AppendPart, upload_id};
 use crate::upload::request::refusal;
