@@ -1,6 +1,6 @@
 //! Resolves host names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -17,6 +17,8 @@ use super::zones::socket_address;
 const FRESH: Duration = Duration::from_secs(60);
 /// The maximum number of cached hosts, and of silent addresses.
 const MAX_HOSTS: usize = 1024;
+/// For how long an address that was silent is tried last: about the time in which a host is repaired or taken out of its name.
+const SILENT: Duration = Duration::from_secs(600);
 
 /// The rules for choosing addresses; by default every resolved address is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,8 +82,8 @@ impl AddressRules {
 #[derive(Default)]
 pub(crate) struct ResolvedHosts {
     cached: Mutex<HashMap<(Host<String>, u16), CachedAddresses>>,
-    /// The addresses whose last connection was accepted and not answered.
-    silent: Mutex<HashSet<SocketAddr>>,
+    /// The addresses whose last connection was accepted and not answered, and when.
+    silent: Mutex<HashMap<SocketAddr, Instant>>,
 }
 
 struct CachedAddresses {
@@ -104,14 +106,16 @@ impl ResolvedHosts {
             None => self.find(host, port, deadline, tick)?,
         };
         let mut found = rules.of_family(host, found)?;
-        self.sort(&mut found);
+        self.sort(&mut found, Instant::now());
         Ok(found)
     }
 
-    /// Moves the addresses that were silent behind the others.
-    pub(crate) fn sort(&self, addresses: &mut [SocketAddr]) {
+    /// Moves the addresses that were silent lately behind the others.
+    pub(crate) fn sort(&self, addresses: &mut [SocketAddr], now: Instant) {
         let silent = self.silent.lock();
-        addresses.sort_by_key(|address| silent.contains(address));
+        addresses.sort_by_key(|address| {
+            silent.get(address).is_some_and(|at| now.saturating_duration_since(*at) < SILENT)
+        });
     }
 
     /// Notes that an address has answered.
@@ -120,10 +124,13 @@ impl ResolvedHosts {
     }
 
     /// Notes that an address has accepted a connection and not answered.
-    pub(crate) fn was_silent(&self, address: SocketAddr) {
+    pub(crate) fn was_silent(&self, address: SocketAddr, now: Instant) {
         let mut silent = self.silent.lock();
+        if silent.len() >= MAX_HOSTS {
+            silent.retain(|_, at| now.saturating_duration_since(*at) < SILENT);
+        }
         if silent.len() < MAX_HOSTS {
-            silent.insert(address);
+            silent.insert(address, now);
         }
     }
 
@@ -190,5 +197,40 @@ fn resolve(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => Err(fail(io::Error::other("the resolver gave up"))),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn silent_address_is_last_until_it_answers_or_for_a_time() {
+        let hosts = ResolvedHosts::default();
+        let addresses = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
+        let [first, second] = addresses;
+        let now = Instant::now();
+        let sorted = |now| {
+            let mut sorted = addresses;
+            hosts.sort(&mut sorted, now);
+            sorted
+        };
+        hosts.was_silent(first, now);
+        assert_eq!(sorted(now), [second, first]);
+        assert_eq!(sorted(now + SILENT), addresses);
+        hosts.has_answered(first);
+        assert_eq!(sorted(now), addresses);
+        // More than are remembered, of which the old ones make room.
+        let silent = |from: u16, now| {
+            (0..MAX_HOSTS as u16)
+                .for_each(|port| hosts.was_silent((Ipv4Addr::LOCALHOST, from + port).into(), now));
+        };
+        silent(1, now);
+        hosts.was_silent(second, now);
+        assert_eq!(sorted(now), addresses);
+        hosts.was_silent(first, now + SILENT);
+        assert_eq!(sorted(now + SILENT), [second, first]);
     }
 }

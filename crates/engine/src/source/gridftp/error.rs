@@ -159,6 +159,14 @@ fn hint(verb: &str, reply: &Reply) -> &'static str {
 }
 
 impl FtpError {
+    /// Returns whether a connection was accepted and not answered.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. } | Self::ConnectTimeout { .. } | Self::Closed { .. } | Self::Receive { .. }
+        )
+    }
+
     /// Creates the error of a failed receive on the control connection; an error of TLS itself is explained.
     pub(super) fn of_receive(at: &str, source: io::Error) -> Self {
         let Some(tls) = of_tls(&source) else { return Self::Receive { at: at.to_owned(), source } };

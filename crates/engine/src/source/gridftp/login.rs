@@ -1,6 +1,6 @@
 //! From an address to a logged-in control connection and the state of the file.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::proto::gridftp::{Command, Features, Reply};
 use longhaul_core::proto::netrc::Login;
@@ -193,7 +193,9 @@ impl<'a> ServerAccess<'a> {
                 Ok(greeted)
             }
             Err(error) => {
-                hosts.was_silent(peer);
+                if error.is_silence() {
+                    hosts.was_silent(peer, Instant::now());
+                }
                 Err(error.while_connecting(peer))
             }
         }

@@ -221,7 +221,7 @@ impl Client {
         | HttpError::ClosedBeforeHead { at, .. }
         | HttpError::Receive { at, .. } = error
         {
-            self.caches.hosts.was_silent(at.peer);
+            self.caches.hosts.was_silent(at.peer, Instant::now());
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_core::proto::socks5::{SocksError, SocksTarget};
 use url::{Host, Url};
@@ -147,7 +148,7 @@ impl Client {
         let mut refused = None;
         for behind in self.socks_targets(server, proxy, deadline)? {
             let mut candidates = target.addresses.candidates();
-            self.caches.hosts.sort(&mut candidates);
+            self.caches.hosts.sort(&mut candidates, Instant::now());
             let socket = dial(&name, &candidates, self.config.sockets(), deadline);
             if socket.is_err() {
                 // The host may have other addresses by now.
