@@ -89,11 +89,9 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
 /// Executes a method that changes the queue.
 fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
     let named = |transfer: Transfer| json!(gid(&transfer).to_string());
-    let (done, id) = (|_| json!("OK"), |gid| id(queue, gid));
+    let (done, id) = (|()| json!("OK"), |gid| id(queue, gid));
     let add = |requests: Vec<TransferRequest>, place| {
-        let directory = queue.settings().directory;
-        let confined = requests.into_iter().map(|request| scope.confined(request, &directory));
-        let added = queue.add(confined.collect::<Result<_, _>>().map_err(refused)?).map_err(refused)?;
+        let added = queue.add(requests, scope).map_err(refused)?;
         at_place(queue, &added, place)?;
         Ok::<_, RpcError>(added)
     };
@@ -124,7 +122,7 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
         Method::ChangePosition { gid, to } => change_position(queue, gid, to),
         Method::ChangeOption { gid, options } => {
             let limit = options.limit.map(limit_bps);
-            queue.patch(id(gid)?, None, limit).map(done_transfer).map_err(refused)
+            queue.patch(id(gid)?, None, limit).map(|_| json!("OK")).map_err(refused)
         }
         Method::ChangeGlobalOption(options) => {
             let patch = SettingsPatch {
@@ -145,10 +143,6 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
         Method::SaveSession => Ok(json!("OK")),
         query => Err(RpcError::Refused(format!("{query:?} changes nothing"))),
     }
-}
-
-fn done_transfer(_: Transfer) -> Value {
-    json!("OK")
 }
 
 /// Calls `operation` for each transfer that `applies`; skips one that has changed its state meanwhile.
