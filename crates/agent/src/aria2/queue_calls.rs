@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    Gid, GlobalStat, JobOptions, Keys, METHODS, Method, Move, NOTIFICATIONS, RpcError, State, uris,
+    Gid, GlobalStat, JobOptions, Keys, Method, Move, NOTIFICATIONS, RpcError, State, methods, uris,
 };
 use longhaul_core::units::Rate;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
             "longhaul": env!("CARGO_PKG_VERSION"),
         })),
         Method::GetSessionInfo => Ok(json!({"sessionId": *SESSION})),
-        Method::ListMethods => Ok(json!(METHODS)),
+        Method::ListMethods => Ok(methods().collect()),
         Method::ListNotifications => Ok(json!(NOTIFICATIONS)),
         action => act(queue, action, scope),
     }
