@@ -47,7 +47,7 @@ impl Queue {
         if request.kind != TransferKind::Tree || !request.paths.is_empty() {
             return Ok(());
         }
-        let url = request.urls.first().and_then(|url| url.parse().ok());
+        let url = request.first_url();
         request.output.zip(url).map_or(Ok(()), |(root, url)| remove_below(&root, &url))
     }
 }
