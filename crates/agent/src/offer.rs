@@ -35,7 +35,7 @@ pub(crate) struct Offer {
     size: Option<u64>,
     /// The request.
     #[serde(flatten)]
-    pub(crate) request: TransferRequest,
+    request: TransferRequest,
 }
 
 /// A download that a browser may offer as soon as it has an answer.

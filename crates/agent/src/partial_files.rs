@@ -47,7 +47,7 @@ impl Queue {
         if request.kind != TransferKind::Tree || !request.paths.is_empty() {
             return Ok(());
         }
-        let url = request.urls.first().and_then(|url| url.parse().ok());
+        let url = request.first_url();
         request.output.zip(url).map_or(Ok(()), |(root, url)| remove_below(&root, &url))
     }
 }
@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::request::TransferRequest;
     use crate::runner::tests::{begun, queue};
+    use crate::scope::Scope;
 
     fn part(directory: &Path, name: &str, source: Option<&str>) -> PartFile {
         let part = PartFile::open_in(Directory::open(directory).unwrap(), name.as_ref()).unwrap();
@@ -151,7 +152,7 @@ mod tests {
             output: Some(root.clone()),
             ..TransferRequest::default()
         };
-        let tree = queue.add(vec![request]).unwrap()[0].id;
+        let tree = queue.add(vec![request], Scope::All).unwrap()[0].id;
         for (directory, name, source) in [
             ("tree", "a", Some("http://h/tree/a")),
             ("tree/sub", "b", Some("http://h/tree/sub/b")),

@@ -22,6 +22,7 @@ use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
 use crate::paths::Paths;
 use crate::request::TransferRequest;
+use crate::scope::Scope;
 use crate::secrets::SecretBox;
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferState};
@@ -94,23 +95,17 @@ impl Queue {
         with(&mut self.database.lock())
     }
 
-    /// Adds transfers; returns once they are stored durably.
+    /// Adds transfers as far as `scope` permits them; returns once they are stored durably.
     ///
     /// # Errors
     /// [`QueueError`]; then none of them is added.
-    pub fn add(&self, requests: Vec<TransferRequest>) -> Result<Vec<Transfer>, QueueError> {
-        if requests.len() > MAX_AT_ONCE {
-            return Err(QueueError::Invalid(format!(
-                "one request adds at most {MAX_AT_ONCE} transfers: split it"
-            )));
-        }
-        let (directory, now) = (self.settings().directory, unix_now());
-        let mut transfers = Vec::with_capacity(requests.len());
-        for request in requests {
-            for (index, request) in request.normalised(&directory)?.into_iter().enumerate() {
-                transfers.push(self.new_transfer(request, index, now));
-            }
-        }
+    pub(crate) fn add(
+        &self,
+        requests: Vec<TransferRequest>,
+        scope: Scope,
+    ) -> Result<Vec<Transfer>, QueueError> {
+        let now = unix_now();
+        let transfers = self.checked(requests, scope, now)?;
         let ids = self.database(|database| {
             for gid in transfers.iter().filter_map(|transfer| transfer.gid) {
                 if database.id_of_gid(gid)?.is_some() {
@@ -136,10 +131,10 @@ impl Queue {
         request: TransferRequest,
         size: Option<Bytes>,
     ) -> Result<Vec<Transfer>, QueueError> {
-        let (directory, now) = (self.settings().directory, unix_now());
-        let requests = request.normalised(&directory)?.into_iter();
-        let new = |request| NewTransfer { offered: true, ..self.new_transfer(request, 0, now) };
-        let transfers: Vec<_> = requests.map(new).collect();
+        let now = unix_now();
+        // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no file.
+        let mut transfers = self.checked(vec![request], Scope::Downloads, now)?;
+        transfers.iter_mut().for_each(|transfer| transfer.offered = true);
         // Locked until the numbers are known, so that the runner does not count the transfers.
         let mut offered = self.offered.lock();
         let ids = self.database(|database| database.add(&transfers, now))?;
@@ -161,6 +156,28 @@ impl Queue {
     /// Turns an offered transfer into a regular one.
     pub(crate) fn settle_offer(&self, id: i64) {
         self.offered.lock().remove(&id);
+    }
+
+    /// Checks requests, and returns the transfers to add for them.
+    fn checked(
+        &self,
+        requests: Vec<TransferRequest>,
+        scope: Scope,
+        now: i64,
+    ) -> Result<Vec<NewTransfer>, QueueError> {
+        if requests.len() > MAX_AT_ONCE {
+            return Err(QueueError::Invalid(format!(
+                "one request adds at most {MAX_AT_ONCE} transfers: split it"
+            )));
+        }
+        let directory = self.settings().directory;
+        let mut transfers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let requests = scope.confined(request, &directory)?.normalised(&directory)?;
+            let new = |(index, request)| self.new_transfer(request, index, now);
+            transfers.extend(requests.into_iter().enumerate().map(new));
+        }
+        Ok(transfers)
     }
 
     fn new_transfer(&self, request: TransferRequest, index: usize, now: i64) -> NewTransfer {

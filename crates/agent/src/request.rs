@@ -3,13 +3,12 @@
 mod engine_job;
 mod import;
 mod options;
+mod zoned_url;
 
 use std::path::{Path, PathBuf};
 
 use longhaul_core::tune::MAX_FIXED_STREAMS;
-use longhaul_engine::connect::without_zone;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::source::is_known_scheme;
 use longhaul_engine::upload::destination;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -22,6 +21,7 @@ use crate::transfer::TransferKind;
 pub(crate) use engine_job::{EngineJob, RunContext};
 pub use import::{MetalinkFacts, of_metalink, of_text};
 pub use options::{IfExistsSetting, StreamsSetting, WriterSetting};
+use zoned_url::ZonedUrl;
 
 /// The maximum number of sources of a file: more than its streams would use.
 const MAX_SOURCES: usize = 16;
@@ -124,25 +124,6 @@ pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
     Ok(())
 }
 
-/// Parses the URL of a file that can be transferred.
-fn parse_url(text: &str) -> Result<Url, QueueError> {
-    // A text that is not a URL may be a secret pasted by mistake, so it is not repeated.
-    let text = without_zone(text.trim()).map_err(invalid)?;
-    let url: Url = text.parse().map_err(|error| invalid(format!("this is no URL: {error}")))?;
-    if url.host().is_none() || !is_known_scheme(url.scheme()) {
-        return Err(invalid(format!(
-            "this URL ('{}:') cannot be transferred: write one of http, https, ftp, ftps or gsiftp",
-            url.scheme()
-        )));
-    }
-    Ok(url)
-}
-
-/// Returns the parts of a URL that identify its server.
-fn server_of(url: &Url) -> (&str, Option<&str>, Option<u16>) {
-    (url.scheme(), url.host_str(), url.port_or_known_default())
-}
-
 impl TransferRequest {
     /// Validates the request, makes its paths absolute, and splits a request with several paths.
     ///
@@ -178,7 +159,7 @@ impl TransferRequest {
             _ => {}
         }
         for url in &mut self.urls {
-            *url = parse_url(url)?.into();
+            *url = ZonedUrl::parse(url)?.to_string();
         }
         let output = self.output.take().unwrap_or_default();
         let as_directory =
@@ -194,11 +175,11 @@ impl TransferRequest {
     /// Splits a put of several paths into one request each.
     fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
         let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
-        let to = parse_url(to.ok_or_else(|| invalid("an upload needs the URL to put to"))?)?;
+        let to = ZonedUrl::parse(to.ok_or_else(|| invalid("an upload needs the URL to put to"))?)?;
         if self.paths.is_empty() {
             return Err(invalid("an upload needs the paths of files"));
         }
-        if self.paths.len() > 1 && !to.path().ends_with('/') {
+        if self.paths.len() > 1 && !to.url.path().ends_with('/') {
             return Err(invalid("several files need a directory to go to: end the URL in /"));
         }
         let paths = std::mem::take(&mut self.paths);
@@ -210,10 +191,11 @@ impl TransferRequest {
                 .map_err(|error| invalid(format!("cannot read {}: {error}", path.display())))?
                 .is_dir();
             let (kind, url) = match is_directory {
-                true => (TransferKind::Tree, to.clone()),
-                false => (TransferKind::Put, destination(&to, &path).map_err(invalid)?),
+                true => (TransferKind::Tree, to.url.clone()),
+                false => (TransferKind::Put, destination(&to.url, &path).map_err(invalid)?),
             };
-            Ok(Self { kind, url: Some(url.into()), urls: Vec::new(), paths: vec![path], ..self.clone() })
+            let url = ZonedUrl { url, ..to.clone() }.to_string();
+            Ok(Self { kind, url: Some(url), urls: Vec::new(), paths: vec![path], ..self.clone() })
         };
         paths.into_iter().map(of_path).collect()
     }
@@ -224,20 +206,19 @@ impl TransferRequest {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
-        let url = parse_url(url)?;
-        let old = self.urls.first().or(self.url.as_ref()).map(|old| parse_url(old)).transpose()?;
-        let is_elsewhere = old.is_none_or(|old| server_of(&old) != server_of(&url));
+        let url = ZonedUrl::parse(url)?;
+        let old = self.urls.first().or(self.url.as_ref()).map(|old| ZonedUrl::parse(old)).transpose()?;
+        let is_elsewhere = old.is_none_or(|old| old.server() != url.server());
         if headers.is_some() || is_elsewhere {
             // Only the given headers are sent with the new link.
             (self.token, self.cookies, self.referrer) = (None, None, None);
             self.headers = headers.unwrap_or_default();
-            self.client()?;
         }
         match (self.urls.first_mut(), &mut self.url) {
-            (Some(first), _) => *first = url.into(),
-            (None, target) => *target = Some(url.into()),
+            (Some(first), _) => *first = url.to_string(),
+            (None, target) => *target = Some(url.to_string()),
         }
-        Ok(())
+        self.client().map(drop)
     }
 
     /// Returns what of the request is shown.
@@ -254,10 +235,15 @@ impl TransferRequest {
         }
     }
 
-    /// Returns the URLs without secrets.
+    /// Returns the URLs without secrets and zones.
     pub(crate) fn shown_urls(&self) -> Vec<String> {
-        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| parse_url(url).ok());
-        parsed.map(|url| SafeUrl::of(&url).to_string()).collect()
+        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| ZonedUrl::parse(url).ok());
+        parsed.map(|parsed| SafeUrl::of(&parsed.url).to_string()).collect()
+    }
+
+    /// Returns the URL that defines the file or tree to get, without its zone.
+    pub(crate) fn first_url(&self) -> Option<Url> {
+        Some(ZonedUrl::parse(self.urls.first()?).ok()?.url)
     }
 
     /// Returns the page that contains the link, without secrets, if a browser can open it.
@@ -275,7 +261,7 @@ impl TransferRequest {
     /// Returns the displayed name of the transfer before the server has named the file.
     pub(crate) fn shown_name(&self) -> String {
         let last_of_url = || {
-            let url = parse_url(self.urls.first()?).ok()?;
+            let url = self.first_url()?;
             let last = url.path_segments()?.rfind(|segment| !segment.is_empty())?.to_owned();
             Some(percent_encoding::percent_decode_str(&last).decode_utf8_lossy().into_owned())
         };

@@ -72,7 +72,7 @@ impl ConnectArgs {
         let connect = self.connect_timeout.unwrap_or(config.timeouts.connect.min(self.stall_timeout));
         Ok(ClientConfig {
             proxies,
-            addresses: AddressRules { fixed: self.resolve.clone(), family },
+            addresses: AddressRules { fixed: self.resolve.clone(), family, ..config.addresses },
             timeouts: Timeouts { connect, head: self.stall_timeout, ..config.timeouts },
             ..config
         })

@@ -40,7 +40,7 @@ pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
     use crate::cli::Cli;
@@ -60,5 +60,21 @@ mod tests {
         }
         let typo = Cli::try_parse_from(["longhaul", "get", "--outptu", "x", "http://h/f"]).unwrap_err();
         assert!(with_hint(typo).to_string().contains("'--output'"));
+    }
+
+    #[test]
+    fn own_options_are_not_foreign() {
+        let mut program = Cli::command();
+        program.build();
+        let get = program.find_subcommand("get").unwrap();
+        for arg in get.get_arguments() {
+            let own = [
+                arg.get_long().map(|long| format!("--{long}")),
+                arg.get_short().map(|short| format!("-{short}")),
+            ];
+            for own in own.into_iter().flatten() {
+                assert!(KNOWN.iter().all(|(names, _)| !names.contains(&own.as_str())), "{own}");
+            }
+        }
     }
 }

@@ -34,9 +34,9 @@ pub enum ChecksumListError {
 
 impl ChecksumList {
     /// Parses the lines of BSD (`SHA256 (NAME) = HEX`) and of coreutils (`HEX  NAME`, `HEX *NAME`, after `\` if the name is
-    /// escaped). The number of digits selects MD5 to SHA-512. Lines of b3sum and of b2sum, with and without `-l`, have as many:
-    /// the name of the list's `file`, as `B3SUMS`, selects the more likely one. Other lines, such as a signature, are
-    /// ignored.
+    /// escaped). The number of digits selects MD5, SHA-1, or SHA-224 to SHA-512; BLAKE3 and BLAKE2b of 128 to 512 bits have
+    /// the length of one of them. The name of the list's `file`, as `B3SUMS`, selects the likeliest. Other lines, such as a
+    /// signature, are ignored.
     ///
     /// # Errors
     /// [`ChecksumListError::Empty`] if no line is a checksum.

@@ -253,6 +253,7 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
         let (status, error) = api.send(method, path, body).await;
         assert_eq!((status.as_u16(), &error["error"]["code"]), (400, &json!("invalid")), "{path} {error}");
     };
+    let mut checked = Vec::new();
     for (schema, path) in [("TransferRequest", TRANSFERS), ("SettingsPatch", "/api/v1/settings")] {
         for (name, property) in schemas[schema]["properties"].as_object().unwrap() {
             for (bound, step) in [("minimum", -1), ("maximum", 1)] {
@@ -260,13 +261,33 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
                 let (method, urls) =
                     if path == TRANSFERS { (Method::POST, "urls") } else { (Method::PATCH, &**name) };
                 refused(method, path, json!({ urls: ["http://h/a"], name: bound + step })).await;
+                checked.push((&**name, bound));
             }
         }
     }
+    checked.sort_unstable();
+    let bounds = [
+        ("concurrent", 1),
+        ("concurrent", 64),
+        ("limit_bps", 8),
+        ("limit_bps", 8),
+        ("priority", -1_000_000),
+        ("priority", 1_000_000),
+        ("retries", 0),
+    ];
+    assert_eq!(checked, bounds);
+    for bound in [1, 64] {
+        let (status, settings) =
+            api.send(Method::PATCH, "/api/v1/settings", json!({ "concurrent": bound })).await;
+        assert_eq!((status.as_u16(), &settings["concurrent"]), (200, &json!(bound)));
+    }
+    assert_eq!(schemas["TransferRequest"]["properties"]["urls"]["maxItems"], 16);
+    let mirrors = |count: usize| json!({ "urls": vec!["http://h/a"; count], "paused": true });
+    assert_eq!(api.post(mirrors(16)).await.0, StatusCode::CREATED);
+    refused(Method::POST, TRANSFERS, mirrors(17)).await;
     for path in ["?limit=0", "?limit=1001", "?limit=-1", "/x", "/1/samples?since=x"] {
         refused(Method::GET, &format!("{TRANSFERS}{path}"), json!({})).await;
     }
-    api.add(json!({ "urls": ["http://h/a"], "paused": true })).await;
     let (_, metrics) = api.send(Method::GET, "/metrics", json!({})).await;
     let metrics = metrics.as_str().unwrap();
     assert!(metrics.contains("\nlonghaul_transfers{state=\"paused\"} 1\n"), "{metrics}");

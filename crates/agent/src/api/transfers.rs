@@ -128,10 +128,7 @@ pub(super) async fn add(
             return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", message, advice));
         }
     };
-    let directory = api.queue.settings().directory;
-    let confined = requests.into_iter().map(|request| scope.confined(request, &directory));
-    let requests = confined.collect::<Result<Vec<_>, _>>()?;
-    let transfers = blocking(&api.queue, move |queue| queue.add(requests)).await?;
+    let transfers = blocking(&api.queue, move |queue| queue.add(requests, scope)).await?;
     Ok((StatusCode::CREATED, Json(TransferList { transfers })))
 }
 
@@ -142,9 +139,7 @@ pub(super) async fn add(
               (status = 403, description = "A browser may not request this", body = ErrorBody),
               (status = 409, description = "The browser had better go on; nothing is kept", body = ErrorBody)))]
 pub(super) async fn offer(State(api): State<ApiState>, body: Bytes) -> ApiResult<Transfer> {
-    let mut offer: Offer = parse(&body)?;
-    // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no file.
-    offer.request = Scope::Downloads.confined(offer.request, &api.queue.settings().directory)?;
+    let offer: Offer = parse(&body)?;
     let queue = Arc::clone(&api.queue);
     // Dropped with this call, which ends early where the client ends the connection.
     let client = Arc::new(());

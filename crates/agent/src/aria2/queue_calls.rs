@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    Gid, GlobalStat, JobOptions, Keys, METHODS, Method, Move, NOTIFICATIONS, RpcError, State, uris,
+    Gid, GlobalStat, JobOptions, Keys, Method, Move, NOTIFICATIONS, RpcError, State, methods, uris,
 };
 use longhaul_core::units::Rate;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
             "longhaul": env!("CARGO_PKG_VERSION"),
         })),
         Method::GetSessionInfo => Ok(json!({"sessionId": *SESSION})),
-        Method::ListMethods => Ok(json!(METHODS)),
+        Method::ListMethods => Ok(methods().collect()),
         Method::ListNotifications => Ok(json!(NOTIFICATIONS)),
         action => act(queue, action, scope),
     }
@@ -89,11 +89,9 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
 /// Executes a method that changes the queue.
 fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
     let named = |transfer: Transfer| json!(gid(&transfer).to_string());
-    let (done, id) = (|_| json!("OK"), |gid| id(queue, gid));
+    let (done, id) = (|()| json!("OK"), |gid| id(queue, gid));
     let add = |requests: Vec<TransferRequest>, place| {
-        let directory = queue.settings().directory;
-        let confined = requests.into_iter().map(|request| scope.confined(request, &directory));
-        let added = queue.add(confined.collect::<Result<_, _>>().map_err(refused)?).map_err(refused)?;
+        let added = queue.add(requests, scope).map_err(refused)?;
         at_place(queue, &added, place)?;
         Ok::<_, RpcError>(added)
     };
@@ -124,7 +122,7 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
         Method::ChangePosition { gid, to } => change_position(queue, gid, to),
         Method::ChangeOption { gid, options } => {
             let limit = options.limit.map(limit_bps);
-            queue.patch(id(gid)?, None, limit).map(done_transfer).map_err(refused)
+            queue.patch(id(gid)?, None, limit).map(|_| json!("OK")).map_err(refused)
         }
         Method::ChangeGlobalOption(options) => {
             let patch = SettingsPatch {
@@ -145,10 +143,6 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
         Method::SaveSession => Ok(json!("OK")),
         query => Err(RpcError::Refused(format!("{query:?} changes nothing"))),
     }
-}
-
-fn done_transfer(_: Transfer) -> Value {
-    json!("OK")
 }
 
 /// Calls `operation` for each transfer that `applies`; skips one that has changed its state meanwhile.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Row as SqlRow, named_params};
 
-use super::row::READ_COLUMNS;
 use super::{Database, DatabaseError, Row};
 use crate::transfer::TransferState;
 
@@ -57,7 +56,7 @@ impl Database {
             let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
             let filter = if state.is_some() { "AND state = :state" } else { "AND :state IS NULL" };
             let mut select = self.connection.prepare_cached(&format!(
-                "SELECT {READ_COLUMNS}, rank, urgency, place FROM transfers
+                "SELECT * FROM transfers
                  WHERE (rank, urgency, place, id) > (:rank, :urgency, :place, :id) {filter}
                  ORDER BY rank, urgency, place, id LIMIT :limit"
             ))?;

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
@@ -80,14 +79,6 @@ pub(crate) struct Row {
     pub(crate) part: Option<PartIdentity>,
 }
 
-/// The columns that [`Row::read`] reads.
-pub(super) const READ_COLUMNS: &str = "id, gid, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, \
-     bytes, run, error, at, retry_at, attempts, part_target, part_device, part_inode, part_born, added, started, ended";
-
-/// The columns that an addition sets.
-const ADDED_COLUMNS: &str = "key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, \
-     offered, added";
-
 /// A value stored as JSON.
 struct Json<T>(T);
 
@@ -110,12 +101,8 @@ impl<T: DeserializeOwned> FromSql for Named<T> {
 impl NewTransfer {
     /// Adds the transfer at a position.
     pub(super) fn insert(&self, into: &Connection, position: i64, now: i64) -> rusqlite::Result<()> {
-        static INSERT: LazyLock<String> = LazyLock::new(|| {
-            let values = ADDED_COLUMNS.replace(", ", ", :");
-            format!("INSERT INTO transfers ({ADDED_COLUMNS}) VALUES (:{values})")
-        });
         let shown = &self.shown;
-        into.prepare_cached(&INSERT)?.execute(named_params! {
+        let values = named_params! {
             ":key": self.key,
             ":gid": self.gid.map(u64::cast_signed),
             ":kind": shown.kind.name(),
@@ -131,13 +118,16 @@ impl NewTransfer {
             ":at": shown.at,
             ":offered": self.offered,
             ":added": now,
-        })?;
-        Ok(())
+        };
+        let names = values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let columns = names.replace(':', "");
+        let insert = format!("INSERT INTO transfers ({columns}) VALUES ({names})");
+        into.prepare_cached(&insert)?.execute(values).map(drop)
     }
 }
 
 impl Row {
-    /// Reads a row with [`READ_COLUMNS`].
+    /// Reads a row with all columns.
     pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         let unsigned =
             |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::cast_unsigned));

@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::order::SPACING;
-use super::row::READ_COLUMNS;
 use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
@@ -123,9 +122,8 @@ impl Database {
         params: P,
     ) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
-            let mut select = self
-                .connection
-                .prepare_cached(&format!("SELECT {READ_COLUMNS} FROM transfers {condition}"))?;
+            let select = format!("SELECT * FROM transfers {condition}");
+            let mut select = self.connection.prepare_cached(&select)?;
             select.query_map(params, Row::read)?.collect::<rusqlite::Result<_>>()
         };
         read().map_err(DatabaseError::using("read"))

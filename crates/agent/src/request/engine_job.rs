@@ -1,11 +1,14 @@
 //! Converts a request to a job of the engine.
 
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
+use longhaul_engine::connect::AddressRules;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{ExistingFilePolicy, Expected, Job, JobOptions, Streams, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
@@ -20,7 +23,7 @@ use longhaul_engine::verify::Verify;
 use url::Url;
 
 use super::{
-    IfExistsSetting, MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, invalid, parse_url,
+    IfExistsSetting, MetalinkFacts, StreamsSetting, TransferRequest, WriterSetting, ZonedUrl, invalid,
 };
 use crate::error::QueueError;
 use crate::transfer::TransferKind;
@@ -80,8 +83,22 @@ impl TransferRequest {
             location_trusted: self.location_trusted,
             credentials: self.token.clone().map(Credentials::Bearer),
             user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
+            addresses: AddressRules { zones: self.zones()?, ..environment.addresses },
             ..environment
         })
+    }
+
+    /// Returns the zones of the URLs, by address.
+    fn zones(&self) -> Result<BTreeMap<Ipv6Addr, u32>, QueueError> {
+        let mut zones = BTreeMap::new();
+        for url in self.urls.iter().chain(&self.url) {
+            let Some((address, zone)) = ZonedUrl::parse(url)?.zone()? else { continue };
+            if *zones.entry(address).or_insert(zone) != zone {
+                let why = format!("the address {address} is given with two zones: add a transfer for each");
+                return Err(invalid(why));
+            }
+        }
+        Ok(zones)
     }
 
     pub(super) fn pace(&self) -> Result<Pace, QueueError> {
@@ -107,7 +124,8 @@ impl TransferRequest {
                 EngineJob::Put(put)
             });
         }
-        let urls: Vec<Url> = self.urls.iter().map(|url| parse_url(url)).collect::<Result<_, _>>()?;
+        let urls = self.urls.iter().map(|url| ZonedUrl::parse(url).map(|parsed| parsed.url));
+        let urls: Vec<Url> = urls.collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
         let mut options = Box::new(self.options(&context, first.clone())?);
         if self.kind == TransferKind::Tree {
@@ -196,7 +214,7 @@ impl TransferRequest {
     fn put(&self, path: &Path, context: &RunContext<'_>) -> Result<PutRequest, QueueError> {
         Ok(PutRequest {
             path: path.to_owned(),
-            url: parse_url(self.url.as_deref().unwrap_or_default())?,
+            url: ZonedUrl::parse(self.url.as_deref().unwrap_or_default())?.url,
             reader: ReaderChoice::Auto,
             verify: Some(Verify::Passing),
             congestion: None,

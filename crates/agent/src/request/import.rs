@@ -5,7 +5,7 @@ use longhaul_core::proto::metalink::{Metalink, MetalinkFile, Pieces};
 use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_SOURCES, TransferRequest, invalid, parse_url};
+use super::{MAX_SOURCES, TransferRequest, ZonedUrl, invalid};
 use crate::error::QueueError;
 
 /// The file's properties in a metalink, except URLs and digest.
@@ -35,8 +35,8 @@ pub fn of_text(text: &str) -> Result<Vec<TransferRequest>, QueueError> {
         text.lines().map(str::trim).zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let requests: Result<Vec<_>, _> = lines
         .map(|(line, number)| {
-            let url = parse_url(line).map_err(|error| invalid(format!("line {number}: {error}")))?;
-            Ok(TransferRequest { urls: vec![url.into()], ..TransferRequest::default() })
+            let url = ZonedUrl::parse(line).map_err(|error| invalid(format!("line {number}: {error}")))?;
+            Ok(TransferRequest { urls: vec![url.to_string()], ..TransferRequest::default() })
         })
         .collect();
     requests.and_then(
@@ -52,8 +52,8 @@ pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> 
     let metalink =
         Metalink::parse(document).map_err(|error| invalid(format!("cannot use the metalink: {error}")))?;
     let of_file = |file: MetalinkFile| {
-        let usable = file.sources.iter().filter_map(|source| parse_url(&source.url).ok());
-        let urls: Vec<String> = usable.take(MAX_SOURCES).map(Into::into).collect();
+        let usable = file.sources.iter().filter_map(|source| ZonedUrl::parse(&source.url).ok());
+        let urls: Vec<String> = usable.take(MAX_SOURCES).map(|url| url.to_string()).collect();
         if urls.is_empty() {
             return Err(invalid(format!("{} in the metalink has no URL that can be fetched", file.name)));
         }

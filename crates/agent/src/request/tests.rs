@@ -1,3 +1,6 @@
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
 use longhaul_core::units::Bytes;
 
 use super::*;
@@ -45,6 +48,43 @@ fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
     }
     assert!(serde_json::from_str::<TransferRequest>(r#"{"urls": [], "colour": 1}"#).is_err());
     assert!(serde_json::from_str::<TransferRequest>(r#"{"streams": "many"}"#).is_err());
+}
+
+#[test]
+fn zones_stay_with_their_transfer_and_are_not_shown() {
+    let address: Ipv6Addr = "fe80::7".parse().unwrap();
+    let added = |json: &str| request(json).normalised(Path::new("/d")).map(|mut added| added.swap_remove(0));
+    for (json, zone, stored, name) in [
+        (r#"{"urls": [" http://[fe80::7%2577]/a "]}"#, 77, "http://[fe80::7%2577]/a", "a"),
+        (r#"{"urls": ["http://[FE80:0::7%78]:80/b"]}"#, 78, "http://[FE80:0::7%78]/b", "b"),
+        (r#"{"urls": ["http://u:[p]@[fe80::7%79]/[c]"]}"#, 79, "http://u:%5Bp%5D@[fe80::7%79]/[c]", "[c]"),
+        (
+            r#"{"paths": ["/etc/passwd"], "url": "ftp://[fe80::7%2580]/d/"}"#,
+            80,
+            "ftp://[fe80::7%2580]/d/passwd",
+            "passwd",
+        ),
+    ] {
+        // As the database keeps it.
+        let kept = request(&crate::json(&added(json).unwrap()));
+        assert_eq!(kept.urls.iter().chain(&kept.url).collect::<Vec<_>>(), [stored]);
+        assert_eq!(kept.client().unwrap().addresses.zones, BTreeMap::from([(address, zone)]), "{json}");
+        assert!(!kept.shown_urls()[0].contains('%'), "{:?}", kept.shown_urls());
+        assert_eq!(kept.shown_name(), name);
+    }
+    // The interface of a stored transfer may be gone: it does not run, and is shown as before.
+    let mut gone = request(r#"{"urls": ["http://[fe80::7%25gone]/a.iso"]}"#);
+    assert!(gone.client().unwrap_err().to_string().contains("no interface 'gone'"));
+    assert_eq!(
+        (gone.shown_urls(), gone.shown_name()),
+        (vec!["http://[fe80::7]/a.iso".into()], "a.iso".into())
+    );
+    assert!(gone.refresh("http://[fe80::7%25gone]/b.iso", None).is_err());
+    gone.token = Some("t".to_owned());
+    gone.refresh("http://[fe80::7%2577]/a.iso", None).unwrap();
+    assert_eq!(gone.token, None, "another zone is another server");
+    let two = added(r#"{"urls": ["http://[fe80::7%2577]/a", "http://[fe80::7%2578]/a"]}"#);
+    assert!(two.unwrap_err().to_string().contains("two zones"));
 }
 
 #[test]

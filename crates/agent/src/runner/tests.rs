@@ -4,6 +4,7 @@ use super::*;
 use crate::database::PartIdentity;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
+use crate::scope::Scope;
 
 /// A queue without a runner, so that nothing is fetched.
 pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
@@ -25,7 +26,7 @@ pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (
         output: Some(directory.join(name)),
         ..TransferRequest::default()
     };
-    let id = queue.add(vec![request]).unwrap()[0].id;
+    let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
     let (part, target) = (directory.join(format!("{name}.longhaul-part")), directory.join(name));
     fs::write(&part, "content").unwrap();
     let identity = PartIdentity::of(&part, &target).unwrap();
@@ -60,7 +61,7 @@ fn complete_partial_and_other_files_are_told_apart_after_a_kill() {
 fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
     let (_dir, queue) = queue();
     let now = unix_now();
-    let added = queue.add(vec![request(None), request(Some(now + 1_000_000))]).unwrap();
+    let added = queue.add(vec![request(None), request(Some(now + 1_000_000))], Scope::All).unwrap();
     let ids: Vec<_> = added.iter().map(|transfer| transfer.id).collect();
     let end = crate::database::RunEnd { retry_at: Some(now + 300), ..Default::default() };
     queue.database(|database| {
@@ -81,7 +82,7 @@ fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
 #[test]
 fn nothing_starts_while_the_agent_stops() {
     let (_dir, queue) = queue();
-    let id = queue.add(vec![request(None)]).unwrap()[0].id;
+    let id = queue.add(vec![request(None)], Scope::All).unwrap()[0].id;
     queue.stop();
     assert!(start_run(&queue, queue.row(id).unwrap()).unwrap().is_none());
     assert!(queue.runs.get(id).is_none());

@@ -90,7 +90,7 @@ impl BottleneckQueue {
 
     /// Returns whether packets were lost lately. The flows at a full bottleneck lose packets, and pause while others have their turn.
     pub(super) fn loses(&self, interval: &Interval) -> bool {
-        self.last_loss.is_some_and(|at| at.saturating_add(params::LOSSY_AT_LEAST) >= interval.end)
+        self.last_loss.is_some_and(|at| at.saturating_add(params::MIN_LOSSY_TIME) >= interval.end)
     }
 
     /// Returns whether data wait in a queue that does not drain between bursts.
@@ -131,7 +131,7 @@ impl BottleneckQueue {
 
 /// Returns the time after which a queue that has not drained stands.
 fn standing_over(interval: &Interval) -> Duration {
-    params::STANDING_AT_LEAST.max(interval.base_rtt() * params::STANDING_ROUND_TRIPS)
+    params::MIN_STANDING_TIME.max(interval.base_rtt() * params::STANDING_ROUND_TRIPS)
 }
 
 /// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.

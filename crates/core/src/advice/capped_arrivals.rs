@@ -38,7 +38,7 @@ struct LossyInterval {
 impl CappedArrivals {
     pub(super) fn record(&mut self, interval: &Interval, end: End) {
         let rtt = interval.base_rtt();
-        let kept = params::LOSSY_AT_LEAST.max(rtt * params::LOSSY_ROUND_TRIPS);
+        let kept = params::MIN_LOSSY_TIME.max(rtt * params::LOSSY_ROUND_TRIPS);
         while self.lossy.len() == params::LOSSY_INTERVALS
             || self.lossy.front().is_some_and(|past| past.end.saturating_add(kept) < interval.end)
         {

@@ -13,12 +13,12 @@ pub(super) const BUSY_SHARE: f64 = 0.85;
 /// Data wait in a queue where their RTT exceeds the least one by this factor. Below it lies the jitter of delayed
 /// acknowledgements and of timestamps, whose unit is 1 ms (RFC 7323, section 5.4).
 pub(super) const QUEUED_RTT_FACTOR: f64 = 1.1;
-/// A queue stands where it does not drain within so many round trips, and within [`STANDING_AT_LEAST`]: the least delay over more
+/// A queue stands where it does not drain within so many round trips, and within [`MIN_STANDING_TIME`]: the least delay over more
 /// than a round trip tells a standing queue from bursts (RFC 8289, section 3). Readings are at most an interval apart, and the
 /// estimate of a receiver (`tcpi_rcv_rtt`) is of single bursts.
 pub(super) const STANDING_ROUND_TRIPS: u32 = 4;
 /// Five readings.
-pub(super) const STANDING_AT_LEAST: Duration = Duration::from_millis(450);
+pub(super) const MIN_STANDING_TIME: Duration = Duration::from_millis(450);
 /// In slow start flights wait for half of their length at most, a quarter of a round trip until they fill the path: data that were
 /// delayed by more just before a loss lay in a queue that overflowed.
 pub(super) const OVERFLOW_RTT_FACTOR: f64 = 1.25;
@@ -43,7 +43,7 @@ pub(super) const LOSSY_RUN_ROUND_TRIPS: f64 = 2.5;
 /// trips (Linux, tcp_bbr.c, bbr_lt_bw_max_rtts).
 pub(super) const LOSSY_INTERVALS: usize = 16;
 pub(super) const LOSSY_ROUND_TRIPS: u32 = 64;
-pub(super) const LOSSY_AT_LEAST: Duration = Duration::from_secs(10);
+pub(super) const MIN_LOSSY_TIME: Duration = Duration::from_secs(10);
 /// So many of these, and half of them, have the same rate within the tolerance behind a policer or at a bottleneck. Lab, 28 November
 /// 2026, 40 and 100 ms: with a policer three quarters (BBR) and half (CUBIC); with losses at random a quarter at most.
 pub(super) const CAPPED_INTERVALS: usize = 4;

@@ -22,4 +22,4 @@ pub use error::{Attempts, ConnectError};
 pub(crate) use resolved_hosts::ResolvedHosts;
 pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
 pub(crate) use transport::{Received, TlsStream, Transport};
-pub use zones::{parse_address, socket_address, without_zone};
+pub use zones::{parse_address, parse_zoned, socket_address, split_zone, without_zone};

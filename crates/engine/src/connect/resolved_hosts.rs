@@ -1,8 +1,8 @@
 //! Resolves host names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub struct AddressRules {
     pub fixed: Vec<FixedAddresses>,
     /// The only address family to use.
     pub family: Option<AddressFamily>,
+    /// The zones of IPv6 addresses: the index of the interface that leads to each. They precede the process's.
+    pub zones: BTreeMap<Ipv6Addr, u32>,
 }
 
 /// The fixed addresses of a host and port.
@@ -50,14 +52,29 @@ pub enum AddressFamily {
 }
 
 impl AddressRules {
+    /// Returns the zone of a host that is an address.
+    pub(crate) fn zone(&self, host: &Host<String>) -> Option<u32> {
+        match host {
+            Host::Ipv6(address) => self.zones.get(address).copied(),
+            _ => None,
+        }
+    }
+
     fn fixed(&self, host: &Host<String>, port: u16) -> Option<Vec<SocketAddr>> {
         // A trailing dot only marks the name as absolute.
         let absolute = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let name = absolute(&host.to_string());
         let fits =
             |rule: &&FixedAddresses| rule.port == port && (rule.host == "*" || absolute(&rule.host) == name);
-        let rule = self.fixed.iter().find(fits)?;
-        Some(rule.addresses.iter().map(|address| socket_address(*address, port)).collect())
+        if let Some(rule) = self.fixed.iter().find(fits) {
+            return Some(rule.addresses.iter().map(|address| socket_address(*address, port)).collect());
+        }
+        match (host, self.zone(host)) {
+            (Host::Ipv6(address), Some(zone)) => {
+                Some(vec![SocketAddrV6::new(*address, port, 0, zone).into()])
+            }
+            _ => None,
+        }
     }
 
     /// Removes addresses of the other family.

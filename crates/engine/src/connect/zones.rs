@@ -1,7 +1,8 @@
 //! Zones of IPv6 addresses (RFC 4007): the interfaces that lead to link-local addresses.
 //!
-//! A URL names the zone behind its address (RFC 6874), but [`Url`](url::Url) holds none, and no server should get it. The
-//! process remembers the zones of the addresses that its user has given.
+//! A URL names the zone behind its address (RFC 6874), but [`Url`](url::Url) holds none, and no server should get it. A
+//! command's process remembers the zones of the addresses that its user has given; jobs that run beside others have
+//! their own (`AddressRules::zones`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,29 +15,37 @@ use rustix::net::netdevice::name_to_index;
 /// The index of the interface of each address.
 static ZONES: Mutex<BTreeMap<Ipv6Addr, u32>> = Mutex::new(BTreeMap::new());
 
-/// Returns a URL without the zone of its host, as in `http://[fe80::1%25eth0]/`, and remembers the zone.
-///
-/// # Errors
-/// The reason, in words: not an address, no such interface, or another zone of the same address.
-pub fn without_zone(url: &str) -> Result<Cow<'_, str>, String> {
+/// Splits a URL as `http://[fe80::1%25eth0]/` into itself without the zone, and the host's address with its zone.
+pub fn split_zone(url: &str) -> (Cow<'_, str>, Option<&str>) {
     let start = url.find("://").map_or(0, |at| at + 3);
     let authority = url[start..].split(['/', '?', '#']).next().unwrap_or_default();
     let start = start + authority.rfind('@').map_or(0, |at| at + 1);
     let (front, host) = url.split_at(start);
     let zoned = host.strip_prefix('[').and_then(|host| host.split_once(']'));
     let Some((zoned, behind)) = zoned.filter(|(zoned, _)| zoned.contains('%')) else {
-        return Ok(Cow::Borrowed(url));
+        return (Cow::Borrowed(url), None);
     };
-    Ok(Cow::Owned(format!("{front}[{}]{behind}", parse_address(zoned)?)))
+    let address = zoned.split('%').next().unwrap_or_default();
+    (Cow::Owned(format!("{front}[{address}]{behind}")), Some(zoned))
 }
 
-/// Parses an address; remembers the zone of one as `fe80::1%eth0`.
+/// Returns a URL without the zone of its host, which the process remembers.
 ///
 /// # Errors
-/// As of [`without_zone`].
-pub fn parse_address(text: &str) -> Result<IpAddr, String> {
-    let bad = || format!("'{text}' is not an IP address");
-    let Some((address, zone)) = text.split_once('%') else { return text.parse().map_err(|_| bad()) };
+/// The reason, in words: not an address, no such interface, or another zone of the same address.
+pub fn without_zone(url: &str) -> Result<Cow<'_, str>, String> {
+    let (url, zoned) = split_zone(url);
+    zoned.map(parse_address).transpose()?;
+    Ok(url)
+}
+
+/// Parses an address with its zone, as `fe80::1%eth0`, to the address and the index of the interface.
+///
+/// # Errors
+/// The reason, in words: no such address, or no such interface.
+pub fn parse_zoned(text: &str) -> Result<(Ipv6Addr, u32), String> {
+    let bad = || format!("'{text}' is not an IPv6 address with its zone");
+    let (address, zone) = text.split_once('%').ok_or_else(bad)?;
     let address = address.parse().map_err(|_| bad())?;
     // In a URL, `%25` stands for `%`; curl reads both.
     let zone = zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone);
@@ -45,6 +54,18 @@ pub fn parse_address(text: &str) -> Result<IpAddr, String> {
     let index = zone.parse().ok().or_else(by_name);
     let index =
         index.ok_or_else(|| format!("this host has no interface '{zone}'; `ip link` lists those it has"))?;
+    Ok((address, index))
+}
+
+/// Parses an address; remembers the zone of one as `fe80::1%eth0`.
+///
+/// # Errors
+/// As of [`without_zone`].
+pub fn parse_address(text: &str) -> Result<IpAddr, String> {
+    if !text.contains('%') {
+        return text.parse().map_err(|_| format!("'{text}' is not an IP address"));
+    }
+    let (address, index) = parse_zoned(text)?;
     if *ZONES.lock().entry(address).or_insert(index) == index {
         return Ok(address.into());
     }
@@ -64,7 +85,26 @@ pub fn socket_address(address: IpAddr, port: u16) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use url::Host;
+
     use super::*;
+    use crate::cancel::Cancel;
+    use crate::connect::{AddressRules, Deadline, ResolvedHosts};
+
+    #[test]
+    fn zone_of_a_job_precedes_that_of_the_process_and_no_other_jobs() {
+        let (hosts, cancel) = (ResolvedHosts::default(), Cancel::new());
+        let address = parse_zoned("fe80::5a%2579").unwrap().0;
+        parse_address("fe80::5a%79").unwrap();
+        for (zones, zone) in [([].into(), 79), ([(address, 80)].into(), 80), ([(address, 81)].into(), 81)] {
+            let rules = AddressRules { zones, ..AddressRules::default() };
+            let (wait, host) = (Duration::from_secs(5), Host::Ipv6(address));
+            let found = hosts.resolve(&host, 80, &rules, &Deadline::new(&cancel, wait), wait).unwrap();
+            assert_eq!(found, [SocketAddr::from(SocketAddrV6::new(address, 80, 0, zone))]);
+        }
+    }
 
     #[test]
     fn zone_is_remembered_and_not_part_of_the_url() {

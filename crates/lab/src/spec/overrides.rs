@@ -6,7 +6,8 @@ use std::str::FromStr;
 use super::{ParsePathError, PathSpec};
 
 /// Keys that may be overridden; hosts, seed and MTU apply to the whole path.
-const OF_A_DIRECTION: &str = "rate, rate_steps, trace, delay, jitter, queue, aqm, loss, gemodel, reorder, duplicate, corrupt, background";
+const OF_A_DIRECTION: &str = "rate, rate_steps, trace, delay, jitter, queue, aqm, loss, gemodel, reorder, duplicate, \
+                              corrupt, background";
 
 /// Values by name, written "rate=10Mbit; queue=100packets"; none by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,7 +37,8 @@ impl FromStr for Overrides {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let failed = |why: String| {
             ParsePathError(format!(
-                "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; queue=100packets"
+                "'{text}' sets no values of a path: {why}; write NAME=VALUE with ';' between them, as in rate=10Mbit; \
+                 queue=100packets"
             ))
         };
         let mut values = Vec::new();

@@ -205,7 +205,7 @@ fn steps(counter: &Counter, value: impl Fn((f64, f64)) -> f64) -> Vec<Point> {
     bins.into_iter().map(|bin| Point::from((bin.0, value(bin)))).chain(end).collect()
 }
 
-/// Throughput of each stream, by its number; empty for a single stream or more than `most`.
+/// Throughput of each stream that moved bytes, by its number; empty for a single one, and for more streams than `most`.
 pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> {
     let received = receives(record);
     let mut readings: std::collections::BTreeMap<usize, Vec<(f64, u64)>> = Default::default();
@@ -219,7 +219,9 @@ pub(super) fn streams(record: &Record, most: usize) -> Vec<(usize, Vec<Point>)> 
             }
         }
     }
-    if readings.len() < 2 || readings.values().flatten().all(|(_, counted)| *counted == 0) {
+    // Zero throughout is a field that the record lacks, or a stream that moved nothing.
+    readings.retain(|_, readings| readings.iter().any(|(_, counted)| *counted > 0));
+    if readings.len() < 2 {
         return Vec::new();
     }
     let line = |readings: Vec<(f64, u64)>| {

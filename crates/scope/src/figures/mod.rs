@@ -62,6 +62,7 @@ mod tests {
     use super::synthetic_record::names;
     use super::*;
     use crate::chart::{Chart, Mark, NEUTRAL, Series};
+    use crate::record::TcpFields;
     use crate::record::schema::{Side, StreamSample};
     use longhaul_core::telemetry::Segments;
     use longhaul_core::units::{Bytes, Rate};
@@ -162,21 +163,27 @@ mod tests {
 
     #[test]
     fn streams_are_shown_where_there_are_few() {
-        let with_streams = |count: usize| {
+        // The first `idle` of `count` streams move nothing.
+        let with_streams = |count: usize, idle: usize| {
             let mut record = full(2.0);
             for (at, sample) in &mut record.samples {
                 let bytes = (*at * 1e6) as u64;
-                let tcp =
-                    serde_json::from_value(serde_json::json!({ "tcpi_bytes_received": bytes })).unwrap();
-                let stream = |stream| StreamSample { stream, unread: Bytes::ZERO, tcp: Some(tcp) };
-                sample.streams = std::iter::repeat_n(stream, count).enumerate().map(|(n, s)| s(n)).collect();
+                let stream = |stream| {
+                    let tcp = TcpFields {
+                        tcpi_bytes_received: if stream < idle { 0 } else { bytes },
+                        ..TcpFields::default()
+                    };
+                    StreamSample { stream, unread: Bytes::ZERO, tcp: Some(tcp) }
+                };
+                sample.streams = (0..count).map(stream).collect();
             }
             of_records(&[("a".to_owned(), record)])
         };
-        assert_eq!(names(&with_streams(3).charts[2]), ["stream 0", "stream 1", "stream 2"]);
-        assert!((with_streams(3).charts[2].series[2].points[1].y - 8e6).abs() < 1e3);
-        for count in [1, 9] {
-            assert_eq!(with_streams(count).charts[2].title, "Socket buffer in use");
+        assert_eq!(names(&with_streams(3, 0).charts[2]), ["stream 0", "stream 1", "stream 2"]);
+        assert!((with_streams(3, 0).charts[2].series[2].points[1].y - 8e6).abs() < 1e3);
+        assert_eq!(names(&with_streams(3, 1).charts[2]), ["stream 1", "stream 2"]);
+        for (count, idle) in [(1, 0), (9, 0), (3, 2), (3, 3)] {
+            assert_eq!(with_streams(count, idle).charts[2].title, "Socket buffer in use");
         }
     }
 

@@ -307,6 +307,7 @@ mod tests {
             (4, "rubbish\n", "line 5 is no line", 2),
             (4, "\n", "line 5 is no line", 2),
             (4, "{\"at\":3}\n", "line 5 is no line", 2),
+            (4, &at(3.0).replace("tcpi_new", "tcpi_bytes_acked"), "line 5 is no line", 2),
             (4, "{\"at\":-3,\"event\":\"verifying\"}\n", "line 5 is no line", 2),
             (5, &at(1.5), "line 6 is older", 3),
             (5, &at(1e12), "line 6 is more than ten years", 3),

@@ -64,9 +64,8 @@ struct RecorderState {
 impl Recorder {
     /// Creates the record at `path`, or replaces an earlier one, and starts the writer thread.
     ///
-    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record at [`Event::Opened`]: a transfer
-    /// that fails before keeps the record of a better run.
-    /// leaves that of a better run alone.
+    /// A transfer ([`Side::Get`], [`Side::Put`]) replaces an earlier record at [`Event::Opened`]: a run that fails
+    /// before it has opened the file does not overwrite the record of an earlier run.
     ///
     /// `what` is recorded verbatim: it must contain no password and no key. `pace` is that of the header.
     ///

@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-/// The kept fields, by the kernel's names: all that figures need; zero where unknown.
+/// The kept fields, by the kernel's names: all that figures need.
+///
+/// A field that is missing is zero, as one that has counted nothing, and figures leave out what is zero throughout. A
+/// repeated field, and a value that is no number of 64 bits, damage the line of the record.
 ///
 /// A complete TCP_INFO takes 284 bytes per connection and sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -34,6 +37,14 @@ mod tests {
         }
         let fields = |text: &str| serde_json::from_str::<TcpFields>(text);
         assert_eq!(fields(r#"{"tcpi_rtt":5,"tcpi_later":7}"#).unwrap(), TcpFields::default());
-        assert!(fields(r#"{"tcpi_rcv_mss":"2"}"#).is_err() && fields("[{}]").is_err());
+        for damaged in [
+            r#"{"tcpi_rcv_mss":"2"}"#,
+            r#"{"tcpi_rcv_mss":-2}"#,
+            r#"{"tcpi_rcv_mss":18446744073709551616}"#,
+            r#"{"tcpi_rcv_mss":2,"tcpi_rcv_mss":2}"#,
+            "[{}]",
+        ] {
+            assert!(fields(damaged).is_err(), "{damaged}");
+        }
     }
 }

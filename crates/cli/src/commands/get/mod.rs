@@ -111,7 +111,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
     writer: WriterArg,
 
-    /// Demand this checksum of the file: md5, sha1, sha256, sha512, blake2b or blake3, and the hex digits; or server, which has to state it
+    /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits; or server, which has to state it
     ///
     /// With server, a GridFTP server computes the digest (CKSM), and an HTTP server sends it (Repr-Digest or Digest); one that states none
     /// fails.

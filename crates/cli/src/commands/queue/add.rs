@@ -52,7 +52,7 @@ pub(super) struct AddArgs {
     #[arg(long, value_name = "URL")]
     mirror: Vec<String>,
 
-    /// Demand this checksum of the file: md5, sha1, sha256, sha512 or blake3, and the hex digits
+    /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits
     #[arg(long, value_name = "ALG:HEX")]
     checksum: Option<String>,
 

@@ -8,41 +8,56 @@ use super::options::JobOptions;
 use super::params::Params;
 use super::{Gid, Keys, RpcError};
 
-/// All methods that [`Method::parse`] accepts, and `system.multicall`, whose calls are parsed one by one.
-pub const METHODS: &[&str] = &[
-    "aria2.addUri",
-    "aria2.addMetalink",
-    "aria2.remove",
-    "aria2.forceRemove",
-    "aria2.pause",
-    "aria2.pauseAll",
-    "aria2.forcePause",
-    "aria2.forcePauseAll",
-    "aria2.unpause",
-    "aria2.unpauseAll",
-    "aria2.tellStatus",
-    "aria2.getUris",
-    "aria2.getFiles",
-    "aria2.getPeers",
-    "aria2.getServers",
-    "aria2.tellActive",
-    "aria2.tellWaiting",
-    "aria2.tellStopped",
-    "aria2.changePosition",
-    "aria2.getOption",
-    "aria2.changeOption",
-    "aria2.getGlobalOption",
-    "aria2.changeGlobalOption",
-    "aria2.getGlobalStat",
-    "aria2.purgeDownloadResult",
-    "aria2.removeDownloadResult",
-    "aria2.getVersion",
-    "aria2.getSessionInfo",
-    "aria2.saveSession",
-    "system.multicall",
-    "system.listMethods",
-    "system.listNotifications",
+/// Parses the parameters of a method, without the token.
+type Parser = fn(&Params<'_>) -> Result<Method, RpcError>;
+
+/// The methods and their parsers. The forced variants are equal to the plain ones, because neither a pause nor a cancel
+/// waits for a server.
+const PARSERS: [(&str, Parser); 31] = [
+    ("aria2.addUri", add_uri),
+    ("aria2.addMetalink", add_metalink),
+    ("aria2.remove", |params| params.gid(0).map(Method::Remove)),
+    ("aria2.forceRemove", |params| params.gid(0).map(Method::Remove)),
+    ("aria2.pause", |params| params.gid(0).map(Method::Pause)),
+    ("aria2.pauseAll", |_| Ok(Method::PauseAll)),
+    ("aria2.forcePause", |params| params.gid(0).map(Method::Pause)),
+    ("aria2.forcePauseAll", |_| Ok(Method::PauseAll)),
+    ("aria2.unpause", |params| params.gid(0).map(Method::Unpause)),
+    ("aria2.unpauseAll", |_| Ok(Method::UnpauseAll)),
+    ("aria2.tellStatus", |params| Ok(Method::TellStatus { gid: params.gid(0)?, keys: params.keys(1)? })),
+    ("aria2.getUris", |params| params.gid(0).map(Method::GetUris)),
+    ("aria2.getFiles", |params| params.gid(0).map(Method::GetFiles)),
+    ("aria2.getPeers", |params| params.gid(0).map(Method::GetPeers)),
+    ("aria2.getServers", |params| params.gid(0).map(Method::GetServers)),
+    ("aria2.tellActive", |params| params.keys(0).map(Method::TellActive)),
+    ("aria2.tellWaiting", |params| {
+        range(params).map(|(offset, count, keys)| Method::TellWaiting { offset, count, keys })
+    }),
+    ("aria2.tellStopped", |params| {
+        range(params).map(|(offset, count, keys)| Method::TellStopped { offset, count, keys })
+    }),
+    ("aria2.changePosition", change_position),
+    ("aria2.getOption", |params| params.gid(0).map(Method::GetOption)),
+    ("aria2.changeOption", |params| {
+        Ok(Method::ChangeOption { gid: params.gid(0)?, options: params.options(1)? })
+    }),
+    ("aria2.getGlobalOption", |_| Ok(Method::GetGlobalOption)),
+    ("aria2.changeGlobalOption", |params| params.options(0).map(Method::ChangeGlobalOption)),
+    ("aria2.getGlobalStat", |_| Ok(Method::GetGlobalStat)),
+    ("aria2.purgeDownloadResult", |_| Ok(Method::PurgeDownloadResult)),
+    ("aria2.removeDownloadResult", |params| params.gid(0).map(Method::RemoveDownloadResult)),
+    ("aria2.getVersion", |_| Ok(Method::GetVersion)),
+    ("aria2.getSessionInfo", |_| Ok(Method::GetSessionInfo)),
+    ("aria2.saveSession", |_| Ok(Method::SaveSession)),
+    ("system.listMethods", |_| Ok(Method::ListMethods)),
+    ("system.listNotifications", |_| Ok(Method::ListNotifications)),
 ];
+
+/// Returns the names of all methods: those that [`Method::parse`] accepts, and `system.multicall`, whose calls are parsed
+/// one by one.
+pub fn methods() -> impl Iterator<Item = &'static str> {
+    PARSERS.into_iter().map(|(name, _)| name).chain(["system.multicall"])
+}
 
 /// The notifications sent over a WebSocket.
 pub const NOTIFICATIONS: &[&str] = &[
@@ -188,93 +203,42 @@ impl Method {
     /// # Errors
     /// [`RpcError`] for an unknown method, and for a parameter that is missing or of another type.
     pub fn parse(name: &str, params: &[Value]) -> Result<Self, RpcError> {
-        let params = Params(params);
-        Ok(match name {
-            "aria2.addUri" => {
-                let uris = params.texts(0)?;
-                if uris.is_empty() {
-                    return Err(RpcError::Parameter { position: 0, expected: "at least one URI" });
-                }
-                Self::AddUri { uris, options: params.options(1)?, place: params.place(2)? }
-            }
-            "aria2.addMetalink" => {
-                let document = STANDARD.decode(params.text(0)?);
-                let document =
-                    document.map_err(|_| RpcError::Parameter { position: 0, expected: "Base64" })?;
-                Self::AddMetalink { document, options: params.options(1)?, place: params.place(2)? }
-            }
-            "aria2.changePosition" => {
-                let (gid, by) = (params.gid(0)?, params.integer(1)?);
-                let to = match params.text(2)? {
-                    "POS_SET" => Move::FromStart(by),
-                    "POS_CUR" => Move::FromCurrent(by),
-                    "POS_END" => Move::FromEnd(by),
-                    _ => {
-                        return Err(RpcError::Parameter {
-                            position: 2,
-                            expected: "POS_SET, POS_CUR or POS_END",
-                        });
-                    }
-                };
-                Self::ChangePosition { gid, to }
-            }
-            "aria2.changeOption" => Self::ChangeOption { gid: params.gid(0)?, options: params.options(1)? },
-            "aria2.changeGlobalOption" => Self::ChangeGlobalOption(params.options(0)?),
-            _ => {
-                return Self::parse_query(name, &params).unwrap_or_else(|| Self::parse_action(name, &params));
-            }
-        })
+        let parser = PARSERS.iter().find(|(known, _)| *known == name);
+        let (_, parser) = parser.ok_or_else(|| RpcError::NoMethod(name.to_owned()))?;
+        parser(&Params(params))
     }
+}
 
-    /// Parses the methods that only query.
-    fn parse_query(name: &str, params: &Params) -> Option<Result<Self, RpcError>> {
-        let range = || -> Result<(i64, usize, Keys), RpcError> {
-            let count = params.place(1)?;
-            let expected = "an integer that is not negative";
-            let count = count.ok_or(RpcError::Parameter { position: 1, expected })?;
-            Ok((params.integer(0)?, count, params.keys(2)?))
-        };
-        Some(match name {
-            "aria2.tellStatus" => {
-                params.gid(0).and_then(|gid| Ok(Self::TellStatus { gid, keys: params.keys(1)? }))
-            }
-            "aria2.tellActive" => params.keys(0).map(Self::TellActive),
-            "aria2.tellWaiting" => {
-                range().map(|(offset, count, keys)| Self::TellWaiting { offset, count, keys })
-            }
-            "aria2.tellStopped" => {
-                range().map(|(offset, count, keys)| Self::TellStopped { offset, count, keys })
-            }
-            "aria2.getUris" => params.gid(0).map(Self::GetUris),
-            "aria2.getFiles" => params.gid(0).map(Self::GetFiles),
-            "aria2.getPeers" => params.gid(0).map(Self::GetPeers),
-            "aria2.getServers" => params.gid(0).map(Self::GetServers),
-            "aria2.getOption" => params.gid(0).map(Self::GetOption),
-            "aria2.getGlobalOption" => Ok(Self::GetGlobalOption),
-            "aria2.getGlobalStat" => Ok(Self::GetGlobalStat),
-            "aria2.getVersion" => Ok(Self::GetVersion),
-            "aria2.getSessionInfo" => Ok(Self::GetSessionInfo),
-            "system.listMethods" => Ok(Self::ListMethods),
-            "system.listNotifications" => Ok(Self::ListNotifications),
-            _ => return None,
-        })
+fn add_uri(params: &Params<'_>) -> Result<Method, RpcError> {
+    let uris = params.texts(0)?;
+    if uris.is_empty() {
+        return Err(RpcError::Parameter { position: 0, expected: "at least one URI" });
     }
+    Ok(Method::AddUri { uris, options: params.options(1)?, place: params.place(2)? })
+}
 
-    /// Parses the methods that change one transfer or all.
-    fn parse_action(name: &str, params: &Params) -> Result<Self, RpcError> {
-        Ok(match name {
-            // The forced variants are equal to the plain ones, because neither a pause nor a cancel waits for a server.
-            "aria2.remove" | "aria2.forceRemove" => Self::Remove(params.gid(0)?),
-            "aria2.pause" | "aria2.forcePause" => Self::Pause(params.gid(0)?),
-            "aria2.pauseAll" | "aria2.forcePauseAll" => Self::PauseAll,
-            "aria2.unpause" => Self::Unpause(params.gid(0)?),
-            "aria2.unpauseAll" => Self::UnpauseAll,
-            "aria2.purgeDownloadResult" => Self::PurgeDownloadResult,
-            "aria2.removeDownloadResult" => Self::RemoveDownloadResult(params.gid(0)?),
-            "aria2.saveSession" => Self::SaveSession,
-            _ => return Err(RpcError::NoMethod(name.to_owned())),
-        })
-    }
+fn add_metalink(params: &Params<'_>) -> Result<Method, RpcError> {
+    let document = STANDARD.decode(params.text(0)?);
+    let document = document.map_err(|_| RpcError::Parameter { position: 0, expected: "Base64" })?;
+    Ok(Method::AddMetalink { document, options: params.options(1)?, place: params.place(2)? })
+}
+
+/// Parses an offset, a count, and the keys to report.
+fn range(params: &Params<'_>) -> Result<(i64, usize, Keys), RpcError> {
+    let expected = "an integer that is not negative";
+    let count = params.place(1)?.ok_or(RpcError::Parameter { position: 1, expected })?;
+    Ok((params.integer(0)?, count, params.keys(2)?))
+}
+
+fn change_position(params: &Params<'_>) -> Result<Method, RpcError> {
+    let (gid, by) = (params.gid(0)?, params.integer(1)?);
+    let to = match params.text(2)? {
+        "POS_SET" => Move::FromStart(by),
+        "POS_CUR" => Move::FromCurrent(by),
+        "POS_END" => Move::FromEnd(by),
+        _ => return Err(RpcError::Parameter { position: 2, expected: "POS_SET, POS_CUR or POS_END" }),
+    };
+    Ok(Method::ChangePosition { gid, to })
 }
 
 #[cfg(test)]
@@ -290,11 +254,23 @@ mod tests {
     const GID: &str = "0000000000000007";
 
     #[test]
-    fn every_listed_method_is_parsed_with_its_parameters() {
+    fn methods_are_parsed_with_their_parameters() {
         let params = json!([GID, 1, "POS_SET"]);
-        for name in METHODS.iter().filter(|name| **name != "system.multicall") {
-            assert!(!matches!(parse(name, &params), Err(RpcError::NoMethod(_))), "{name}");
+        let gid: Gid = GID.parse().unwrap();
+        for (name, method) in [
+            ("aria2.forceRemove", Method::Remove(gid)),
+            ("aria2.forcePause", Method::Pause(gid)),
+            ("aria2.forcePauseAll", Method::PauseAll),
+            ("aria2.tellStatus", Method::TellStatus { gid, keys: Keys::default() }),
+            ("aria2.changePosition", Method::ChangePosition { gid, to: Move::FromStart(1) }),
+            ("aria2.changeOption", Method::ChangeOption { gid, options: JobOptions::default() }),
+            ("system.listMethods", Method::ListMethods),
+        ] {
+            let params = if name == "aria2.changePosition" { &params } else { &json!([GID]) };
+            assert_eq!(parse(name, params).unwrap(), method);
         }
+        let names: std::collections::BTreeSet<_> = methods().collect();
+        assert_eq!((names.len(), names.contains("system.multicall")), (PARSERS.len() + 1, true));
         let error = parse("aria2.addTorrent", &params).unwrap_err();
         assert_eq!((error.code(), error.http_status()), (-32_601, 404));
         let added = parse("aria2.addUri", &json!([["http://a/", "http://b/"], {"out": "c"}, 2])).unwrap();

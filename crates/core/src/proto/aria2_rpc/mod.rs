@@ -22,6 +22,6 @@ mod status;
 pub use error::RpcError;
 pub use gid::Gid;
 pub use message::{Call, Incoming, MAX_CALLS, Reply, authorize, notification};
-pub use method::{METHODS, Method, Move, NOTIFICATIONS};
+pub use method::{Method, Move, NOTIFICATIONS, methods};
 pub use options::JobOptions;
 pub use status::{GlobalStat, Keys, State, TransferStatus, uris};

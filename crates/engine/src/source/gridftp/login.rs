@@ -92,6 +92,7 @@ impl<'a> ServerAccess<'a> {
         let key = SessionKey {
             scheme: address.scheme,
             host: address.host.clone(),
+            zone: config.addresses.zone(&address.host),
             port: address.port,
             login: login.unwrap_or_else(usual),
             encrypt: config.encrypt,

@@ -29,6 +29,8 @@ const MAX_KEPT: usize = 64;
 pub(super) struct SessionKey {
     pub(super) scheme: Scheme,
     pub(super) host: Host<String>,
+    /// The zone of the host's address.
+    pub(super) zone: Option<u32>,
     pub(super) port: u16,
     pub(super) login: Login,
     /// Whether data must be encrypted.

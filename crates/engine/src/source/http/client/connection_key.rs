@@ -13,6 +13,8 @@ use crate::source::http::target::proxy::ProxyKind;
 pub(crate) struct ConnectionKey {
     pub(crate) https: bool,
     pub(crate) server: (Host<String>, u16),
+    /// The zone of the server's or the proxy's address.
+    pub(crate) zone: Option<u32>,
     pub(crate) proxy: Option<(ProxyKind, Host<String>, u16)>,
     pub(crate) tls: TlsConfig,
     pub(crate) recv_buffer: Option<Bytes>,

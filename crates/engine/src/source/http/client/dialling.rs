@@ -110,9 +110,12 @@ impl Client {
 
     pub(super) fn key(&self, target: &ResolvedUrl) -> Result<(ConnectionKey, Option<Proxy>), HttpError> {
         let proxy = self.config.proxies.for_url(target.url())?;
+        let server = target.endpoint()?;
+        let reached = proxy.as_ref().map_or(&server.0, |proxy| &proxy.host);
         let key = ConnectionKey {
             https: target.is_https(),
-            server: target.endpoint()?,
+            zone: self.config.addresses.zone(reached),
+            server,
             proxy: proxy.as_ref().map(|proxy| (proxy.kind, proxy.host.clone(), proxy.port)),
             tls: self.config.tls.clone(),
             recv_buffer: self.config.recv_buffer,

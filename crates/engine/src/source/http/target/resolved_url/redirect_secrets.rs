@@ -1,4 +1,4 @@
-//! What a redirect to another origin is not told: logins, and headers that may hold a secret.
+//! Removes logins and secret headers from requests that a redirect leads to another origin.
 
 use std::sync::Arc;
 
