@@ -298,10 +298,9 @@ impl<'a> Fetch<'a> {
     fn remember(&self, facts: &PathFacts) {
         let pipeline = self.pipeline;
         let received = pipeline.written() - pipeline.resumed();
-        // A fixed pace, the server's or the requested one, is none of the path.
-        let pace = self.description.path.pace.unwrap_or(self.job.options.transfer.pace);
-        let found =
-            facts.tuned.or_else(|| self.found_by_server(facts, received)).filter(|_| pace.rate().is_none());
+        // A fixed pace that the server states hides the rate of the path.
+        let is_fixed = self.description.path.pace.is_some_and(|pace| pace.rate().is_some());
+        let found = facts.tuned.or_else(|| self.found_by_server(facts, received)).filter(|_| !is_fixed);
         let window = facts.rwin.unwrap_or_default();
         let known = found.zip(self.description.path.endpoint.clone()).map(|(found, endpoint)| {
             let path = crate::path_memory::KnownPath::new(
