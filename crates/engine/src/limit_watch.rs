@@ -28,7 +28,7 @@ pub(crate) struct LimitWatch {
 }
 
 impl LimitWatch {
-    /// Starts with the transfer, observed at end `end`; `pace` is what the peer paces itself to.
+    /// Starts with the transfer, observed at end `end`; `pace` is what its sender paces itself to: the peer, or this host.
     pub(crate) fn new(end: End, pace: Option<SenderPace>) -> Self {
         let attribution = Attribution::new(end).with_pace(pace);
         Self { end, attribution, last: None, began: false, busiest: CoreTimes::default() }

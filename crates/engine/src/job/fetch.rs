@@ -1,5 +1,6 @@
-//! An opened job during its transfer: rounds of streams until the file is verified and has its final name.
+//! An opened job during its transfer: rounds until the file is verified and has its final name.
 
+use std::sync::Arc;
 use std::thread;
 
 use longhaul_core::advice::KnownLimits;
@@ -8,13 +9,14 @@ use longhaul_core::event::{Event, Warning};
 use longhaul_core::failure::FailureKind;
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
+use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate};
 
 use super::monitor::{FetchMonitor, PathFacts};
 use super::request::{Expected, Job};
 use super::verify::Verification;
-use super::{mirrors, verify};
+use super::{BLOCK_ALIGNMENT, mirrors, verify};
 use crate::cancel::Cancel;
 use crate::known_paths::KnownPaths;
 use crate::rate_limit::{RateLimit, is_of_pace};
@@ -24,7 +26,9 @@ use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, Starter, StreamSet};
 use crate::transfer::error::{Kept, TransferError};
-use crate::transfer::{Outcome, SourceProgress, StreamOptions, TransferState};
+use crate::transfer::{
+    Outcome, Receiving, Round, RoundEnd, SourceLiveness, SourceProgress, TransferProgress,
+};
 
 /// A shorter transfer has no usable best second.
 const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
@@ -32,7 +36,7 @@ const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
 /// An opened job during its transfer.
 pub(super) struct Fetch<'a> {
     pub(super) job: &'a Job,
-    pub(super) transfer: &'a TransferState<'a>,
+    pub(super) transfer: &'a TransferProgress<'a>,
     pub(super) pipeline: &'a Pipeline,
     pub(super) monitor: &'a FetchMonitor<'a>,
     pub(super) sources: Vec<&'a dyn Source>,
@@ -45,24 +49,30 @@ pub(super) struct Fetch<'a> {
     pub(super) replace: bool,
 }
 
-/// The result of one round of streams.
-struct RoundResult {
-    facts: PathFacts,
-    /// The measurements of the path to the primary source, if reliable.
-    path: Option<Remembered>,
+/// What a round fetches, and by which streams.
+pub(super) struct RoundPlan {
+    /// The control of the number of the primary source's streams. `None` after the first round: each
+    /// source then has one stream.
+    pub(super) control: Option<CountControl>,
+    /// What is to be fetched; in the first round except the range that is requested already.
+    pub(super) scheduler: RangeScheduler,
+    /// Counts the cached pages of the output file, if no sampler does.
+    pub(super) pages: Option<PageCounter>,
 }
 
 impl<'a> Fetch<'a> {
     /// Runs the streams, verifies the file, and gives it its final name.
+    ///
+    /// `stop` is raised by `cancel`, the user's flag, and by any permanent failure.
     pub(super) fn run(
         &self,
-        control: CountControl,
+        plan: RoundPlan,
+        stop: &Cancel,
         cancel: &Cancel,
-        pages: Option<PageCounter>,
     ) -> Result<Outcome, TransferError> {
         let pipeline = self.pipeline;
-        let fetched = self.fetch_and_verify(control, cancel, pages);
-        let (shown, digest) = fetched.inspect_err(|_| {
+        let fetched = self.fetch_and_verify(plan, stop, cancel);
+        let (facts, digest) = fetched.inspect_err(|_| {
             // The partial file is kept only if the next run can use it.
             if !pipeline.is_resumable() {
                 pipeline.part().abandon();
@@ -75,10 +85,9 @@ impl<'a> Fetch<'a> {
             let reason = warning.to_string();
             self.transfer.emit(&Event::Warning(Warning::Finished { reason }));
         }
-        let RoundResult { facts, path } = shown;
         let known = self.description.path.known.as_ref().zip(facts.rtt);
         let path_rate = known.and_then(|(known, rtt)| known.still_holds(rtt)).map(|path| path.rate);
-        self.remember(&facts, path);
+        self.remember(&facts);
         let mut limits = self.monitor.limits.lock();
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
         let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
@@ -147,95 +156,112 @@ impl<'a> Fetch<'a> {
     /// Fetches the file; fetches wrong bytes again from other sources.
     fn fetch_and_verify(
         &self,
-        control: CountControl,
+        plan: RoundPlan,
+        stop: &Cancel,
         cancel: &Cancel,
-        pages: Option<PageCounter>,
-    ) -> Result<(RoundResult, Option<Checksum>), TransferError> {
+    ) -> Result<(PathFacts, Option<Checksum>), TransferError> {
         let mut suspects = verify::Suspects::new(self.sources.len());
-        let mut shown = self.run_streams(Some(control), &suspects, pages)?;
-        self.check_end(cancel)?;
+        let joinable =
+            plan.control.as_ref().is_some_and(CountControl::is_controlled) || self.sources.len() > 1;
+        let (mut facts, _) = self.run_round(plan, &suspects, stop, cancel)?;
         loop {
-            match verify::verify(self, &mut suspects, cancel)? {
-                Verification::Correct(digest) => return Ok((shown, digest)),
-                // The first round's facts describe the transfer.
-                Verification::FetchAgain(wrong) => {
-                    self.transfer.end.resume();
-                    *self.transfer.running.joined_alone.lock() = None;
-                    let again = self.run_streams(None, &suspects, None)?;
-                    shown.facts.out_of_order += again.facts.out_of_order;
-                    self.check_end(cancel)?;
-                    // No remaining source can deliver the ranges.
-                    if !self.transfer.schedule.is_done() {
-                        return Err(wrong);
-                    }
-                }
+            let (wrong, error) = match verify::verify(self, &mut suspects, cancel)? {
+                Verification::Correct(digest) => return Ok((facts, digest)),
+                Verification::FetchAgain(wrong, error) => (wrong, error),
+            };
+            let blocks = Blocks::new(wrong.iter().collect(), 1, joinable, BLOCK_ALIGNMENT);
+            let plan = RoundPlan { control: None, scheduler: RangeScheduler::new(blocks), pages: None };
+            let (again, is_complete) = self.run_round(plan, &suspects, stop, cancel)?;
+            // The first round's facts describe the transfer.
+            facts.out_of_order = again.out_of_order;
+            // No remaining source can deliver the ranges.
+            if !is_complete {
+                return Err(error);
             }
         }
     }
 
-    /// Runs every thread of the transfer until nothing is left to fetch, or the transfer fails.
+    /// Runs one round, and the threads that write what it fetches; returns whether all of it was fetched.
+    fn run_round(
+        &self,
+        plan: RoundPlan,
+        suspects: &verify::Suspects,
+        stop: &Cancel,
+        cancel: &Cancel,
+    ) -> Result<(PathFacts, bool), TransferError> {
+        let RoundPlan { control, scheduler, pages } = plan;
+        let is_first = control.is_some();
+        let schedule = self.transfer.schedule(scheduler, !is_first);
+        let end = RoundEnd::new(stop.clone());
+        let fail = |error: PipelineError| end.fail(error.into());
+        let (inlet, segments) = self.pipeline.inlet();
+        let facts = thread::scope(|threads| {
+            let mut running = None;
+            let write = || match self.pipeline.prepare() {
+                Ok(writer) => {
+                    if is_first {
+                        self.report_opened(writer.name());
+                    }
+                    running = Some(self.pipeline.start(threads, &writer, &segments, &fail));
+                }
+                Err(error) => end.fail(error.into()),
+            };
+            let facts = {
+                let (schedule, options) = (Arc::clone(&schedule), &self.job.options.transfer);
+                let round = Round::<Receiving>::new(self.transfer, &end, schedule, options, inlet);
+                self.run_streams(&round, control, suspects, pages, write)
+            };
+            // The writers end with the round, which has their inlet.
+            if let Some(running) = running {
+                running.end();
+            }
+            facts
+        });
+        let is_complete = schedule.is_done();
+        self.check_end(&end, is_complete, cancel)?;
+        Ok((facts, is_complete))
+    }
+
+    /// Runs the streams of a round until nothing is left to fetch, or the round fails; calls `write` to
+    /// start the writers.
     ///
     /// The streams start before the file is reserved. Reserving a large file takes time, and a
     /// socket that is not read meanwhile closes its window in the middle of slow start.
-    fn run_streams(
-        &self,
+    fn run_streams<'r>(
+        &'r self,
+        round: &'r Round<'r>,
         control: Option<CountControl>,
         suspects: &verify::Suspects,
         pages: Option<PageCounter>,
-    ) -> Result<RoundResult, TransferError> {
-        let transfer = self.transfer;
-        let options = StreamOptions {
-            retries: self.job.options.transfer.retries,
-            stall: self.job.options.transfer.stall,
-            // A buffer size set by the user is also the window.
-            hold_window: self.job.options.transfer.client.recv_buffer.is_none(),
-        };
+        write: impl FnOnce(),
+    ) -> PathFacts {
+        let is_first = control.is_some();
         let controlled = control.as_ref().is_none_or(CountControl::is_controlled);
-        let sets: Vec<_> = (self.sources.iter().enumerate())
-            .map(|(index, source)| {
-                StreamSet::new(transfer, *source, index, options, controlled || index != self.primary)
-            })
+        let sets: Vec<StreamSet<'r>> = (self.sources.iter().enumerate())
+            .map(|(index, source)| StreamSet::new(round, *source, index, controlled || index != self.primary))
             .collect();
-        let (inlet, segments) = self.pipeline.inlet();
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let fail = |error: PipelineError| transfer.fail(error.into());
         thread::scope(|threads| {
-            let starter = Starter { threads, inlet: Some(inlet), alive };
-            let first_round = control.is_some();
-            let is_other = |set: &&StreamSet<'_>| !(first_round && set.index == self.primary);
+            let starter = Starter { threads, alive };
+            let is_other = |set: &&StreamSet<'_>| !(is_first && set.index == self.primary);
             let trusted = sets.iter().filter(|set| suspects.is_trusted(set.index)).filter(is_other);
             let (usable, unproved): (Vec<_>, Vec<_>) = trusted.partition(|set| set.progress().is_usable());
             // Counted before the primary's streams start: a primary that fails at once leaves its
             // work to the mirrors.
-            unproved.iter().for_each(|_| transfer.running.set_joining(true));
+            unproved.iter().for_each(|_| round.running.set_joining(true));
             // Started before the mirrors: a mirror takes the absence of streams for the end of the
-            // transfer.
+            // round.
             let tuner = control.and_then(|control| {
-                sets[self.primary].progress().set_usable(true);
+                sets[self.primary].progress().set_liveness(SourceLiveness::Usable);
                 control.start(&sets[self.primary], starter.clone())
             });
-            // In a second round, only sources that proved usable fetch.
+            // In a later round, only sources that proved usable fetch.
             usable.into_iter().for_each(|set| set.set_count(1, &starter));
             unproved.into_iter().for_each(|set| mirrors::start_joining(self, set, starter.clone()));
             drop(starter);
-            let running = match self.pipeline.prepare() {
-                Ok(writer) => {
-                    if first_round {
-                        self.report_opened(writer.name());
-                    }
-                    Some(self.pipeline.start(threads, &writer, &segments, &fail))
-                }
-                Err(error) => {
-                    transfer.fail(error.into());
-                    None
-                }
-            };
-            let facts = self.monitor.watch(transfer, pages, &ended);
-            if let Some(running) = running {
-                running.end();
-            }
-            let path = tuner.and_then(|tuner| tuner.join().ok().flatten());
-            Ok(RoundResult { facts, path })
+            write();
+            let facts = self.monitor.watch(self.transfer, pages, &ended);
+            PathFacts { tuned: tuner.and_then(|tuner| tuner.join().ok().flatten()), ..facts }
         })
     }
 
@@ -248,8 +274,8 @@ impl<'a> Fetch<'a> {
     }
 
     /// Returns the reason if the streams ended before the file was complete.
-    fn check_end(&self, cancel: &Cancel) -> Result<(), TransferError> {
-        match self.transfer.end.take_failure() {
+    fn check_end(&self, end: &RoundEnd, is_complete: bool, cancel: &Cancel) -> Result<(), TransferError> {
+        match end.take_error(is_complete) {
             // A user's interrupt also fails the write to a stream.
             Some(error)
                 if !cancel.is_cancelled()
@@ -257,10 +283,7 @@ impl<'a> Fetch<'a> {
             {
                 Err(error)
             }
-            None if !cancel.is_cancelled() => match self.transfer.end.take_given_up() {
-                Some(error) if !self.transfer.schedule.is_done() => Err(error),
-                _ => Ok(()),
-            },
+            None if !cancel.is_cancelled() => Ok(()),
             _ => Err(self.interrupted()),
         }
     }
@@ -272,12 +295,12 @@ impl<'a> Fetch<'a> {
     }
 
     /// Stores the measurements of the path.
-    fn remember(&self, facts: &PathFacts, path: Option<Remembered>) {
+    fn remember(&self, facts: &PathFacts) {
         let pipeline = self.pipeline;
         let received = pipeline.written() - pipeline.resumed();
-        // A fixed pace, the server's or the requested one, is none of the path.
-        let pace = self.description.path.pace.unwrap_or(self.job.options.transfer.pace);
-        let found = path.or_else(|| self.found_by_server(facts, received)).filter(|_| pace.rate().is_none());
+        // A fixed pace that the server states hides the rate of the path.
+        let is_fixed = self.description.path.pace.is_some_and(|pace| pace.rate().is_some());
+        let found = facts.tuned.or_else(|| self.found_by_server(facts, received)).filter(|_| !is_fixed);
         let window = facts.rwin.unwrap_or_default();
         let known = found.zip(self.description.path.endpoint.clone()).map(|(found, endpoint)| {
             let path = crate::path_memory::KnownPath::new(

@@ -9,10 +9,10 @@ use longhaul_core::units::Bytes;
 
 use super::fetch::Fetch;
 use super::open;
-use crate::cancel::Cancel;
 use crate::source::{Ask, Description};
 use crate::streams::{CountStart, Starter, StreamSet, chosen};
 use crate::threads::spawn_guarded;
+use crate::transfer::SourceLiveness;
 use crate::transfer::error::TransferError;
 
 /// The length of the sample that is compared with the bytes of another URL.
@@ -22,16 +22,16 @@ const SAMPLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Describes a mirror that is counted as joining, on a thread of its own, and starts its streams if
 /// it has the same file.
-pub(super) fn start_joining<'scope, 'a: 'scope>(
-    fetch: &'scope Fetch<'a>,
-    set: &'scope StreamSet<'a>,
-    starter: Starter<'scope, '_, 'a>,
+pub(super) fn start_joining<'scope>(
+    fetch: &'scope Fetch<'_>,
+    set: &'scope StreamSet<'_>,
+    starter: Starter<'scope, '_>,
 ) {
     let threads = starter.threads;
     let join = move || {
         let described = describe(fetch, set);
         if let Ok(Some(description)) = &described {
-            set.progress().set_usable(true);
+            set.progress().set_liveness(SourceLiveness::Usable);
             let pipeline = fetch.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
@@ -39,45 +39,35 @@ pub(super) fn start_joining<'scope, 'a: 'scope>(
             // The result is not stored: the mirror's streams shared this host's link with others.
             control.start(set, starter);
         }
-        fetch.transfer.running.set_joining(false);
+        set.round.running.set_joining(false);
         if let Err(refusal) = described {
             drop_mirror(set, refusal);
         }
     };
-    let fail = || fetch.transfer.fail(TransferError::Panicked("the thread of a mirror"));
+    let fail = || set.round.end.fail(TransferError::Panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
-        fetch.transfer.running.set_joining(false);
-        drop_mirror(set, MirrorRefusal::Failed(error.to_string()));
+        set.round.running.set_joining(false);
+        drop_mirror(set, failed(error));
     }
 }
 
-/// The reason why a mirror is not used.
-enum MirrorRefusal {
-    /// The mirror cannot deliver the file.
-    Failed(String),
-    /// The mirror's bytes differ from those on the disk, which may be wrong themselves: a digest
-    /// decides.
-    Differs,
+/// What is known of a mirror that is not used, and the reason.
+type MirrorRefusal = (SourceLiveness, String);
+
+fn failed(reason: impl ToString) -> MirrorRefusal {
+    (SourceLiveness::Failed, reason.to_string())
 }
 
-fn drop_mirror(set: &StreamSet<'_>, refusal: MirrorRefusal) {
-    set.drop_source();
-    let reason = match refusal {
-        MirrorRefusal::Failed(reason) => {
-            set.progress().set_failed();
-            reason
-        }
-        MirrorRefusal::Differs => "its bytes differ from those that are there".to_owned(),
-    };
+fn drop_mirror(set: &StreamSet<'_>, (liveness, reason): MirrorRefusal) {
+    set.drop_source(liveness);
     let url = set.peer.shown().to_owned();
-    set.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
+    set.round.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
 /// Returns the mirror's description if it has the same file; `None` if the transfer ends first.
 fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description>, MirrorRefusal> {
-    let transfer = fetch.transfer;
-    let emit = |event: &Event| transfer.emit(event);
-    let finished = transfer.end.finished();
+    let emit = |event: &Event| fetch.transfer.emit(event);
+    let finished = &set.round.end.finished;
     let ask = Ask {
         resume: None,
         at_most: Some(SAMPLE),
@@ -85,7 +75,7 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
         waits: true,
         // A mirror without ranges is of no use.
         falls_back: false,
-        cancel: &finished,
+        cancel: finished,
         emit: &emit,
     };
     let source = fetch.sources[set.index];
@@ -93,25 +83,29 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
     source.abandon();
     let description = match described {
         Err(error) if error.cause == Cause::Interrupted => return Ok(None),
-        described => described.map_err(|error| MirrorRefusal::Failed(error.to_string()))?,
+        described => described.map_err(failed)?,
     };
     if description.file.size != fetch.pipeline.size() {
         let shown = |size: Option<Bytes>| {
             size.map_or_else(|| "an unknown size".to_owned(), |size| format!("{} bytes", size.get()))
         };
         let (theirs, ours) = (shown(description.file.size), shown(fetch.pipeline.size()));
-        return Err(MirrorRefusal::Failed(format!("its file has {theirs}, not {ours}")));
+        return Err(failed(format!("its file has {theirs}, not {ours}")));
     }
     let Some(identity) = description.file.identity.clone().filter(|_| description.combines_answers()) else {
-        return Err(MirrorRefusal::Failed("it answers no ranges under a strong validator".to_owned()));
+        return Err(failed("it answers no ranges under a strong validator"));
     };
     // A digest proves only the complete file, and cannot separate the bytes of two builds in a
     // partial file.
-    match has_same_bytes(fetch, set, &finished) {
+    match has_same_bytes(fetch, set) {
         Ok(true) => {}
         _ if finished.is_cancelled() => return Ok(None),
-        Ok(false) => return Err(MirrorRefusal::Differs),
-        Err(error) => return Err(MirrorRefusal::Failed(error.to_string())),
+        // The bytes that are there may be wrong themselves: a digest decides.
+        Ok(false) => {
+            let reason = "its bytes differ from those that are there".to_owned();
+            return Err((SourceLiveness::Unproved, reason));
+        }
+        Err(error) => return Err(failed(error)),
     }
     if let Some(url) = fetch.job.urls.get(set.index) {
         fetch.pipeline.add_source(open::journal_source(url, identity));
@@ -121,16 +115,16 @@ fn describe(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<Option<Description
 
 /// Compares a range of the mirror's file with the first bytes written; returns `false` also if the
 /// transfer ends first.
-fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> Result<bool, Failure> {
-    let transfer = fetch.transfer;
+fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> Result<bool, Failure> {
+    let finished = &set.round.end.finished;
     let part = loop {
         let written = fetch.pipeline.written_ranges();
-        let alone = transfer.running.count() == 0;
+        let alone = set.round.running.count() == 0;
         let enough = written.total() >= fetch.pipeline.size().unwrap_or_default().min(SAMPLE) || alone;
         match sample_of(&written, SAMPLE).filter(|_| enough) {
             Some(part) => break part,
             // No other source has delivered bytes that this mirror's bytes could be mixed with.
-            None if may_join_alone(fetch, set.index) => return Ok(true),
+            None if may_join_alone(fetch, set) => return Ok(true),
             None => {}
         }
         if finished.sleep(SAMPLE_LOOK) {
@@ -144,17 +138,17 @@ fn has_same_bytes(fetch: &Fetch<'_>, set: &StreamSet<'_>, finished: &Cancel) -> 
 
 /// Lets one mirror join without comparison if no stream runs and no bytes exist to compare; returns
 /// whether it may join.
-fn may_join_alone(fetch: &Fetch<'_>, source: usize) -> bool {
-    let (transfer, pipeline) = (fetch.transfer, fetch.pipeline);
+fn may_join_alone(fetch: &Fetch<'_>, set: &StreamSet<'_>) -> bool {
+    let (running, pipeline) = (&set.round.running, fetch.pipeline);
     // Segments passed to the writers by ended streams count as existing bytes.
-    let alone = transfer.running.count() == 0 && pipeline.drain();
+    let alone = running.count() == 0 && pipeline.drain();
     if !alone || pipeline.written() > Bytes::ZERO {
         return false;
     }
-    let mut joined_alone = transfer.running.joined_alone.lock();
-    let free = joined_alone.is_none_or(|joined| transfer.sources[joined].has_failed());
+    let mut joined_alone = running.joined_alone.lock();
+    let free = joined_alone.is_none_or(|joined| fetch.transfer.sources[joined].has_failed());
     if free {
-        *joined_alone = Some(source);
+        *joined_alone = Some(set.index);
     }
     free
 }

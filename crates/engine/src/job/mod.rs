@@ -1,9 +1,9 @@
 //! One file from its URLs to its final name.
 //!
 //! ```text
-//!  open: describe, name, partial file, journal --> streams of each source --> verify --> final name
-//!                                                  ^      (StreamSet)            |
-//!                                                  '---- wrong bytes, again -----'
+//!  open: describe, name, partial file, journal --> Round<Receiving> --> verify --> final name
+//!                                                  ^ (a StreamSet a source) |
+//!                                                  '-- wrong bytes, again --'
 //! ```
 
 mod already_there;
@@ -43,10 +43,10 @@ use crate::sink::pipeline::Pipeline;
 use crate::source::Source;
 use crate::streams::{CountStart, chosen};
 use crate::threads::named;
-use crate::transfer::{SharedSchedule, TransferState};
+use crate::transfer::TransferProgress;
 use crate::tree_digest::TreeDigest;
 use crate::verify::Verify;
-use fetch::Fetch;
+use fetch::{Fetch, RoundPlan};
 use monitor::FetchMonitor;
 use open::OpenedJob;
 
@@ -114,12 +114,11 @@ pub(crate) fn run(
         Verify::Passing => hashing(pipeline, expected.digests()),
         Verify::Disk => pipeline,
     };
-    let schedule = SharedSchedule::new(start, scheduler, options.transfer.limit.clone());
-    let transfer =
-        TransferState::new(start, observer, stop, schedule, options.transfer.limit.clone(), sources.len());
+    let transfer = TransferProgress::new(start, observer, options.transfer.limit.clone(), sources.len());
     let sources: Vec<&dyn Source> = sources.iter().map(|source| source.as_ref() as &dyn Source).collect();
-    let peer_pace = description.path.pace.and_then(|stated| SenderPace::of(stated, requested_pace(options)));
-    let monitor = FetchMonitor::new(&pipeline, LimitWatch::new(End::Receiver, peer_pace));
+    let sender_pace =
+        description.path.pace.and_then(|stated| SenderPace::of(stated, requested_pace(options)));
+    let monitor = FetchMonitor::new(&pipeline, LimitWatch::new(End::Receiver, sender_pace));
     let fetch = Fetch {
         job,
         transfer: &transfer,
@@ -135,8 +134,11 @@ pub(crate) fn run(
     let is_file = !pipeline.part().is_stream();
     let counted = is_file && (options.transfer.sample.is_some() || options.count_pages);
     let pages = counted.then(|| PageCounter::of(pipeline.part().file())).flatten();
+    let plan = RoundPlan { control: Some(control), scheduler, pages: None };
     // One thread counts the pages: the sampler if there is one, else the monitor.
-    let Some(interval) = &options.transfer.sample else { return fetch.run(control, cancel, pages) };
+    let Some(interval) = &options.transfer.sample else {
+        return fetch.run(RoundPlan { pages, ..plan }, &stop, cancel);
+    };
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
         let (monitor, transfer) = (&monitor, &transfer);
@@ -144,7 +146,7 @@ pub(crate) fn run(
         if let Err(error) = named("sampler").spawn_scoped(threads, sample) {
             tracing::warn!("no samples are taken: cannot start a thread: {error}");
         }
-        let result = fetch.run(control, cancel, None);
+        let result = fetch.run(plan, &stop, cancel);
         drop(alive);
         result
     })

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::{PageCache, Sample, Snapshot};
+use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use parking_lot::Mutex;
 
@@ -15,7 +16,7 @@ use crate::sink::pages::{HostCounter, PageCounter};
 use crate::sink::pipeline::Pipeline;
 use crate::sustained_rate::SustainedRate;
 use crate::telemetry;
-use crate::transfer::TransferState;
+use crate::transfer::TransferProgress;
 
 /// The measurements of a transfer's path.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +33,8 @@ pub(super) struct PathFacts {
     pub(super) out_of_order: u64,
     /// Streams used.
     pub(super) streams: usize,
+    /// The path to the primary source as its tuner found it, if reliable.
+    pub(super) tuned: Option<Remembered>,
 }
 
 /// Monitors the streams of a fetch and the writing of its file.
@@ -51,7 +54,7 @@ impl<'a> FetchMonitor<'a> {
     /// Runs until the last stream has ended; counts cached pages if no sampler does.
     pub(super) fn watch(
         &self,
-        transfer: &TransferState<'_>,
+        transfer: &TransferProgress<'_>,
         mut pages: Option<PageCounter>,
         alive: &Receiver<()>,
     ) -> PathFacts {
@@ -97,7 +100,7 @@ impl<'a> FetchMonitor<'a> {
         facts
     }
 
-    fn snapshot(&self, transfer: &TransferState<'_>) -> Snapshot {
+    fn snapshot(&self, transfer: &TransferProgress<'_>) -> Snapshot {
         let (pipeline, received) = (self.pipeline, transfer.received());
         let present = pipeline.resumed() + received;
         Snapshot {
@@ -116,7 +119,7 @@ impl<'a> FetchMonitor<'a> {
     /// Continues while the file is flushed, because only then does the page cache drain.
     pub(super) fn sample(
         &self,
-        transfer: &TransferState<'_>,
+        transfer: &TransferProgress<'_>,
         mut pages: Option<PageCounter>,
         interval: &SampleInterval,
         alive: &Receiver<()>,

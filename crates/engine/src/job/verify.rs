@@ -34,9 +34,9 @@ const RETRIES: usize = 2;
 pub(super) enum Verification {
     /// The file is correct; contains its digest, if one was requested.
     Correct(Option<Checksum>),
-    /// Some bytes are wrong and can be leased again from trusted sources. The error applies if
+    /// These ranges are wrong, and can be fetched again from trusted sources. The error applies if
     /// those cannot deliver the bytes.
-    FetchAgain(TransferError),
+    FetchAgain(RangeSet, TransferError),
 }
 
 impl Suspects {
@@ -62,7 +62,7 @@ impl Suspects {
     }
 }
 
-/// Verifies the file; requeues wrong bytes if they can be fetched again.
+/// Verifies the file; forgets wrong bytes if they can be fetched again.
 pub(super) fn verify(
     fetch: &Fetch<'_>,
     suspects: &mut Suspects,
@@ -232,7 +232,7 @@ fn published_pieces(
     Ok(None)
 }
 
-/// Requeues pieces that are wrong by the digests of `stated_by`, and excludes the source that sent
+/// Forgets pieces that are wrong by the digests of `stated_by`, and excludes the source that sent
 /// them if another is left.
 ///
 /// A source that sent all bytes of a wrong piece is dropped. If several sources sent a piece
@@ -283,17 +283,14 @@ fn blame_for_pieces(
         }
     };
     let (pieces, wrong): (_, RangeSet) = (wrong.len(), wrong.iter().copied().collect());
-    for range in wrong.iter() {
-        requeue(fetch, range)?;
-    }
-    let stated_by = stated_by.to_owned();
-    if again {
-        let (ranges, stated_by) = (wrong.clone(), stated_by.clone());
-        fetch.transfer.emit(&Event::Warning(Warning::WrongRanges { ranges, stated_by }));
-    }
-    let path = fetch.pipeline.part().path().to_owned();
+    forget(fetch, &wrong)?;
+    let (path, stated_by) = (fetch.pipeline.part().path().to_owned(), stated_by.to_owned());
+    let again = again.then(|| (wrong.clone(), stated_by.clone()));
     let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
-    if again { Ok(Verification::FetchAgain(error)) } else { Err(error) }
+    let Some((ranges, stated_by)) = again else { return Err(error) };
+    let warning = Warning::WrongRanges { ranges: ranges.clone(), stated_by };
+    fetch.transfer.emit(&Event::Warning(warning));
+    Ok(Verification::FetchAgain(ranges, error))
 }
 
 /// Excludes one source after the other, the mirrors first, and fetches its bytes from the others;
@@ -316,10 +313,9 @@ fn suspect_next(
     suspects.suspected = Some(suspect);
     let reason = format!("the file has the checksum {found}: what this source sent is fetched from others");
     warn(fetch, suspect, reason);
-    for range in fetch.transfer.sources[suspect].forget_delivered().iter() {
-        requeue(fetch, range)?;
-    }
-    Ok(Verification::FetchAgain(mismatch))
+    let wrong = fetch.transfer.sources[suspect].forget_delivered();
+    forget(fetch, &wrong)?;
+    Ok(Verification::FetchAgain(wrong, mismatch))
 }
 
 fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
@@ -327,10 +323,11 @@ fn warn(fetch: &Fetch<'_>, source: usize, reason: String) {
     fetch.transfer.emit(&Event::Warning(Warning::SourceDropped { url, reason }));
 }
 
-/// Marks a range as not fetched.
-fn requeue(fetch: &Fetch<'_>, range: ByteRange) -> Result<(), TransferError> {
-    fetch.pipeline.forget(range)?;
-    fetch.transfer.sources.iter().for_each(|source| source.forget_delivered_in(range));
-    fetch.transfer.schedule.change(|schedule| schedule.requeue(range));
+/// Marks ranges as not fetched.
+fn forget(fetch: &Fetch<'_>, ranges: &RangeSet) -> Result<(), TransferError> {
+    for range in ranges.iter() {
+        fetch.pipeline.forget(range)?;
+        fetch.transfer.sources.iter().for_each(|source| source.forget_delivered_in(range));
+    }
     Ok(())
 }

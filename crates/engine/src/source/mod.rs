@@ -25,7 +25,7 @@ use url::Url;
 
 use crate::cancel::Cancel;
 use crate::path_memory::{Endpoint, KnownPath};
-use crate::transfer::Stream;
+use crate::transfer::{Direction, Receiving, Stream};
 
 /// Returns whether URLs of this scheme can be fetched.
 pub fn is_known_scheme(scheme: &str) -> bool {
@@ -33,12 +33,12 @@ pub fn is_known_scheme(scheme: &str) -> bool {
 }
 
 /// The peer of streams, which creates their workers.
-pub(crate) trait StreamPeer: Send + Sync {
+pub(crate) trait StreamPeer<D: Direction = Receiving>: Send + Sync {
     /// Returns the address without secrets, for messages.
     fn shown(&self) -> &str;
 
     /// Creates the worker of one stream.
-    fn worker(&self) -> Box<dyn StreamWorker + '_>;
+    fn worker(&self) -> Box<dyn StreamWorker<D> + '_>;
 
     /// Returns whether one worker moves bytes over all of the peer's connections, as in GridFTP's MODE E. The number of
     /// streams then is the number of connections.
@@ -48,11 +48,6 @@ pub(crate) trait StreamPeer: Send + Sync {
 
     /// Returns whether one stream must move all bytes, because the peer sends them in one answer.
     fn takes_one_stream(&self) -> bool {
-        false
-    }
-
-    /// Returns whether this peer receives the bytes, and this host sends them.
-    fn is_receiver(&self) -> bool {
         false
     }
 }
@@ -94,14 +89,14 @@ pub(crate) trait Source: StreamPeer {
 }
 
 /// Moves the bytes of one stream by the protocol.
-pub(crate) trait StreamWorker {
+pub(crate) trait StreamWorker<D: Direction = Receiving> {
     /// Leases ranges and moves their bytes until nothing is left to lease, or the connection fails.
     ///
     /// The connection is closed on return; the caller decides about a retry.
     ///
     /// # Errors
     /// [`Failure`] with the kind, and whether to retry.
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure>;
+    fn work(&mut self, stream: &mut Stream<'_, D>) -> Result<(), Failure>;
 
     /// Returns whether a broken connection discards earlier bytes, which then do not count as progress.
     fn restarts(&self) -> bool {
@@ -115,7 +110,7 @@ pub(crate) trait StreamWorker {
     }
 
     /// Ends the worker's part in the transfer: takes back bytes that are not proved to be of the described file.
-    fn leave(&mut self, _stream: &mut Stream<'_>) {}
+    fn leave(&mut self, _stream: &mut Stream<'_, D>) {}
 }
 
 /// Identifies the server and service of a URL: logins are for one origin only.

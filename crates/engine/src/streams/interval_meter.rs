@@ -11,7 +11,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::pressure::{Pressure, PressureFiles};
 
 use super::stream_set::StreamSet;
-use crate::sink::pipeline::Inlet;
+use crate::transfer::Direction;
 
 /// Measures the interval from one call to the next.
 pub(super) struct IntervalMeter {
@@ -29,6 +29,9 @@ struct CounterSnapshot {
     moved: HashMap<usize, u64>,
     /// Indications of loss: segments received out of order, or retransmitted.
     losses: u64,
+    min_rtt: Option<Rtt>,
+    /// The RTT measured on data, queues included.
+    data_rtt: Option<Rtt>,
     /// The time that streams have waited for this host, summed over the streams.
     waited: Duration,
     cpu: Duration,
@@ -42,9 +45,9 @@ const BUSY: f64 = 0.85;
 
 impl IntervalMeter {
     /// Starts the first interval, on a path of this RTT.
-    pub(super) fn new(rtt: Rtt, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Self {
+    pub(super) fn new<D: Direction>(rtt: Rtt, set: &StreamSet<'_, D>) -> Self {
         let pressure = PressureFiles::find();
-        let before = CounterSnapshot::now(set, inlet, &pressure).0;
+        let before = CounterSnapshot::now(set, &pressure);
         Self { rtt, pressure, before }
     }
 
@@ -55,11 +58,10 @@ impl IntervalMeter {
     }
 
     /// Ends an interval and starts the next.
-    pub(super) fn look(&mut self, set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>) -> Interval {
-        let (now, sockets) = CounterSnapshot::now(set, inlet, &self.pressure);
-        let before = std::mem::replace(&mut self.before, now);
+    pub(super) fn look<D: Direction>(&mut self, set: &StreamSet<'_, D>) -> Interval {
+        let before = std::mem::replace(&mut self.before, CounterSnapshot::now(set, &self.pressure));
         let now = &self.before;
-        self.rtt = sockets.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
+        self.rtt = now.min_rtt.map_or(self.rtt, |rtt| rtt.min(self.rtt));
         let time = now.at.saturating_duration_since(before.at);
         // A reconnected stream's counter restarts, so any change counts, not only growth.
         let carried = |(stream, moved): &(&usize, &u64)| before.moved.get(stream).unwrap_or(&0) != *moved;
@@ -73,10 +75,10 @@ impl IntervalMeter {
         Interval {
             goodput: Rate::over(now.arrived - before.arrived, time),
             rtt: self.rtt,
-            data_rtt: if set.peer.is_receiver() { sockets.rtt } else { sockets.data_rtt },
+            data_rtt: now.data_rtt,
             streams,
             out_of_order: now.losses.saturating_sub(before.losses),
-            left: set.transfer.left(),
+            left: set.round.schedule.left(),
             held_back,
             pressure: share(now.pressure.since(&before.pressure), 1),
         }
@@ -84,22 +86,22 @@ impl IntervalMeter {
 }
 
 impl CounterSnapshot {
-    fn now(set: &StreamSet<'_>, inlet: Option<&Inlet<'_>>, pressure: &PressureFiles) -> (Self, Sockets) {
-        let (streams, sockets) = set.progress().sockets.read();
-        let sends = set.peer.is_receiver();
-        let moved = |tcp: TcpInfo| if sends { tcp.tcpi_bytes_acked() } else { tcp.tcpi_bytes_received() };
-        let moved = streams.iter().filter_map(|s| Some((s.stream, moved(s.tcp?)?)));
-        let counters = sockets.counters;
-        let writers = inlet.map_or(Duration::ZERO, |inlet| inlet.pipeline().cpu_time());
-        let look = Self {
+    fn now<D: Direction>(set: &StreamSet<'_, D>, pressure: &PressureFiles) -> Self {
+        let (streams, Sockets { counters, unread, rtt, min_rtt, data_rtt, .. }) =
+            set.progress().sockets.read();
+        let moved =
+            |tcp: TcpInfo| if D::RECEIVES { tcp.tcpi_bytes_received() } else { tcp.tcpi_bytes_acked() };
+        let transfer = set.round.transfer;
+        Self {
             at: Instant::now(),
-            arrived: if sends { counters.acked } else { set.progress().received() + sockets.unread },
-            moved: moved.collect(),
-            losses: if sends { counters.retransmits } else { counters.out_of_order },
-            waited: set.transfer.waits.total(),
-            cpu: set.transfer.cpu.total() + writers,
+            arrived: if D::RECEIVES { set.progress().received() + unread } else { counters.acked },
+            moved: streams.iter().filter_map(|s| Some((s.stream, moved(s.tcp?)?))).collect(),
+            losses: if D::RECEIVES { counters.out_of_order } else { counters.retransmits },
+            min_rtt,
+            data_rtt: if D::RECEIVES { data_rtt } else { rtt },
+            waited: transfer.waits.total(),
+            cpu: transfer.cpu.total() + D::cpu_time(&set.round.inlet),
             pressure: pressure.read(),
-        };
-        (look, sockets)
+        }
     }
 }

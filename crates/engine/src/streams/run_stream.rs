@@ -10,14 +10,14 @@ use longhaul_core::units::Bytes;
 use super::stream_set::StreamSet;
 use crate::retry::{Rest, Retries};
 use crate::source::StreamWorker;
-use crate::transfer::{Stream, TransferState};
+use crate::transfer::{Direction, Round, SourceLiveness, Stream};
 
 /// The mean wait before asking a server again that sent another file: a load balancer may choose
 /// another backend.
 const DISAGREEMENT_WAIT: Duration = Duration::from_millis(200);
 
 /// Runs until all bytes have arrived, or the stream drains or gives up.
-pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
+pub(super) fn run_stream<D: Direction>(set: &StreamSet<'_, D>, mut stream: Stream<'_, D>) {
     let mut worker = set.peer.worker();
     let result = work(set, &mut stream, worker.as_mut());
     worker.leave(&mut stream);
@@ -26,15 +26,15 @@ pub(super) fn run_stream(set: &StreamSet<'_>, mut stream: Stream<'_>) {
     }
     let id = stream.id();
     stream.leave();
-    set.transfer.running.unregister(id);
-    if set.transfer.schedule.is_done() {
+    set.round.running.unregister(id);
+    if set.round.schedule.is_done() {
         // Other streams may still wait for a connection.
-        set.transfer.interrupt_all();
+        set.round.interrupt_all();
     }
 }
 
 /// Waits until all bytes have arrived at most.
-impl Rest for TransferState<'_> {
+impl<D: Direction> Rest for Round<'_, D> {
     fn rest(&self, wait: Duration) -> bool {
         self.schedule.rest(wait, &self.end.stop);
         false
@@ -45,9 +45,14 @@ impl Rest for TransferState<'_> {
 ///
 /// # Errors
 /// The error for which the stream gives up.
-fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWorker) -> Result<(), Failure> {
-    let emit = |event: &_| set.transfer.emit(event);
-    let retries = Retries { most: set.options.retries, stream: stream.id(), emit: &emit, rest: set.transfer };
+fn work<D: Direction>(
+    set: &StreamSet<'_, D>,
+    stream: &mut Stream<'_, D>,
+    worker: &mut dyn StreamWorker<D>,
+) -> Result<(), Failure> {
+    let round = set.round;
+    let emit = |event: &_| round.transfer.emit(event);
+    let retries = Retries { most: round.options.retries, stream: stream.id(), emit: &emit, rest: round };
     // The error after which the whole file was requested.
     let mut of_ranges = None;
     let attempt = |of_ranges: &mut Option<Failure>, backoff: &mut Backoff| {
@@ -68,7 +73,7 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
         }
         if error.retry == Retry::AtOnce {
             if error.cause == Cause::OtherFile {
-                set.transfer.end.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
+                round.end.stop.sleep(DISAGREEMENT_WAIT.mul_f64(0.5 + fastrand::f64()));
             }
             return Err(error);
         }
@@ -76,7 +81,7 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
             return Ok(());
         }
         // A stream or source that gets bytes shows that the server, or another one, does not fail at ranges.
-        let is_alone = !set.serves_another(stream.id()) && !set.transfer.has_other_source(set.index);
+        let is_alone = !set.serves_another(stream.id()) && !round.has_other_source(set.index);
         if is_alone && error.may_be_of_ranges() && worker.falls_back(!error.retry.is_permitted(backoff)) {
             tracing::info!("{error}: the whole file is requested instead of ranges");
             set.keep_only(stream.id());
@@ -92,26 +97,24 @@ fn work(set: &StreamSet<'_>, stream: &mut Stream<'_>, worker: &mut dyn StreamWor
     result.map_err(|error| of_ranges.unwrap_or(error))
 }
 
-/// Leaves the leases to other streams; if none is left, `error` becomes the transfer's error.
-fn give_up(set: &StreamSet<'_>, stream: &Stream<'_>, error: Failure) {
-    let transfer = set.transfer;
+/// Leaves the leases to other streams; if none is left, `error` becomes the round's error.
+fn give_up<D: Direction>(set: &StreamSet<'_, D>, stream: &Stream<'_, D>, error: Failure) {
+    let round = set.round;
     // Every stream of this source would receive another file.
     if matches!(error.cause, Cause::OtherFile | Cause::EveryStream) {
-        set.progress().set_failed();
-        set.drop_source();
+        set.drop_source(SourceLiveness::Failed);
     } else if set.report_refusal(stream.id(), &error) {
-        transfer.end.note_given_up(error.into());
+        round.end.note_given_up(error.into());
         return;
     }
-    if transfer.running.leave_to_others(stream.id()) {
+    if round.running.leave_to_others(stream.id()) {
         let lost = Warning::StreamLost { stream: stream.id(), reason: error.to_string() };
-        transfer.emit(&Event::Warning(lost));
-        transfer.end.note_given_up(error.into());
+        round.transfer.emit(&Event::Warning(lost));
+        round.end.note_given_up(error.into());
         if set.streams().is_empty() {
-            set.progress().set_failed();
-            set.drop_source();
+            set.drop_source(SourceLiveness::Failed);
         }
     } else {
-        transfer.fail(error.into());
+        round.end.fail(error.into());
     }
 }

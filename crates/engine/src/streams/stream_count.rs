@@ -5,7 +5,7 @@
 //! decisions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_core::tune::MAX_STREAMS;
@@ -20,7 +20,7 @@ use super::stream_set::{Refusal, Starter, StreamSet};
 use crate::source::{Description, ServerPath, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
-use crate::transfer::{AptSettings, Streams, TransferState};
+use crate::transfer::{AptSettings, Direction, SharedSchedule, Streams};
 
 /// The interval at which GridFTP-APT's chunk is checked for completion.
 const CHUNK_LOOK: Duration = Duration::from_millis(250);
@@ -160,17 +160,17 @@ impl CountControl {
 
     /// Starts the first streams, and the thread that controls their number and returns the
     /// measurements of the path.
-    pub(crate) fn start<'scope, 'env, 'a: 'scope>(
+    pub(crate) fn start<'scope, D: Direction>(
         self,
-        set: &'scope StreamSet<'a>,
-        starter: Starter<'scope, 'env, 'a>,
+        set: &'scope StreamSet<'_, D>,
+        starter: Starter<'scope, '_>,
     ) -> Option<ScopedJoinHandle<'scope, Option<Remembered>>> {
         set.set_count(self.streams().max(1), &starter);
         if !self.is_controlled() {
             return None;
         }
-        let threads: &'scope Scope<'scope, 'env> = starter.threads;
-        let unbounded = Unbounded(set.transfer);
+        let threads = starter.threads;
+        let unbounded = Unbounded(&set.round.schedule);
         let run = move || {
             let _unbounded = unbounded;
             let control = || match self {
@@ -182,7 +182,7 @@ impl CountControl {
                 }
             };
             catch_unwind(AssertUnwindSafe(control)).unwrap_or_else(|_| {
-                set.transfer.fail(TransferError::Panicked("the control of the number of streams"));
+                set.round.end.fail(TransferError::Panicked("the control of the number of streams"));
                 None
             })
         };
@@ -195,30 +195,31 @@ impl CountControl {
 
 /// Passes each interval to Longhaul's tuner, and applies its number of streams, until no work is
 /// left.
-fn control_auto<'scope, 'a: 'scope>(
+fn control_auto<'scope, D: Direction>(
     mut tuner: AutoTuner,
     rtt: Rtt,
-    set: &'scope StreamSet<'a>,
-    starter: &Starter<'scope, '_, 'a>,
+    set: &'scope StreamSet<'_, D>,
+    starter: &Starter<'scope, '_>,
 ) -> Option<Remembered> {
-    let transfer = set.transfer;
-    let mut meter = IntervalMeter::new(rtt, set, starter.inlet.as_ref());
+    let (schedule, stop) = (&set.round.schedule, &set.round.end.stop);
+    let now = || set.round.transfer.start.elapsed();
+    let mut meter = IntervalMeter::new(rtt, set);
     let mut last = Rate::default();
     loop {
-        transfer.schedule.rest(meter.interval(), &transfer.end.stop);
-        if transfer.schedule.is_done() || transfer.end.stop.is_cancelled() || set.streams().is_empty() {
+        schedule.rest(meter.interval(), stop);
+        if schedule.is_done() || stop.is_cancelled() || set.streams().is_empty() {
             return tuner.conclusion();
         }
-        let seen = meter.look(set, starter.inlet.as_ref());
+        let seen = meter.look(set);
         // The lower of two intervals: after a pause of this host, one interval contains the bytes
         // of two, and windows derived from that rate would overflow the path's queue.
         set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));
-        transfer.schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
+        schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
         if let Some(refusal) = refusal {
-            tuner.refused(refusal, transfer.start.elapsed());
+            tuner.refused(refusal, now());
         }
-        let wanted = tuner.observe(&seen, transfer.start.elapsed());
+        let wanted = tuner.observe(&seen, now());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);
         apply_count(wanted, refusal, set, starter);
     }
@@ -228,21 +229,21 @@ fn control_auto<'scope, 'a: 'scope>(
 /// leased.
 ///
 /// Connections stay open between chunks.
-fn control_apt<'scope, 'a: 'scope>(
+fn control_apt<'scope, D: Direction>(
     mut apt: Apt,
-    set: &'scope StreamSet<'a>,
-    starter: &Starter<'scope, '_, 'a>,
+    set: &'scope StreamSet<'_, D>,
+    starter: &Starter<'scope, '_>,
 ) {
-    let transfer = set.transfer;
+    let (transfer, schedule, stop) = (set.round.transfer, &set.round.schedule, &set.round.end.stop);
     let mut limit = StreamLimit::new(MAX_STREAMS);
     loop {
         let (began, before) = (Instant::now(), transfer.received());
-        while !transfer.schedule.rest_until_idle(CHUNK_LOOK, &transfer.end.stop) {
-            if transfer.end.stop.is_cancelled() || set.streams().is_empty() {
+        while !schedule.rest_until_idle(CHUNK_LOOK, stop) {
+            if stop.is_cancelled() || set.streams().is_empty() {
                 return;
             }
         }
-        if transfer.schedule.is_done() {
+        if schedule.is_done() {
             return;
         }
         let goodput = Rate::over(transfer.received() - before, began.elapsed());
@@ -253,17 +254,17 @@ fn control_apt<'scope, 'a: 'scope>(
             limit.refused(open, wait, transfer.start.elapsed());
         }
         apply_count(next.streams.min(limit.at(transfer.start.elapsed())), refusal, set, starter);
-        transfer.schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
+        schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
     }
 }
 
 /// Applies the number of streams of a controller. After a refusal, it is set again even if
 /// unchanged, because blocks and segments are still planned for the refused streams.
-fn apply_count<'scope, 'a: 'scope>(
+fn apply_count<'scope, D: Direction>(
     wanted: usize,
     refusal: Option<Refusal>,
-    set: &'scope StreamSet<'a>,
-    starter: &Starter<'scope, '_, 'a>,
+    set: &'scope StreamSet<'_, D>,
+    starter: &Starter<'scope, '_>,
 ) {
     if refusal.is_some() || wanted != set.staying() {
         set.set_count(wanted, starter);
@@ -272,10 +273,10 @@ fn apply_count<'scope, 'a: 'scope>(
 
 /// Lifts the bound on leases when the controller ends for any reason; otherwise streams would wait
 /// for ever.
-struct Unbounded<'a>(&'a TransferState<'a>);
+struct Unbounded<'a>(&'a SharedSchedule);
 
 impl Drop for Unbounded<'_> {
     fn drop(&mut self) {
-        self.0.schedule.change(|schedule| schedule.allow(Bytes::new(u64::MAX)));
+        self.0.change(|schedule| schedule.allow(Bytes::new(u64::MAX)));
     }
 }

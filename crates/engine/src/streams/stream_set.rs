@@ -12,19 +12,17 @@ use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
 use super::run_stream::run_stream;
-use crate::sink::pipeline::Inlet;
 use crate::source::StreamPeer;
 use crate::threads::spawn_guarded;
 use crate::transfer::error::TransferError;
-use crate::transfer::{SourceProgress, Stream, StreamHandle, StreamOptions, TransferState};
+use crate::transfer::{Direction, Receiving, Round, SourceLiveness, SourceProgress, Stream, StreamHandle};
 
-/// The state shared by the streams of a source.
-pub(crate) struct StreamSet<'a> {
-    pub(crate) transfer: &'a TransferState<'a>,
-    pub(crate) peer: &'a dyn StreamPeer,
+/// The state shared by the streams of a source in one round.
+pub(crate) struct StreamSet<'a, D: Direction = Receiving> {
+    pub(crate) round: &'a Round<'a, D>,
+    pub(crate) peer: &'a dyn StreamPeer<D>,
     /// The source's index in the transfer.
     pub(crate) index: usize,
-    pub(crate) options: StreamOptions,
     /// Whether the number of streams is controlled; then a refusal by the server is not a failure.
     controlled: bool,
     refusal: Mutex<Option<Refusal>>,
@@ -40,49 +38,36 @@ pub(crate) struct Refusal {
 }
 
 /// Starts streams on threads.
-pub(crate) struct Starter<'scope, 'env, 'a: 'scope> {
+#[derive(Clone)]
+pub(crate) struct Starter<'scope, 'env> {
     pub(crate) threads: &'scope Scope<'scope, 'env>,
-    /// The inlet of the pipeline; `None` if the streams send.
-    pub(crate) inlet: Option<Inlet<'a>>,
     /// Dropped once the starter and every stream have ended.
     pub(crate) alive: Sender<()>,
 }
 
-impl Clone for Starter<'_, '_, '_> {
-    fn clone(&self) -> Self {
-        Self { threads: self.threads, inlet: self.inlet.clone(), alive: self.alive.clone() }
-    }
-}
-
-impl<'a> StreamSet<'a> {
+impl<'a, D: Direction> StreamSet<'a, D> {
     pub(crate) fn new(
-        transfer: &'a TransferState<'a>,
-        peer: &'a dyn StreamPeer,
+        round: &'a Round<'a, D>,
+        peer: &'a dyn StreamPeer<D>,
         index: usize,
-        options: StreamOptions,
         controlled: bool,
     ) -> Self {
-        Self { transfer, peer, index, options, controlled, refusal: Mutex::default() }
+        Self { round, peer, index, controlled, refusal: Mutex::default() }
     }
 
     pub(crate) fn progress(&self) -> &'a SourceProgress {
-        &self.transfer.sources[self.index]
+        &self.round.transfer.sources[self.index]
     }
 
     /// Sets the target number of streams: starts missing ones, and drains surplus ones.
-    pub(crate) fn set_count<'scope>(&'scope self, count: usize, starter: &Starter<'scope, '_, 'a>)
-    where
-        'a: 'scope,
-    {
+    pub(crate) fn set_count<'scope>(&'scope self, count: usize, starter: &Starter<'scope, '_>) {
         if !self.progress().is_usable() {
             return;
         }
         let before = self.progress().connections(self.streams().len());
-        let total = (self.transfer.connections() + count).saturating_sub(before);
-        if let Some(inlet) = &starter.inlet {
-            inlet.pipeline().pool().serve(total);
-        }
-        self.transfer.schedule.change(|schedule| schedule.plan_for(total));
+        let total = (self.round.connections() + count).saturating_sub(before);
+        D::plan_for(&self.round.inlet, total);
+        self.round.schedule.change(|schedule| schedule.plan_for(total));
         for handle in self.adjust(count) {
             self.start(handle, starter);
         }
@@ -98,7 +83,7 @@ impl<'a> StreamSet<'a> {
         self.progress().set_multiplexed(self.peer.multiplexes());
         let is_one = self.peer.multiplexes() || self.peer.takes_one_stream();
         let count = if is_one { count.min(1) } else { count };
-        let status = |id: WorkerId| self.transfer.schedule.with(|schedule, _| schedule.status(id));
+        let status = |id: WorkerId| self.round.schedule.with(|schedule, _| schedule.status(id));
         let mut streams: Vec<_> = self.streams().into_iter().map(|s| (status(s.id), s)).collect();
         let mut staying = streams.iter().filter(|(_, stream)| !stream.is_draining()).count();
         for (status, stream) in &streams {
@@ -117,34 +102,31 @@ impl<'a> StreamSet<'a> {
                 }
             }
         }
-        self.transfer.running.register(self.index, count.saturating_sub(staying), &self.transfer.end.stop)
+        self.round.register(self.index, count.saturating_sub(staying))
     }
 
-    fn start<'scope>(&'scope self, handle: Arc<StreamHandle>, starter: &Starter<'scope, '_, 'a>)
-    where
-        'a: 'scope,
-    {
-        let (alive, inlet) = (starter.alive.clone(), starter.inlet.clone());
+    fn start<'scope>(&'scope self, handle: Arc<StreamHandle>, starter: &Starter<'scope, '_>) {
+        let alive = starter.alive.clone();
         // Created here, so that the schedule does not look done before the thread runs.
-        let stream = Stream::new(Arc::clone(&handle), self.transfer, inlet, self.options);
+        let stream = Stream::new(Arc::clone(&handle), self.round);
         let run = move || {
-            self.transfer.cpu.count(|| run_stream(self, stream));
+            self.round.transfer.cpu.count(|| run_stream(self, stream));
             drop(alive);
         };
-        let fail = || self.transfer.fail(TransferError::Panicked("a stream"));
+        let fail = || self.round.end.fail(TransferError::Panicked("a stream"));
         if let Err(error) = spawn_guarded(starter.threads, "stream", run, fail) {
-            self.transfer.schedule.change(|schedule| schedule.leave(handle.id));
+            self.round.schedule.change(|schedule| schedule.leave(handle.id));
             // A lack of threads on this host is treated like a refusal by the server.
             if self.leave_refused(handle.id, Cause::Refused, None).is_none() {
-                self.transfer.running.unregister(handle.id);
-                self.transfer.fail(TransferError::Thread("a stream", error));
+                self.round.running.unregister(handle.id);
+                self.round.end.fail(TransferError::Thread("a stream", error));
             }
         }
     }
 
     /// Returns the running streams of this source, including draining ones.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamHandle>> {
-        let mut streams = self.transfer.running.all();
+        let mut streams = self.round.running.all();
         streams.retain(|stream| stream.source == self.index);
         streams
     }
@@ -155,9 +137,9 @@ impl<'a> StreamSet<'a> {
         self.progress().connections(workers)
     }
 
-    /// Drains and interrupts the source's streams: the source is down, or sends another file.
-    pub(crate) fn drop_source(&self) {
-        self.progress().set_usable(false);
+    /// Stops using the source, which is `liveness` now: drains and interrupts its streams.
+    pub(crate) fn drop_source(&self, liveness: SourceLiveness) {
+        self.progress().set_liveness(liveness);
         for stream in self.streams() {
             stream.set_draining(true);
             stream.interrupt();
@@ -170,7 +152,7 @@ impl<'a> StreamSet<'a> {
             stream.set_draining(stream.id != kept);
             if stream.is_draining() {
                 stream.interrupt();
-                self.transfer.schedule.change(|schedule| schedule.release(stream.id));
+                self.round.schedule.change(|schedule| schedule.release(stream.id));
             }
         }
     }
@@ -190,12 +172,12 @@ impl<'a> StreamSet<'a> {
         let others = |s: &Arc<StreamHandle>| s.id != stream && !s.is_draining();
         let mut staying = self.streams();
         staying.retain(others);
-        if !self.controlled || staying.is_empty() || !self.transfer.running.leave_to_others(stream) {
+        if !self.controlled || staying.is_empty() || !self.round.running.leave_to_others(stream) {
             return None;
         }
         self.progress().set_wanted(staying.len());
         let is_served = |s: &Arc<StreamHandle>| {
-            let answered = || self.transfer.schedule.with(|schedule, _| schedule.status(s.id)).answered;
+            let answered = || self.round.schedule.with(|schedule, _| schedule.status(s.id)).answered;
             cause != Cause::Interrupted || answered()
         };
         let open = staying.iter().filter(|s| is_served(s)).count().max(1);
@@ -228,7 +210,7 @@ impl<'a> StreamSet<'a> {
         };
         let refusal = self.leave_refused(stream, error.cause, wait);
         if let Some(Refusal { open, .. }) = refusal {
-            self.transfer.emit(&Event::Refused { stream, reason: error.to_string(), open });
+            self.round.transfer.emit(&Event::Refused { stream, reason: error.to_string(), open });
         }
         refusal.is_some()
     }
@@ -236,7 +218,7 @@ impl<'a> StreamSet<'a> {
     /// Returns whether the server has responded to another stream.
     pub(super) fn serves_another(&self, stream: WorkerId) -> bool {
         let answered =
-            |s: &Arc<StreamHandle>| self.transfer.schedule.with(|schedule, _| schedule.status(s.id).answered);
+            |s: &Arc<StreamHandle>| self.round.schedule.with(|schedule, _| schedule.status(s.id).answered);
         self.streams().iter().any(|other| other.id != stream && answered(other))
     }
 }
@@ -252,33 +234,34 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
     use crate::source::StreamWorker;
-    use crate::transfer::SharedSchedule;
+    use crate::transfer::{RoundEnd, Sending, TransferOptions, TransferProgress};
 
     struct UnusedPeer;
 
-    impl StreamPeer for UnusedPeer {
+    impl StreamPeer<Sending> for UnusedPeer {
         fn shown(&self) -> &str {
             "http://h/f"
         }
 
-        fn worker(&self) -> Box<dyn StreamWorker + '_> {
+        fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
             unreachable!("no stream is started")
         }
     }
 
     #[test]
     fn answered_stream_stays_even_if_no_bytes_arrived_in_the_last_round_trip() {
-        let (tag, start) = (JobTag::new(JobId::new(1), "http://h/f"), Instant::now());
+        let tag = JobTag::new(JobId::new(1), "http://h/f");
+        let transfer = TransferProgress::new(Instant::now(), JobObserver::new(&tag, &()), None, 1);
         let scheduler = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
-        let schedule = SharedSchedule::new(start, scheduler, None);
-        let observer = JobObserver::new(&tag, &());
-        let transfer = TransferState::new(start, observer, Cancel::new(), schedule, None, 1);
-        let options = StreamOptions { retries: 0, stall: Duration::from_secs(1), hold_window: false };
-        let set = StreamSet::new(&transfer, &UnusedPeer, 0, options, true);
+        let options = TransferOptions::default();
+        let end = RoundEnd::new(Cancel::new());
+        let schedule = transfer.schedule(scheduler, true);
+        let round = Round::<Sending>::new(&transfer, &end, schedule, &options, ());
+        let set = StreamSet::new(&round, &UnusedPeer, 0, true);
         let streams = set.adjust(3);
         let status = |answered| WorkerStatus { connected: true, answered, ..WorkerStatus::default() };
         for (stream, answered) in streams.iter().zip([true, false, false]) {
-            transfer.schedule.with(|schedule, now| {
+            round.schedule.with(|schedule, now| {
                 schedule.join(stream.id, now);
                 schedule.update(stream.id, |known| *known = status(answered));
             });

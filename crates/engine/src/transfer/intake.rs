@@ -1,19 +1,14 @@
-//! The receiving side of one connection: the segment being filled, the rate, and stall detection.
+//! The receiving side of a connection: the segment being filled, and stall detection.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::Event;
 use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::tcp_info;
 
-use super::recv_buffer;
-use super::state::{SourceProgress, TransferState};
-use super::stream::StreamOptions;
-use crate::delivery_meter::{DeliveryMeter, MIN_DELIVERY};
-use crate::sink::pipeline::Inlet;
+use super::connection::StreamConnection;
+use crate::delivery_meter::MIN_DELIVERY;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::add;
 
@@ -23,73 +18,17 @@ const SEGMENT_WAIT: Duration = Duration::from_millis(100);
 /// by a crash.
 const SLOW_FLUSH: Duration = Duration::from_secs(1);
 
-/// Passes one connection's bytes to the writers. Dropping it flushes its segment.
-pub(crate) struct Intake<'a> {
-    /// The connection's number in events and samples.
-    id: usize,
-    /// The index of the connection's source.
-    source: usize,
-    transfer: &'a TransferState<'a>,
-    /// The inlet of the pipeline; `None` if the connection sends.
-    inlet: Option<Inlet<'a>>,
-    options: StreamOptions,
-    connected: bool,
-    segment: Option<Segment>,
-    /// The time at which the current segment was taken.
-    segment_since: Instant,
-    pub(super) delivery: DeliveryMeter,
+/// A connection that receives, and passes its bytes to the writers. Dropping it flushes its segment.
+pub(crate) type Intake<'a> = StreamConnection<'a>;
+
+/// The segment that a connection fills.
+pub(crate) struct FillingSegment {
+    segment: Segment,
+    /// The time at which the segment was taken.
+    since: Instant,
 }
 
-impl<'a> Intake<'a> {
-    pub(super) fn new(
-        id: usize,
-        source: usize,
-        transfer: &'a TransferState<'a>,
-        inlet: Option<Inlet<'a>>,
-        options: StreamOptions,
-    ) -> Self {
-        let now = Instant::now();
-        Self {
-            id,
-            source,
-            transfer,
-            inlet,
-            options,
-            connected: false,
-            segment: None,
-            segment_since: now,
-            delivery: DeliveryMeter::new(Rtt::default(), false, now),
-        }
-    }
-
-    fn progress(&self) -> &'a SourceProgress {
-        &self.transfer.sources[self.source]
-    }
-
-    /// Starts measuring a new connection, one of `streams`; returns its RTT.
-    pub(crate) fn connected(&mut self, socket: &TcpStream, peer: SocketAddr, streams: usize) -> Rtt {
-        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        self.progress().sockets.add(self.id, socket);
-        self.transfer.emit(&Event::Connected { stream: self.id, peer, rtt });
-        let rtt = rtt.unwrap_or_default();
-        let delivery = DeliveryMeter::new(rtt, self.options.hold_window, Instant::now());
-        self.delivery = match streams {
-            ..=1 => delivery,
-            several => delivery.of_several(recv_buffer::share_in_flight(rtt, several)),
-        };
-        self.connected = true;
-        rtt
-    }
-
-    /// Ends the connection; passes its segment to the writers.
-    pub(crate) fn disconnected(&mut self) {
-        self.flush();
-        if std::mem::take(&mut self.connected) {
-            self.progress().sockets.remove(self.id);
-            self.transfer.emit(&Event::Closed { stream: self.id });
-        }
-    }
-
+impl Intake<'_> {
     /// Returns the rate over the last round trip.
     pub(crate) fn rate(&self) -> Rate {
         self.delivery.rate
@@ -119,86 +58,73 @@ impl<'a> Intake<'a> {
     /// # Errors
     /// The transfer ends, or memory is exhausted.
     pub(crate) fn try_buffer(&mut self, range: ByteRange, rate: Rate) -> Result<Option<&mut [u8]>, Failure> {
-        if self.segment.as_ref().is_some_and(|segment| segment.range().end() != range.start()) {
+        if self.held.as_ref().is_some_and(|held| held.segment.range().end() != range.start()) {
             self.flush();
         }
-        if self.segment.is_none() && !self.take_segment(range, rate)? {
-            return Ok(None);
+        if self.held.is_none() {
+            self.take_segment(range, rate)?;
         }
-        let Some(segment) = &mut self.segment else { return Err(Failure::interrupted()) };
+        let Some(FillingSegment { segment, .. }) = &mut self.held else { return Ok(None) };
         let spare = segment.spare();
         let most = spare.len().min(range.len().as_usize());
-        let most = self.transfer.read_at_most(most);
+        let most = self.round.transfer.share(most);
         Ok(Some(&mut spare[..most]))
     }
 
-    fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<bool, Failure> {
-        if self.transfer.end.stop.is_cancelled() {
+    fn take_segment(&mut self, range: ByteRange, rate: Rate) -> Result<(), Failure> {
+        if self.round.end.stop.is_cancelled() {
             return Err(Failure::interrupted());
         }
         let began = Instant::now();
-        let Some(inlet) = &self.inlet else { return Err(Failure::interrupted()) };
-        let taken = inlet.take(range, SEGMENT_WAIT, Flow { rate, rtt: self.delivery.rtt });
-        self.segment = taken.map_err(|error| Failure::memory(&error))?;
-        self.segment_since = Instant::now();
+        let taken = self.round.inlet.take(range, SEGMENT_WAIT, Flow { rate, rtt: self.delivery.rtt });
+        let taken = taken.map_err(|error| Failure::memory(&error))?;
+        self.held = taken.map(|segment| FillingSegment { segment, since: Instant::now() });
         let waited = began.elapsed();
-        add(&self.transfer.waits.writer, waited);
+        add(&self.round.transfer.waits.writer, waited);
         self.delivery.exclude(waited);
-        Ok(self.segment.is_some())
+        Ok(())
     }
 
-    /// Keeps the first `own` bytes received into the memory of [`Self::try_buffer`]; returns
-    /// whether the segment is full.
-    pub(super) fn keep(&mut self, own: usize) -> bool {
-        self.segment.as_mut().is_some_and(|segment| {
-            segment.fill(own);
+    /// Keeps the first `own` bytes received from `socket` into the memory of [`Self::try_buffer`];
+    /// returns whether the segment is full.
+    pub(super) fn keep(&mut self, own: Bytes, socket: &TcpStream) -> bool {
+        self.measure(own, socket);
+        self.held.as_mut().is_some_and(|FillingSegment { segment, .. }| {
+            segment.fill(own.as_usize());
             segment.is_full()
         })
     }
 
-    /// Counts `own` bytes received from `socket`.
-    pub(super) fn measure(&mut self, own: Bytes, socket: &TcpStream) {
-        let share = self.progress().window_share(self.delivery.rtt);
-        self.delivery.add(own, share, socket, Instant::now());
-        self.progress().note_window_clamp(self.delivery.window_clamp());
-    }
-
     /// Passes the segment to the writers if it is older than [`SLOW_FLUSH`].
     pub(crate) fn flush_if_slow(&mut self) {
-        if self.segment_since.elapsed() > SLOW_FLUSH {
+        self.flush_if(false);
+    }
+
+    /// Passes the segment to the writers if it `must` be, or is older than [`SLOW_FLUSH`].
+    pub(super) fn flush_if(&mut self, must: bool) {
+        if must || self.held.as_ref().is_some_and(|held| held.since.elapsed() > SLOW_FLUSH) {
             self.flush();
         }
     }
 
     /// Passes the segment to the writers, even if not full.
     pub(crate) fn flush(&mut self) {
-        if let (Some(segment), Some(inlet)) = (self.segment.take(), &self.inlet) {
+        if let Some(FillingSegment { segment, .. }) = self.held.take() {
             self.progress().note_delivered(segment.range());
-            inlet.hand_over(segment);
+            self.round.inlet.hand_over(segment);
         }
     }
 
     /// Fails if the transfer is stopped or the connection has stalled; to be called at every tick
     /// without data.
     pub(crate) fn check_alive(&mut self, shown: &str) -> Result<(), Failure> {
-        if self.transfer.end.stop.is_cancelled() {
+        if self.round.end.stop.is_cancelled() {
             return Err(Failure::interrupted());
         }
         self.flush_if_slow();
-        if self.delivery.stalled(self.options.stall, Instant::now()) {
-            return Err(Failure::stalled(shown, MIN_DELIVERY, self.options.stall));
+        if self.delivery.stalled(self.round.options.stall, Instant::now()) {
+            return Err(Failure::stalled(shown, MIN_DELIVERY, self.round.options.stall));
         }
         Ok(())
-    }
-
-    /// Returns the inlet of the pipeline.
-    pub(super) fn inlet(&self) -> Option<&Inlet<'a>> {
-        self.inlet.as_ref()
-    }
-}
-
-impl Drop for Intake<'_> {
-    fn drop(&mut self) {
-        self.disconnected();
     }
 }

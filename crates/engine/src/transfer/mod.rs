@@ -1,23 +1,29 @@
-//! One transfer: the state that its threads share.
+//! One transfer, as a series of rounds.
 //!
-//! [`TransferState`] owns the schedule of ranges and the failure that ends the transfer, in either
-//! direction. By a [`Stream`], a worker leases ranges, and delivers or sends their bytes.
+//! A [`Round`] is one attempt to move what is missing of a file: it owns the schedule of ranges and the running streams.
+//! By a [`Stream`], a worker leases ranges, and delivers ([`Receiving`]) or sends ([`Sending`]) their bytes.
+//! [`TransferProgress`] counts over all rounds.
 
+mod connection;
+mod direction;
 pub(crate) mod error;
 mod intake;
 mod outcome;
+mod progress;
 pub(crate) mod recv_buffer;
+mod round;
 mod running_streams;
 mod shared_schedule;
-mod state;
 mod stream;
 mod stream_handle;
 mod transfer_options;
 
+pub(crate) use direction::{Direction, Receiving, Sending};
 pub(crate) use intake::Intake;
 pub use outcome::Outcome;
+pub(crate) use progress::{SourceLiveness, SourceProgress, TransferProgress, Waits};
+pub(crate) use round::{Round, RoundEnd};
 pub(crate) use shared_schedule::SharedSchedule;
-pub(crate) use state::{SourceProgress, TransferState, Waits};
-pub(crate) use stream::{Stream, StreamOptions};
+pub(crate) use stream::Stream;
 pub(crate) use stream_handle::StreamHandle;
 pub use transfer_options::{AptSettings, Streams, TransferOptions};

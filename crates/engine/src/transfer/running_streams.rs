@@ -7,15 +7,11 @@ use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
 use super::stream_handle::StreamHandle;
-use crate::cancel::Cancel;
 
 /// The running streams of all sources, including draining ones.
 #[derive(Default)]
 pub(crate) struct RunningStreams {
-    pub(super) handles: Mutex<Vec<Arc<StreamHandle>>>,
-    /// The length of `handles`, which is read for every segment.
-    count: AtomicUsize,
-    next_number: AtomicUsize,
+    handles: Mutex<Vec<Arc<StreamHandle>>>,
     /// The number of sources being described and compared; their streams may still take over
     /// leases.
     joining: AtomicUsize,
@@ -25,22 +21,14 @@ pub(crate) struct RunningStreams {
 }
 
 impl RunningStreams {
-    /// Creates handles for streams of a source, which `stop` ends; numbers are unique within a transfer.
-    pub(crate) fn register(&self, source: usize, count: usize, stop: &Cancel) -> Vec<Arc<StreamHandle>> {
-        let mut streams = self.handles.lock();
-        let first = self.next_number.fetch_add(count, Ordering::Relaxed);
-        let handle = |id| Arc::new(StreamHandle::new(id, source, stop));
-        let handles: Vec<_> = (first..first + count).map(handle).collect();
-        streams.extend(handles.iter().cloned());
-        self.count.store(streams.len(), Ordering::Relaxed);
-        handles
+    /// Adds streams.
+    pub(super) fn register(&self, streams: &[Arc<StreamHandle>]) {
+        self.handles.lock().extend_from_slice(streams);
     }
 
     /// Removes a stream that has ended or is about to end.
     pub(crate) fn unregister(&self, stream: WorkerId) {
-        let mut streams = self.handles.lock();
-        streams.retain(|other| other.id != stream);
-        self.count.store(streams.len(), Ordering::Relaxed);
+        self.handles.lock().retain(|other| other.id != stream);
     }
 
     /// Returns the running streams.
@@ -50,7 +38,7 @@ impl RunningStreams {
 
     /// Returns the number of running streams.
     pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.handles.lock().len()
     }
 
     /// Removes a stream if another one can take over its leases; returns whether it was removed.
@@ -60,7 +48,6 @@ impl RunningStreams {
             self.are_joining() || streams.iter().any(|other| other.id != stream && !other.is_draining());
         if others {
             streams.retain(|other| other.id != stream);
-            self.count.store(streams.len(), Ordering::Relaxed);
         }
         others
     }
@@ -73,11 +60,6 @@ impl RunningStreams {
 
     pub(super) fn are_joining(&self) -> bool {
         self.joining.load(Ordering::Relaxed) > 0
-    }
-
-    /// Returns a new connection number, unique within the transfer.
-    pub(super) fn next_number(&self) -> usize {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Cancels the current wait of a stream.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{RangeScheduler, Steal, WorkerId};
+use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::cancel::Cancel;
@@ -17,29 +18,23 @@ pub(crate) struct SharedSchedule {
     changed: Condvar,
     /// The limit of the transfer's rate: under it, a slow stream is no slower than others would be.
     limit: Option<RateLimit>,
-    /// Whether the range requested before the streams started has been leased; until then nothing
-    /// counts as done.
-    first_is_leased: AtomicBool,
+    /// Whether the range requested before the streams started, if any, has been leased; until then
+    /// nothing counts as done.
+    is_begun: AtomicBool,
 }
 
 /// The interval at which a waiting thread checks for changes that no thread signals.
 const WAIT_TICK: Duration = Duration::from_millis(100);
 
 impl SharedSchedule {
-    pub(crate) fn new(start: Instant, scheduler: RangeScheduler, limit: Option<RateLimit>) -> Self {
-        Self {
-            start,
-            state: Mutex::new(scheduler),
-            changed: Condvar::new(),
-            limit,
-            first_is_leased: AtomicBool::new(false),
-        }
-    }
-
-    /// Replaces the schedule; the new one must have no requested ranges.
-    pub(crate) fn plan(&self, scheduler: RangeScheduler) {
-        *self.state.lock() = scheduler;
-        self.first_is_leased.store(true, Ordering::Relaxed);
+    pub(super) fn new(
+        start: Instant,
+        scheduler: RangeScheduler,
+        limit: Option<RateLimit>,
+        is_begun: bool,
+    ) -> Self {
+        let (state, changed, is_begun) = (Mutex::new(scheduler), Condvar::new(), AtomicBool::new(is_begun));
+        Self { start, state, changed, limit, is_begun }
     }
 
     /// Reads or changes the schedule without waking waiting threads.
@@ -58,7 +53,7 @@ impl SharedSchedule {
     pub(crate) fn lease_requested(&self, stream: WorkerId, range: ByteRange) {
         let mut state = self.state.lock();
         state.lease_requested(stream, range, self.start.elapsed());
-        self.first_is_leased.store(true, Ordering::Relaxed);
+        self.is_begun.store(true, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
@@ -67,9 +62,14 @@ impl SharedSchedule {
         self.holds(&self.state.lock(), RangeScheduler::is_done)
     }
 
+    /// Returns the bytes left to move.
+    pub(crate) fn left(&self) -> Bytes {
+        self.state.lock().left()
+    }
+
     /// Applies `test` to the schedule; returns `false` until the first range is leased.
     fn holds(&self, state: &RangeScheduler, test: impl Fn(&RangeScheduler) -> bool) -> bool {
-        self.first_is_leased.load(Ordering::Relaxed) && test(state)
+        self.is_begun.load(Ordering::Relaxed) && test(state)
     }
 
     /// Returns the rest of a stream's first lease.
@@ -141,18 +141,15 @@ impl SharedSchedule {
 #[cfg(test)]
 mod tests {
     use longhaul_core::schedule::Blocks;
-    use longhaul_core::units::Bytes;
 
     use super::*;
 
     const WHOLE: ByteRange = ByteRange::new(0, 10);
 
-    fn schedule(gaps: Vec<ByteRange>, streams: usize, first_is_leased: bool) -> SharedSchedule {
+    fn schedule(gaps: Vec<ByteRange>, streams: usize, is_begun: bool) -> SharedSchedule {
         let mut scheduler = RangeScheduler::new(Blocks::new(gaps, 1, false, Bytes::new(1)));
         (0..streams).for_each(|stream| scheduler.join(stream, Duration::ZERO));
-        let schedule = SharedSchedule::new(Instant::now(), scheduler, None);
-        schedule.first_is_leased.store(first_is_leased, Ordering::Relaxed);
-        schedule
+        SharedSchedule::new(Instant::now(), scheduler, None, is_begun)
     }
 
     #[test]

@@ -206,9 +206,7 @@ fn through_the_cache(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
         }
-        if progress.cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
-        }
+        progress.check_cancel()?;
     }
     Ok(())
 }
@@ -227,9 +225,7 @@ fn past_the_cache(
             wait(progress)?;
             continue;
         }
-        if progress.cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
-        }
+        progress.check_cancel()?;
         let block = ahead.next(READ_SIZE).map_err(UploadError::of_reading)?;
         hasher.update(block);
         let read = block.len();

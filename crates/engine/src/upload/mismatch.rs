@@ -11,7 +11,6 @@ use longhaul_core::units::Bytes;
 use super::error::UploadError;
 use super::session::UploadSession;
 use crate::digest::{PrefixDigest, WantedDigests};
-use crate::source::http::HttpError;
 
 /// The bytes of the source read at once.
 const BLOCK: Bytes = Bytes::kib(256);
@@ -32,9 +31,7 @@ pub(super) fn differing(
     let mut digest = PrefixDigest::new(wanted);
     let mut block = vec![0; BLOCK.as_usize()];
     while digest.hashed() < size.get() {
-        if progress.cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
-        }
+        progress.check_cancel()?;
         let most = (size - Bytes::new(digest.hashed())).min(BLOCK).as_usize();
         match source.file().read_at(&mut block[..most], digest.hashed()) {
             Ok(0) => return Err(UploadError::Changed(source.path().clone())),

@@ -6,7 +6,7 @@
 //!     '------> hashing, behind the sender --> digest --> compared by the server
 //!
 //!   OPTIONS, HEAD (what is held) --> resumable: PATCH (the rest), PATCH (complete, verified)
-//!           |                       '-> ranges: streams::StreamSet --> PATCH (complete, verified)
+//!           |                       '-> ranges: Round<Sending> --> PATCH (complete, verified)
 //!           |                           (a range_worker each: PATCH, PATCH, ..)
 //!           '-> plain:     PUT --> HEAD (size)
 //!               '-> dav:   ranges of a temporary file --> MOVE

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
 use parking_lot::{Mutex, MutexGuard};
@@ -15,22 +14,19 @@ use super::error::UploadError;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
-use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::{Reader, RingUsage, SourceFile};
 use crate::source::http::HttpError;
-use crate::threads::add;
-use crate::transfer::{SharedSchedule, TransferState};
+use crate::transfer::{SharedSchedule, TransferProgress};
 use crate::tree_digest::TreeDigest;
 
 /// State shared by the sender, the hasher, the monitor and the sampler.
 pub(super) struct UploadProgress<'a> {
-    /// The state of the streams; a single request for the whole file counts as the first stream.
-    pub(super) transfer: TransferState<'a>,
+    /// The progress of the streams; a single request for the whole file counts as the first stream.
+    pub(super) transfer: TransferProgress<'a>,
     /// Raised when the upload ends, by the user or with its result. A failure of streams stops only
-    /// those of `transfer`.
+    /// their round.
     pub(super) cancel: Cancel,
     pub(super) size: Bytes,
-    limiter: Option<RateLimit>,
     body: Mutex<BodyProgress>,
     ranges: Mutex<SentRanges>,
     /// The bytes, from the start of the file, read by the sender.
@@ -45,8 +41,8 @@ pub(super) struct UploadProgress<'a> {
 /// The ranges that several streams send.
 #[derive(Default)]
 struct SentRanges {
-    /// Whether ranges are being sent.
-    active: bool,
+    /// The schedule of the ranges that are being sent.
+    schedule: Option<Arc<SharedSchedule>>,
     /// The ranges that the server held, and those passed to sockets since.
     sent: RangeSet,
     /// The ranges that the server held, and those confirmed since.
@@ -87,13 +83,10 @@ impl<'a> UploadProgress<'a> {
         size: Bytes,
     ) -> Self {
         let cancel = cancel.child();
-        let nothing = RangeScheduler::new(Blocks::new(Vec::new(), 1, false, Bytes::new(1)));
-        let schedule = SharedSchedule::new(start, nothing, request.transfer.limit.clone());
         Self {
-            transfer: TransferState::new(start, observer, cancel.child(), schedule, None, 1),
+            transfer: TransferProgress::new(start, observer, request.transfer.limit.clone(), 1),
             cancel,
             size,
-            limiter: request.transfer.limit.clone(),
             body: Mutex::default(),
             ranges: Mutex::default(),
             read: AtomicU64::new(0),
@@ -143,7 +136,7 @@ impl<'a> UploadProgress<'a> {
     /// Returns the ranges that the server held, and those read for sending since.
     pub(super) fn readable(&self) -> RangeSet {
         let ranges = self.ranges.lock();
-        let mut readable = if ranges.active { ranges.sent.clone() } else { RangeSet::new() };
+        let mut readable = if ranges.schedule.is_some() { ranges.sent.clone() } else { RangeSet::new() };
         drop(ranges);
         readable.insert(ByteRange::with_len(0, self.read_so_far()));
         readable
@@ -170,7 +163,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Starts the part of the file at `start`.
     pub(super) fn begin_part(&self, start: Bytes, ring: Option<RingUsage>) {
-        self.ranges.lock().active = false;
+        self.ranges.lock().schedule = None;
         self.end_part(start).ring = ring;
     }
 
@@ -193,20 +186,13 @@ impl<'a> UploadProgress<'a> {
         body.sent = sent;
         self.read.fetch_max((body.start + sent).get(), Ordering::Relaxed);
         drop(body);
-        self.wait_for_limit(more);
+        self.transfer.wait_for_limit(more, &self.cancel);
     }
 
-    /// Waits as `--limit` requires after `more` bytes.
-    fn wait_for_limit(&self, more: Bytes) {
-        let Some(limiter) = &self.limiter else { return };
-        let wait = limiter.read(more);
-        wait_for_limit(&self.cancel, wait, |waited| add(&self.transfer.waits.limit, waited));
-    }
-
-    /// Starts sending ranges over several streams, given the ranges that the server holds.
-    pub(super) fn begin_ranges(&self, held: &RangeSet) {
+    /// Starts sending ranges by `schedule`, given the ranges that the server holds.
+    pub(super) fn begin_ranges(&self, held: &RangeSet, schedule: Arc<SharedSchedule>) {
         let mut ranges = self.ranges.lock();
-        ranges.active = true;
+        ranges.schedule = Some(schedule);
         (ranges.sent, ranges.confirmed) = (held.clone(), held.clone());
     }
 
@@ -217,7 +203,7 @@ impl<'a> UploadProgress<'a> {
         ranges.given += part.len();
         self.read.fetch_max(prefix(&ranges.sent, self.size).get(), Ordering::Relaxed);
         drop(ranges);
-        self.wait_for_limit(part.len());
+        self.transfer.wait_for_limit(part.len(), &self.cancel);
     }
 
     /// Records a range confirmed by the server; returns the offset up to which the server has the
@@ -230,8 +216,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the bytes to send at once: `most`, or less for an even rate under `--limit`.
     pub(super) fn share(&self, most: Bytes) -> Bytes {
-        let even = |limiter: &RateLimit| Bytes::new(limiter.read_at_most(most.as_usize()) as u64);
-        self.limiter.as_ref().map_or(most, even)
+        Bytes::new(self.transfer.share(most.as_usize()) as u64)
     }
 
     /// Returns the offset up to which the senders have read the file without a gap.
@@ -248,12 +233,11 @@ impl<'a> UploadProgress<'a> {
     pub(super) fn snapshot(&self) -> (Snapshot, Vec<StreamSample>) {
         let (streams, sockets) = self.sockets().read();
         let ranges = self.ranges.lock();
-        let (active, given) = (ranges.active, ranges.given);
+        let (left, given) = (ranges.schedule.as_ref().map(|schedule| schedule.left()), ranges.given);
         drop(ranges);
         let body = self.body.lock();
         let acked = body.acked(&sockets);
-        let present =
-            if active { self.size - self.transfer.left() } else { (body.start + acked).min(self.size) };
+        let present = left.map_or((body.start + acked).min(self.size), |left| self.size - left);
         let moved_before = body.moved_before;
         let snapshot = Snapshot {
             present,

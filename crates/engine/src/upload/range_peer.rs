@@ -14,6 +14,7 @@ use super::session::UploadSession;
 use super::shared_pace::SharedPace;
 use crate::source::http::{Client, ResolvedUrl};
 use crate::source::{StreamPeer, StreamWorker};
+use crate::transfer::Sending;
 
 /// The destination of ranges.
 pub(super) struct RangeTarget<'a> {
@@ -103,16 +104,12 @@ impl<'a> RangePeer<'a> {
     }
 }
 
-impl StreamPeer for RangePeer<'_> {
+impl StreamPeer<Sending> for RangePeer<'_> {
     fn shown(&self) -> &str {
         &self.shown
     }
 
-    fn worker(&self) -> Box<dyn StreamWorker + '_> {
+    fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
         Box::new(RangeWorker::new(self))
-    }
-
-    fn is_receiver(&self) -> bool {
-        true
     }
 }

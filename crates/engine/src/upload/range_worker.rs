@@ -31,7 +31,7 @@ use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
 use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
 use crate::threads::add;
-use crate::transfer::Stream;
+use crate::transfer::{Sending, Stream};
 
 /// The interval at which acknowledgements are read while nothing can be sent.
 pub(super) const ACK_TICK: Duration = Duration::from_millis(10);
@@ -68,7 +68,10 @@ impl<'p> RangeWorker<'p> {
         Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
     }
 
-    fn connect(&mut self, stream: &mut Stream<'_>) -> Result<(Connection, PacedConnection<'p>), Failure> {
+    fn connect(
+        &mut self,
+        stream: &mut Stream<'_, Sending>,
+    ) -> Result<(Connection, PacedConnection<'p>), Failure> {
         let cancel = stream.renew_cancel();
         let client = self.peer.client;
         let mut connection = client.connect(&mut self.target, &cancel)?;
@@ -89,8 +92,8 @@ impl<'p> RangeWorker<'p> {
     }
 }
 
-impl StreamWorker for RangeWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
+impl StreamWorker<Sending> for RangeWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_, Sending>) -> Result<(), Failure> {
         loop {
             // Connects only when there is work: a lease would otherwise wait for a connection that
             // may fail.
@@ -135,7 +138,7 @@ struct SentRange {
 /// A worker, its stream and its connection.
 struct RangeExchange<'e, 'p, 's> {
     worker: &'e mut RangeWorker<'p>,
-    stream: &'e mut Stream<'s>,
+    stream: &'e mut Stream<'s, Sending>,
     connection: Connection,
     pump: Pump<'p>,
     paced: PacedConnection<'p>,
@@ -149,7 +152,7 @@ struct RangeExchange<'e, 'p, 's> {
 impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     fn new(
         worker: &'e mut RangeWorker<'p>,
-        stream: &'e mut Stream<'s>,
+        stream: &'e mut Stream<'s, Sending>,
         connection: Connection,
         paced: PacedConnection<'p>,
     ) -> Self {
@@ -225,7 +228,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let progress = self.worker.peer.context.progress;
         let mut at = range.start();
         loop {
-            if progress.transfer.end.stop.is_cancelled() {
+            if self.stream.stop().is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             let ready = body::wait(&self.connection, true, TICK);
@@ -262,7 +265,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     fn read_answers(&mut self) -> Result<(), Failure> {
         loop {
             // A cancelled read leaves the rest of an answer, which is not a head.
-            if self.worker.peer.context.progress.transfer.end.stop.is_cancelled() {
+            if self.stream.stop().is_cancelled() {
                 return Err(HttpError::Cancelled.into());
             }
             match self.connection.poll_answer()? {
@@ -288,7 +291,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         }
         if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
             self.worker.locked += 1;
-            peer.context.progress.transfer.end.stop.sleep(LOCKED_WAIT);
+            self.stream.stop().sleep(LOCKED_WAIT);
             let why = UploadError::refused(self.connection.at(), STEP, answer);
             return Err(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce));
         }

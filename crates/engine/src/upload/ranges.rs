@@ -1,6 +1,7 @@
 //! Sends the ranges that the server lacks over several streams, with the schedule and stream
 //! control of a fetch.
 
+use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::Receiver;
@@ -23,7 +24,7 @@ use crate::source::StreamPeer;
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::transfer::recv_buffer::PLANNED_RATE;
-use crate::transfer::{StreamOptions, Streams};
+use crate::transfer::{Round, RoundEnd, Sending, SourceLiveness, Streams};
 
 /// Ranges end on multiples of this size, the size of the blocks that the server hashes on receipt.
 pub(super) const ALIGNMENT: Bytes = Bytes::kib(64);
@@ -42,40 +43,33 @@ pub(super) struct RangeSupport {
     pub(super) concurrent: Option<usize>,
 }
 
-/// Sends the ranges that the server lacks over streams to `peer`. `await_end` returns once its channel, which carries no messages, is
-/// disconnected: every stream has ended then.
+/// Runs a round that sends the ranges that the server lacks to `peer`. `await_end` returns once its channel, which
+/// carries no messages, is disconnected: every stream has ended then.
 ///
 /// # Errors
 /// [`UploadError::Streams`] if no stream is left.
-pub(super) fn send_ranges(
+pub(super) fn run_round(
     context: &UploadContext<'_>,
-    peer: &dyn StreamPeer,
+    (peer, end): (&dyn StreamPeer<Sending>, &RoundEnd),
     held: &RangeSet,
     control: CountControl,
-    await_end: impl FnOnce(&Receiver<()>, &StreamSet<'_>),
+    await_end: impl FnOnce(&Receiver<()>, &StreamSet<'_, Sending>),
 ) -> Result<(), UploadError> {
     let (request, progress) = (context.request, context.progress);
-    let transfer = &progress.transfer;
     let gaps = held.gaps(ByteRange::with_len(0, progress.size));
     let mut scheduler =
         RangeScheduler::new(Blocks::new(gaps, control.streams(), control.is_controlled(), ALIGNMENT));
     if let Some(chunk) = control.first_chunk() {
         scheduler.allow(chunk);
     }
-    transfer.schedule.plan(scheduler);
-    transfer.end.resume();
-    progress.begin_ranges(held);
-    // Receive windows are held by the receiver, which is the server.
-    let options = StreamOptions {
-        retries: request.transfer.retries,
-        stall: request.transfer.stall,
-        hold_window: false,
-    };
-    let set = StreamSet::new(transfer, peer, 0, options, control.is_controlled());
+    let schedule = progress.transfer.schedule(scheduler, true);
+    progress.begin_ranges(held, Arc::clone(&schedule));
+    let round = Round::<Sending>::new(&progress.transfer, end, schedule, &request.transfer, ());
+    let set = StreamSet::new(&round, peer, 0, control.is_controlled());
     thread::scope(|threads| {
         let (alive, ended) = crossbeam_channel::bounded(0);
-        let starter = Starter { threads, inlet: None, alive };
-        set.progress().set_usable(true);
+        let starter = Starter { threads, alive };
+        set.progress().set_liveness(SourceLiveness::Usable);
         let tuner = control.start(&set, starter.clone());
         drop(starter);
         await_end(&ended, &set);
@@ -86,14 +80,12 @@ pub(super) fn send_ranges(
             context.path.found(found);
         }
     });
-    if let Some(error) = transfer.end.take_failure() {
-        return Err(error.into());
+    let is_complete = round.schedule.is_done();
+    match end.take_error(is_complete) {
+        Some(error) => Err(error.into()),
+        None if is_complete => Ok(()),
+        None => Err(HttpError::Cancelled.into()),
     }
-    let given_up = transfer.end.take_given_up();
-    if transfer.schedule.is_done() {
-        return Ok(());
-    }
-    Err(given_up.map_or_else(|| HttpError::Cancelled.into(), UploadError::from))
 }
 
 /// Chooses the number of streams; `None` if one request sends all that the server lacks.
@@ -165,7 +157,8 @@ pub(super) fn send(
 ) -> Result<(), UploadError> {
     session.close();
     let peer = RangePeer::new(session, target);
-    send_ranges(&session.context, &peer, held, control, |ended, _| {
+    let end = RoundEnd::new(session.context.progress.cancel.child());
+    run_round(&session.context, (&peer, &end), held, control, |ended, _| {
         let _ = ended.recv();
     })
 }

@@ -1,5 +1,6 @@
 //! The requests of an upload: manages the connection, redirects and logins.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
@@ -56,6 +57,8 @@ pub(super) struct UploadConnection {
     pacing: PacingThread,
     /// The pacer of the open connection, while it measures.
     paced: Option<PacingHandle>,
+    /// The peers that have answered.
+    answered: Vec<SocketAddr>,
 }
 
 impl UploadConnection {
@@ -83,7 +86,12 @@ impl UploadConnection {
     fn close(&mut self) -> bool {
         self.paced = None;
         self.last_rtt = self.rtt();
-        self.open.take().is_some()
+        let Some(connection) = self.open.take() else { return false };
+        let peer = connection.peer();
+        if connection.has_answered() && !self.answered.contains(&peer) {
+            self.answered.push(peer);
+        }
+        true
     }
 }
 
@@ -349,15 +357,12 @@ impl<'a> UploadSession<'a> {
     }
 
     /// Closes the connection after an error; one without any answer makes the next connection prefer another address. An
-    /// address that has answered is kept: it may have the beginning of the upload.
+    /// address that has answered in this session is kept: it may have the beginning of the upload.
     fn abandon(&mut self, error: &UploadError) {
-        let has_answered = self.connection.open.as_ref().is_some_and(Connection::has_answered);
-        if let UploadError::Http(error) = error
-            && !has_answered
-        {
-            self.client.note_silence(error);
-        }
         self.close();
+        if let UploadError::Http(error) = error {
+            self.client.note_silence(error, &self.connection.answered);
+        }
     }
 
     /// Closes the connection.

@@ -1,6 +1,7 @@
 //! Responses to uploads: early, wrong, or missing.
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -217,6 +218,25 @@ fn whole_body_and_a_success_are_enough() {
         assert!(ended.stdout.contains(word), "{ended:?}");
         assert_eq!(requests_of(&server, "PUT").len(), 2 - usize::from(is_expected), "{head}");
     }
+}
+
+#[test]
+fn upload_stays_with_the_address_that_has_answered() {
+    let beginning = answering(|peer, request| match (method(request), peer.number) {
+        ("OPTIONS", _) => UNKNOWN.to_owned(),
+        ("PUT", 2..) => {
+            assert_eq!(body(peer, request), b"abcdef");
+            MADE.to_owned()
+        }
+        ("HEAD", 2..) => "200 OK\r\nContent-Length: 6".to_owned(),
+        // The connection of the first PUT ends without any answer.
+        _ => String::new(),
+    });
+    let port = beginning.address.port();
+    let other = Server::on(TcpListener::bind(("127.0.0.2", port)).unwrap(), |peer| peer.answer(""));
+    let (rule, url) = (format!("two.test:{port}:127.0.0.1,127.0.0.2"), format!("http://two.test:{port}/f"));
+    put_of(b"abcdef", &["--resolve", &rule, "f", &url]).run().ok();
+    assert_eq!((requests_of(&beginning, "PUT").len(), other.requests().len()), (2, 0));
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn receive(
         match transport.receive(stream.buffer(left)?) {
             Ok(Received::Data(n)) => {
                 *reached = left.start() + n as u64;
-                let (own, _) = stream.keep_delivered(n, left, transport.socket());
+                let (own, _) = stream.delivered(n, left, transport.socket());
                 context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
@@ -218,7 +218,7 @@ fn receive_all(
                 return Err(FtpError::TooMuch { at: at(), expected }.into());
             }
             Ok(Received::Data(n)) => {
-                let (own, _) = stream.keep_delivered(n, left, transport.socket());
+                let (own, _) = stream.delivered(n, left, transport.socket());
                 context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}

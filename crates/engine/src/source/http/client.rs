@@ -12,6 +12,7 @@ mod server_faults;
 mod tests;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
@@ -210,16 +211,18 @@ impl Client {
         let opened = self.follow(url, choose, cancel);
         match &opened {
             Ok(opened) => self.caches.hosts.has_answered(opened.connection.peer()),
-            Err(error) => self.note_silence(error),
+            Err(error) => self.note_silence(error, &[]),
         }
         opened
     }
 
-    /// Prefers other addresses of a host to one that has accepted a connection and not answered on it.
-    pub(crate) fn note_silence(&self, error: &HttpError) {
+    /// Prefers other addresses of a host to one that has accepted a connection and not answered on it, unless it is one of
+    /// `answered`.
+    pub(crate) fn note_silence(&self, error: &HttpError, answered: &[SocketAddr]) {
         if let HttpError::Timeout { at, .. }
         | HttpError::ClosedBeforeHead { at, .. }
         | HttpError::Receive { at, .. } = error
+            && !answered.contains(&at.peer)
         {
             self.caches.hosts.was_silent(at.peer, Instant::now());
         }

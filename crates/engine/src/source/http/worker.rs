@@ -275,7 +275,7 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
             match connection.read_body(self.stream.buffer(left)?)? {
                 Read::Data(bytes) => {
-                    if self.stream.delivered(bytes, left, connection.socket()) {
+                    if self.stream.delivered(bytes, left, connection.socket()).1 {
                         self.request_ahead(connection)?;
                     }
                 }

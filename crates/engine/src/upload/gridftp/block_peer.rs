@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::source::gridftp::BlockDialler;
 use crate::source::http::UrlAndPeer;
 use crate::source::{StreamPeer, StreamWorker};
+use crate::transfer::Sending;
 use crate::upload::body::DropBehind;
 use crate::upload::context::UploadContext;
 use crate::upload::error::UploadError;
@@ -34,10 +35,12 @@ pub(super) struct BlockPeer<'a> {
 }
 
 impl<'a> BlockPeer<'a> {
+    /// Creates the peer of a store that ends with `stop`.
     pub(super) fn new(
         context: UploadContext<'a>,
         dialler: BlockDialler<'a>,
         (pace, at): (SharedPace<'a>, UrlAndPeer),
+        stop: &Cancel,
     ) -> Self {
         Self {
             context,
@@ -47,7 +50,7 @@ impl<'a> BlockPeer<'a> {
             at,
             behind: context.drop_behind().map(Mutex::new),
             sent: Mutex::default(),
-            over: context.progress.transfer.end.stop.child(),
+            over: stop.child(),
             failure: Mutex::default(),
         }
     }
@@ -92,16 +95,12 @@ impl<'a> BlockPeer<'a> {
     }
 }
 
-impl StreamPeer for BlockPeer<'_> {
+impl StreamPeer<Sending> for BlockPeer<'_> {
     fn shown(&self) -> &str {
         &self.shown
     }
 
-    fn worker(&self) -> Box<dyn StreamWorker + '_> {
+    fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
         Box::new(BlockWorker { peer: self })
-    }
-
-    fn is_receiver(&self) -> bool {
-        true
     }
 }

@@ -19,7 +19,7 @@ use super::data_sender::DataSender;
 use crate::send::{SendError, Supply, TURN};
 use crate::source::StreamWorker;
 use crate::threads::add;
-use crate::transfer::Stream;
+use crate::transfer::{Sending, Stream};
 use crate::upload::body::{Stall, TICK, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
@@ -34,8 +34,8 @@ pub(super) struct BlockWorker<'p> {
     pub(super) peer: &'p BlockPeer<'p>,
 }
 
-impl StreamWorker for BlockWorker<'_> {
-    fn work(&mut self, stream: &mut Stream<'_>) -> Result<(), Failure> {
+impl StreamWorker<Sending> for BlockWorker<'_> {
+    fn work(&mut self, stream: &mut Stream<'_, Sending>) -> Result<(), Failure> {
         let peer = self.peer;
         if peer.is_over() || stream.is_over() {
             return Ok(());
@@ -71,7 +71,7 @@ struct SentBlock {
 /// A data connection, and the stream whose leases it sends.
 struct BlockSender<'e, 's> {
     peer: &'e BlockPeer<'e>,
-    stream: &'e mut Stream<'s>,
+    stream: &'e mut Stream<'s, Sending>,
     connection: &'e mut DataSender,
     paced: PacedConnection<'e>,
     stall: Stall,
@@ -83,7 +83,7 @@ struct BlockSender<'e, 's> {
 impl<'e, 's> BlockSender<'e, 's> {
     fn new(
         peer: &'e BlockPeer<'e>,
-        stream: &'e mut Stream<'s>,
+        stream: &'e mut Stream<'s, Sending>,
         connection: &'e mut DataSender,
         paced: PacedConnection<'e>,
     ) -> Self {

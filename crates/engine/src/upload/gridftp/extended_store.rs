@@ -19,9 +19,10 @@ use super::data_sender::DataSender;
 use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::streams::CountControl;
+use crate::transfer::{RoundEnd, SourceLiveness};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
-use crate::upload::ranges::send_ranges;
+use crate::upload::ranges::run_round;
 
 /// The interval at which the control connection is read while streams send.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -44,10 +45,11 @@ pub(super) fn send(
     let is_one = control.streams() == 1 && !control.is_controlled();
     let pace = if is_one { context.request.transfer.pace } else { context.pace_of_several() };
     let at = upload.at(session);
-    let peer = BlockPeer::new(context, session.dialler(address), (upload.shared_pace(pace), at));
+    let end = RoundEnd::new(progress.cancel.child());
+    let peer = BlockPeer::new(context, session.dialler(address), (upload.shared_pace(pace), at), &end.stop);
     let verb = session.begin(start, progress.size - held.total(), &progress.cancel)?;
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
-    let sent = send_ranges(&context, &peer, held, control, |ended, set| {
+    let sent = run_round(&context, (&peer, &end), held, control, |ended, set| {
         while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if !peer.is_over()
                 && let Err(error) = report.read(session)
@@ -55,9 +57,9 @@ pub(super) fn send(
                 peer.fail(error);
             }
             if peer.is_over() && set.progress().is_usable() {
-                set.drop_source();
+                set.drop_source(SourceLiveness::Failed);
                 // Wakes streams that wait for work.
-                progress.transfer.schedule.change(|_| ());
+                set.round.schedule.change(|_| ());
             }
         }
     });
@@ -103,7 +105,7 @@ fn end_connections(
         let sent = send_header(connection, header, wait, |error| peer.broken(error));
         sent.map_err(|error| report.explain(session, error))?;
     }
-    let place = StoreContext { at: &peer.at, cancel: &progress.cancel };
+    let place = StoreContext { at: &peer.at, progress };
     loop {
         match report.reply.take() {
             Some(reply) if reply.is_positive() => return place.await_acknowledgement(in_flight),

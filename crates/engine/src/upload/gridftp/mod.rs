@@ -33,13 +33,14 @@ use super::MAX_REPAIRS;
 use super::context::UploadContext;
 use super::error::{UploadError, of_bytes};
 use super::hashing::Hashing;
+use super::progress::UploadProgress;
 use super::ranges;
 use super::shared_pace::SharedPace;
 use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
 use crate::retry::Retries;
 use crate::source::gridftp::{StoreSession, StoreTarget};
-use crate::source::http::{HttpError, SafeUrl, UrlAndPeer};
+use crate::source::http::{SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
 /// The interval at which the wait for the source's digest checks for cancellation.
@@ -54,17 +55,13 @@ const ACKNOWLEDGEMENT_PATIENCE: Duration = Duration::from_secs(5);
 /// The interval at which acknowledgements are read.
 const ACKNOWLEDGEMENT_TICK: Duration = Duration::from_millis(5);
 
-/// The URL and the cancel flag of a store, for its last waits.
+/// The URL and the progress of a store, for its last waits.
 struct StoreContext<'a> {
     at: &'a UrlAndPeer,
-    cancel: &'a Cancel,
+    progress: &'a UploadProgress<'a>,
 }
 
 impl StoreContext<'_> {
-    fn check_cancel(&self) -> Result<(), UploadError> {
-        if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
-    }
-
     /// Fails if bytes remain `in_flight` after the server has reported success: the server cannot
     /// have stored them, and may have taken a broken connection for the end of the file.
     fn await_acknowledgement(&self, in_flight: impl Fn() -> u64) -> Result<(), UploadError> {
@@ -74,14 +71,14 @@ impl StoreContext<'_> {
             if left == 0 {
                 return Ok(());
             }
-            self.check_cancel()?;
+            self.progress.check_cancel()?;
             if reported.elapsed() > ACKNOWLEDGEMENT_PATIENCE {
                 let why =
                     format!("the server reports that it is stored, and has not received {left} bytes of it");
                 let source = io::Error::new(io::ErrorKind::ConnectionAborted, why);
                 return Err(UploadError::Send { at: self.at.clone(), source });
             }
-            self.cancel.sleep(ACKNOWLEDGEMENT_TICK);
+            self.progress.cancel.sleep(ACKNOWLEDGEMENT_TICK);
         }
     }
 }

@@ -120,10 +120,10 @@ fn await_end(
     (connection, at): (&mut DataSender, &UrlAndPeer),
     mut stall: Stall,
 ) -> Result<Reply, UploadError> {
-    let place = StoreContext { at, cancel: &upload.context.progress.cancel };
+    let place = StoreContext { at, progress: upload.context.progress };
     let mut acknowledged = Instant::now();
     loop {
-        place.check_cancel()?;
+        place.progress.check_cancel()?;
         if let Some(reply) = session.poll_for_a_tick()?.filter(|reply| !reply.is_preliminary()) {
             if reply.is_positive() {
                 place.await_acknowledgement(|| in_flight(connection.socket()).unwrap_or_default())?;

@@ -32,7 +32,7 @@ impl Exchange<'_, '_, '_> {
         if let Err(error) = &head
             && !connection.has_answered()
         {
-            self.described.client.note_silence(error);
+            self.described.client.note_silence(error, &[]);
         }
         let head = match head {
             // The next attempt uses a new connection.

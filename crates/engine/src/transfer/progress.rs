@@ -1,16 +1,16 @@
-//! The state shared by the threads of one transfer.
+//! The progress of one transfer, over all its rounds.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::schedule::RangeScheduler;
 use longhaul_core::telemetry::{Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use parking_lot::Mutex;
 
-use super::error::TransferError;
-use super::running_streams::RunningStreams;
 use super::shared_schedule::SharedSchedule;
 use crate::cancel::Cancel;
 use crate::job_cpu::JobCpu;
@@ -18,70 +18,30 @@ use crate::open_sockets::OpenSockets;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::threads::add;
 
-/// The state shared by the streams of a transfer in either direction.
-pub(crate) struct TransferState<'a> {
+/// The progress of a transfer in either direction, shared by its threads.
+pub(crate) struct TransferProgress<'a> {
     pub(crate) start: Instant,
     observer: JobObserver<'a>,
-    pub(crate) end: TransferEnd,
-    pub(crate) schedule: SharedSchedule,
     limit: Option<RateLimit>,
     received: AtomicU64,
-    pub(crate) running: RunningStreams,
     pub(crate) waits: Waits,
     pub(crate) cpu: JobCpu,
-    /// The progress of each source.
+    /// The progress of each source; an upload has one, the server.
     pub(crate) sources: Vec<SourceProgress>,
+    /// The number of the next stream or connection.
+    next_number: AtomicUsize,
 }
 
-/// What ends a transfer: its cancellation, a failure, or that nothing is left to move.
-pub(crate) struct TransferEnd {
-    /// Raised when the user cancels, and on any permanent failure.
-    pub(crate) stop: Cancel,
-    /// Raised with `stop`, and once all bytes have arrived; replaced if bytes are to be fetched
-    /// again.
-    finished: Mutex<Cancel>,
-    failure: Mutex<Option<TransferError>>,
-    /// The error of the last stream that gave up.
-    given_up: Mutex<Option<TransferError>>,
-}
-
-impl TransferEnd {
-    fn new(stop: Cancel) -> Self {
-        let finished = Mutex::new(stop.child());
-        Self { stop, finished, failure: Mutex::default(), given_up: Mutex::default() }
-    }
-
-    /// Ends the transfer with `error`, unless it has failed already.
-    pub(crate) fn fail(&self, error: TransferError) {
-        self.failure.lock().get_or_insert(error);
-        self.stop.cancel();
-    }
-
-    /// Takes the error that ended the transfer.
-    pub(crate) fn take_failure(&self) -> Option<TransferError> {
-        self.failure.lock().take()
-    }
-
-    /// Records the error of a stream that gave up, which becomes the transfer's error if no stream
-    /// is left.
-    pub(crate) fn note_given_up(&self, error: TransferError) {
-        self.given_up.lock().replace(error);
-    }
-
-    /// Takes the error of the last stream that gave up.
-    pub(crate) fn take_given_up(&self) -> Option<TransferError> {
-        self.given_up.lock().take()
-    }
-
-    /// Returns the flag that is raised once nothing is left to fetch.
-    pub(crate) fn finished(&self) -> Cancel {
-        self.finished.lock().clone()
-    }
-
-    /// Replaces the flag of [`finished`](Self::finished), because bytes are to be moved again.
-    pub(crate) fn resume(&self) {
-        *self.finished.lock() = self.stop.child();
-    }
+/// What is known of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum SourceLiveness {
+    /// The source is not shown to have the file, or its bytes differ from those that are there, which may be wrong.
+    #[default]
+    Unproved,
+    /// The source is shown to have the file.
+    Usable,
+    /// The source is down, or has another file.
+    Failed,
 }
 
 /// The progress of one source.
@@ -99,10 +59,7 @@ pub(crate) struct SourceProgress {
     path_rate: AtomicU64,
     /// The clamp of a connection's receive window in bytes; zero before one.
     window_clamp: AtomicU64,
-    /// Whether the source was shown to have the file.
-    usable: AtomicBool,
-    /// Whether the source has failed, also for later rounds.
-    failed: AtomicBool,
+    liveness: Mutex<SourceLiveness>,
     /// The ranges that this source delivered, to identify the source of wrong bytes.
     delivered: Mutex<RangeSet>,
 }
@@ -175,24 +132,19 @@ impl SourceProgress {
         Bytes::new(rate.bdp(rtt).get() / self.wanted().max(1) as u64)
     }
 
-    /// Sets whether the source is usable: it was shown to have the file, and has not failed since.
-    pub(crate) fn set_usable(&self, usable: bool) {
-        self.usable.store(usable, Ordering::Relaxed);
-    }
-
-    /// Marks the source as failed: it is down, or has another file.
-    pub(crate) fn set_failed(&self) {
-        self.failed.store(true, Ordering::Relaxed);
+    /// Records what is known of the source.
+    pub(crate) fn set_liveness(&self, liveness: SourceLiveness) {
+        *self.liveness.lock() = liveness;
     }
 
     /// Returns whether the source has failed.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        *self.liveness.lock() == SourceLiveness::Failed
     }
 
     /// Returns whether the source is usable.
     pub(crate) fn is_usable(&self) -> bool {
-        self.usable.load(Ordering::Relaxed)
+        *self.liveness.lock() == SourceLiveness::Usable
     }
 
     /// Records a range delivered by this source.
@@ -216,26 +168,22 @@ impl SourceProgress {
     }
 }
 
-impl<'a> TransferState<'a> {
+impl<'a> TransferProgress<'a> {
     pub(crate) fn new(
         start: Instant,
         observer: JobObserver<'a>,
-        stop: Cancel,
-        schedule: SharedSchedule,
         limit: Option<RateLimit>,
         sources: usize,
     ) -> Self {
         Self {
             start,
             observer,
-            end: TransferEnd::new(stop),
-            schedule,
             limit,
             received: AtomicU64::new(0),
-            running: RunningStreams::default(),
             waits: Waits::default(),
             cpu: JobCpu::default(),
             sources: (0..sources).map(|_| SourceProgress::default()).collect(),
+            next_number: AtomicUsize::new(0),
         }
     }
 
@@ -244,28 +192,14 @@ impl<'a> TransferState<'a> {
         self.observer.on(self.start.elapsed(), event);
     }
 
-    /// Ends the transfer with `error`, unless it has failed already.
-    pub(crate) fn fail(&self, error: TransferError) {
-        self.end.fail(error);
+    /// Creates the schedule of a round; `is_begun` is whether no range is requested before its streams start.
+    pub(crate) fn schedule(&self, scheduler: RangeScheduler, is_begun: bool) -> Arc<SharedSchedule> {
+        Arc::new(SharedSchedule::new(self.start, scheduler, self.limit.clone(), is_begun))
     }
 
-    /// Returns whether another source is usable or is being compared.
-    pub(crate) fn has_other_source(&self, source: usize) -> bool {
-        let delivers = |(other, progress): (usize, &SourceProgress)| other != source && progress.is_usable();
-        self.running.are_joining() || self.sources.iter().enumerate().any(delivers)
-    }
-
-    /// Returns the number of connections, open or planned, over all sources.
-    pub(crate) fn connections(&self) -> usize {
-        let streams = self.running.handles.lock();
-        let of = |source: usize| streams.iter().filter(|stream| stream.source == source).count();
-        self.sources.iter().enumerate().map(|(source, progress)| progress.connections(of(source))).sum()
-    }
-
-    /// Cancels the waits of all streams and mirrors, because no work is left.
-    pub(crate) fn interrupt_all(&self) {
-        self.end.finished().cancel();
-        self.running.handles.lock().iter().for_each(|stream| stream.interrupt());
+    /// Returns the first of `count` new numbers for streams or connections, unique within the transfer.
+    pub(super) fn take_numbers(&self, count: usize) -> usize {
+        self.next_number.fetch_add(count, Ordering::Relaxed)
     }
 
     /// Returns the bytes moved so far: read from sockets, or acknowledged by the peer.
@@ -273,38 +207,26 @@ impl<'a> TransferState<'a> {
         Bytes::new(self.received.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes left to move.
-    pub(crate) fn left(&self) -> Bytes {
-        self.schedule.with(|schedule, _| schedule.left())
-    }
-
     /// Reads every socket; returns a sample of each stream, and the sum.
     pub(crate) fn read_sockets(&self) -> (Vec<StreamSample>, Sockets) {
         OpenSockets::read_all(self.sources.iter().map(|source| &source.sockets))
     }
 
-    /// Returns whether `--limit` bounds the rate.
-    pub(super) fn is_limited(&self) -> bool {
-        self.limit.as_ref().and_then(RateLimit::rate).is_some()
+    /// Returns how many bytes of `most` to move at once, for an even rate under `--limit`.
+    pub(crate) fn share(&self, most: usize) -> usize {
+        self.limit.as_ref().map_or(most, |limit| limit.read_at_most(most))
     }
 
-    /// Returns how many bytes of `spare` to read at once, for an even rate under `--limit`.
-    pub(super) fn read_at_most(&self, spare: usize) -> usize {
-        self.limit.as_ref().map_or(spare, |limit| limit.read_at_most(spare))
+    /// Counts bytes moved from or to a source.
+    pub(super) fn add_received(&self, source: usize, bytes: Bytes) {
+        self.received.fetch_add(bytes.get(), Ordering::Relaxed);
+        self.sources[source].received.fetch_add(bytes.get(), Ordering::Relaxed);
     }
 
-    /// Counts bytes read from a source's socket; waits as `--limit` requires.
-    pub(super) fn add_received(&self, source: usize, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.sources[source].received.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.wait_for_limit(bytes);
-    }
-
-    /// Waits as `--limit` requires after bytes read from a socket.
-    pub(super) fn wait_for_limit(&self, bytes: usize) {
-        if let Some(limit) = &self.limit {
-            let wait = limit.read(Bytes::new(bytes as u64));
-            wait_for_limit(&self.end.stop, wait, |waited| add(&self.waits.limit, waited));
-        }
+    /// Waits as `--limit` requires after `bytes`, unless `stop` is raised; returns whether it bounds the rate.
+    pub(crate) fn wait_for_limit(&self, bytes: Bytes, stop: &Cancel) -> bool {
+        let Some(limit) = &self.limit else { return false };
+        wait_for_limit(stop, limit.read(bytes), |waited| add(&self.waits.limit, waited));
+        limit.rate().is_some()
     }
 }
