@@ -1,5 +1,5 @@
-//! The queue on disk: SQLite with a write-ahead log, synced at each commit, so that acknowledged changes survive a
-//! power loss.
+//! The queue on disk: SQLite with a write-ahead log, synced at each commit (`open`), so that acknowledged changes (`rows`)
+//! survive a power loss.
 
 mod open;
 mod order;

@@ -16,7 +16,7 @@ use longhaul_core::units::{Bytes, Rate};
 use super::monitor::{FetchMonitor, PathFacts};
 use super::request::{Expected, Job};
 use super::verify::Verification;
-use super::{BLOCK_ALIGNMENT, mirrors, verify};
+use super::{BLOCK_ALIGNMENT, joining_mirrors, verify};
 use crate::cancel::Cancel;
 use crate::known_paths::KnownPaths;
 use crate::rate_limit::{RateLimit, is_of_pace};
@@ -257,7 +257,7 @@ impl<'a> Fetch<'a> {
             });
             // In a later round, only sources that proved usable fetch.
             usable.into_iter().for_each(|set| set.set_count(1, &starter));
-            unproved.into_iter().for_each(|set| mirrors::start_joining(self, set, starter.clone()));
+            unproved.into_iter().for_each(|set| joining_mirrors::start_joining(self, set, starter.clone()));
             drop(starter);
             write();
             let facts = self.monitor.watch(self.transfer, pages, &ended);

@@ -8,7 +8,7 @@
 
 mod already_there;
 mod fetch;
-mod mirrors;
+mod joining_mirrors;
 mod monitor;
 mod open;
 mod request;

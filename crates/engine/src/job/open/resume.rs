@@ -12,7 +12,7 @@ use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::{Opener, journal_source};
-use crate::job::mirrors::{SAMPLE, agrees, sample_of};
+use crate::job::joining_mirrors::{SAMPLE, agrees, sample_of};
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
 use crate::sink::output_error::OutputError;
 use crate::source::{Ask, Description, Resume, Source};

@@ -7,9 +7,9 @@ use url::Url;
 
 use super::error::FtpError;
 use super::login::ServerAccess;
-use super::passive;
 use super::remote_address::RemoteAddress;
 use super::sessions::{Session, Sessions};
+use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Received, Transport};
 use crate::source::http::{ClientConfig, Read};
@@ -54,7 +54,7 @@ impl MeasuredFlow {
         let start = state.size.map_or(0, |size| size.get() / u64::from(parts.max(1)) * u64::from(part));
         let sequential = sessions.quirks(&session.key).is_sequential;
         let start = if start > 0 && session.restarts(sequential, access.at(), cancel)? { start } else { 0 };
-        let transport = passive::retrieve(&access, &mut session, start, cancel)?;
+        let transport = stream_data_connection::retrieve(&access, &mut session, start, cancel)?;
         Ok(Self { at: access.at().to_owned(), _session: session, transport })
     }
 

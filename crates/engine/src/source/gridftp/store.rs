@@ -15,8 +15,8 @@ pub(crate) use target::StoreTarget;
 
 use super::control::check;
 use super::error::FtpError;
-use super::passive;
 use super::sessions::{Mode, Session};
+use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Transport};
 
@@ -74,7 +74,7 @@ impl StoreSession<'_> {
         }
         // Data connections kept from a fetch cannot be used in the other direction.
         self.session.data = None;
-        passive::address(access, &mut self.session, cancel)
+        stream_data_connection::address(access, &mut self.session, cancel)
     }
 
     /// Opens the data connection of a store in one stream, before its command: some servers accept the connection
@@ -85,7 +85,7 @@ impl StoreSession<'_> {
     pub(crate) fn connect_stream(&mut self, cancel: &Cancel) -> Result<Transport, FtpError> {
         let access = &self.store.access;
         self.session.use_mode_stream(access.at(), cancel)?;
-        passive::connect(access, &mut self.session, cancel)
+        stream_data_connection::connect(access, &mut self.session, cancel)
     }
 
     /// Sends the commands that start a store; announces `size`. [`Self::poll`] reads the replies.
@@ -140,7 +140,7 @@ impl StoreSession<'_> {
         verb: &'static str,
         cancel: &Cancel,
     ) -> Result<(), FtpError> {
-        passive::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
+        stream_data_connection::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
     }
 
     /// Returns the next reply if it has arrived; does not wait.

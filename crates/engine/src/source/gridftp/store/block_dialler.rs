@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::connect::{Deadline, SocketSettings, Transport, dial};
 use crate::source::gridftp::data_protection::DataProtection;
 use crate::source::gridftp::error::FtpError;
-use crate::source::gridftp::passive::check_handshake;
+use crate::source::gridftp::stream_data_connection::check_handshake;
 
 impl<'a> StoreSession<'a> {
     /// Creates a dialler for an address returned by [`Self::listen_for_blocks`].
