@@ -353,9 +353,9 @@ impl Classifier {
             SenderPace::Requested(pace) => (pace, interval.streams(), Witness::RequestedPace),
             SenderPace::Shared(pace) => (pace, 1, Witness::RequestedPace),
         };
-        // In a round trip more or less may arrive.
-        let settled = self.rates.recent.settled().filter(|rate| interval.rate() >= rate.scaled(0.5));
-        let rate = interval.rate().max(settled.unwrap_or_default());
+        // Bursts: in an interval more or less may arrive.
+        let mean = self.rates.recent.mean().filter(|rate| interval.rate() >= rate.scaled(0.5));
+        let rate = mean.unwrap_or(interval.rate());
         let each = rate.as_bits_per_sec() as f64 / streams as f64;
         let of_pace = each / pace.as_bits_per_sec() as f64;
         let is_held = of_pace >= params::HELD_PACE_SHARE && of_pace * params::HELD_PACE_SHARE <= 1.0;

@@ -78,6 +78,12 @@ impl RecentRates {
         Some(Rate::bits_per_sec(mean as u64))
     }
 
+    /// Returns the mean of those since slow start, where there are a few.
+    pub(super) fn mean(&self) -> Option<Rate> {
+        let settling = self.settling();
+        (settling >= FEW).then(|| Rate::bits_per_sec(self.mean_of_last(settling) as u64))
+    }
+
     /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.
     pub(super) fn before_loss(&self) -> Option<Rate> {
         let settled = self.settled()?;
