@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, browser, completions, config, doctor, explain, get, lab, man, probe, put, queue, report, serve,
+    agent, browser, completions, config, doctor, explain, get, lab, man, plan, probe, put, queue, report,
+    serve, work,
 };
 
 /// Move large files across long fat networks as fast as the path allows
@@ -36,6 +37,10 @@ pub(crate) enum Command {
     Agent(agent::AgentArgs),
     /// Add transfers to the queue in the background, and control them
     Queue(queue::QueueArgs),
+    /// Plan a transfer for many workers, on one host or many, and show how far they are
+    Plan(Box<plan::PlanArgs>),
+    /// Execute the units of a plan until none is left
+    Work(Box<work::WorkArgs>),
     /// Check what on this host would slow a transfer, and print the fix
     Doctor(doctor::DoctorArgs),
     /// Measure the path to a server, and name the setting that makes it faster
@@ -64,6 +69,7 @@ impl Cli {
             (0, Command::Serve(_)) => "info",
             (0, Command::Get(args)) if args.transfer.is_quiet() => "error",
             (0, Command::Put(args)) if args.transfer.is_quiet() => "error",
+            (0, Command::Work(args)) if args.transfer.is_quiet() => "error",
             (0, _) => "warn",
             (1, _) => "info",
             _ => "debug",

@@ -1,8 +1,9 @@
 //! Options of connections, named like curl's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::connect::{AddressFamily, AddressRules, FixedAddresses, parse_address};
 use longhaul_engine::job::TransferOptions;
 use longhaul_engine::source::http::{ClientConfig, ProxyPolicy, Timeouts};
@@ -51,6 +52,14 @@ pub(crate) struct ConnectArgs {
 }
 
 impl ConnectArgs {
+    /// Returns the cancel flag of the command, which --max-time raises.
+    pub(crate) fn cancel(&self) -> Cancel {
+        match self.max_time {
+            Some(time) => Cancel::new().child_until(Instant::now() + time),
+            None => Cancel::new(),
+        }
+    }
+
     /// Applies these options to client settings.
     ///
     /// # Errors

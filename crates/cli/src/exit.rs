@@ -8,6 +8,7 @@ use longhaul_agent::error::AgentError;
 use longhaul_core::failure::FailureKind;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::output_error::OutputError;
+use longhaul_farm::error::FarmError;
 use longhaul_lab::LabError;
 use longhaul_scope::draw::DrawError;
 use longhaul_scope::record::RecordError;
@@ -21,6 +22,8 @@ pub(crate) struct Code(u8);
 
 /// A check has found a problem.
 pub(crate) const FOUND: Code = Code(1);
+/// Units of a plan have failed.
+pub(crate) const UNITS_FAILED: Code = Code(1);
 /// The command line is invalid.
 pub(crate) const USAGE: Code = of(FailureKind::Usage);
 /// The data is invalid.
@@ -108,7 +111,8 @@ fn of_setup(error: &anyhow::Error) -> Code {
     if error.chain().any(|cause| cause.is::<OutputError>()) {
         return CANNOT_CREATE;
     }
-    if error.chain().any(|cause| cause.is::<std::io::Error>()) { of_chain(error) } else { USAGE }
+    let is_of_file = |cause: &(dyn Error + 'static)| cause.is::<std::io::Error>() || cause.is::<FarmError>();
+    if error.chain().any(is_of_file) { of_chain(error) } else { USAGE }
 }
 
 /// Operands or options are incompatible or meaningless.
@@ -130,6 +134,7 @@ fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
         .or_else(|| error.downcast_ref().map(DrawError::kind))
         .or_else(|| error.downcast_ref().map(ClientError::kind))
         .or_else(|| error.downcast_ref().map(AgentError::kind))
+        .or_else(|| error.downcast_ref().map(FarmError::kind))
 }
 
 /// Returns the code of another command's error: by its root cause, otherwise an I/O error.

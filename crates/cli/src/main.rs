@@ -61,6 +61,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => commands::serve::run(args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Queue(args) => commands::queue::run(&args),
+        Command::Plan(args) => commands::plan::run(&args),
+        Command::Work(args) => Ok(commands::work::run(&args).unwrap_or_else(ExitCode::from)),
         Command::Doctor(args) => Ok(commands::doctor::run(&args).unwrap_or_else(failed)),
         Command::Probe(args) => Ok(commands::probe::run(&args).unwrap_or_else(ExitCode::from)),
         Command::Lab(args) => commands::lab::run(args),
@@ -119,7 +121,9 @@ fn log_to_stderr(cli: &Cli) -> LogOutput {
     }
     log.without_time().with_writer(|| stderr::LogWriter).init();
     match cli.command {
-        Command::Get(_) | Command::Put(_) => LogOutput::Transfer { _stderr: stderr::start() },
+        Command::Get(_) | Command::Put(_) | Command::Work(_) => {
+            LogOutput::Transfer { _stderr: stderr::start() }
+        }
         _ => LogOutput::Direct,
     }
 }

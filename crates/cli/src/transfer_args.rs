@@ -1,7 +1,6 @@
 //! The options common to `get` and `put`.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use longhaul_core::pace::Pace;
@@ -157,10 +156,7 @@ impl TransferArgs {
 
     /// Returns the cancel flag of the command, which --max-time raises.
     pub(crate) fn cancel(&self) -> Cancel {
-        match self.connect.max_time {
-            Some(time) => Cancel::new().child_until(Instant::now() + time),
-            None => Cancel::new(),
-        }
+        self.connect.cancel()
     }
 
     /// Returns whether only errors are printed.

@@ -10,6 +10,7 @@ mod aria2;
 mod browser;
 mod doctor;
 mod explain;
+mod farm;
 mod faults;
 mod get;
 mod gridftp;

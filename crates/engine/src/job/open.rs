@@ -2,9 +2,12 @@
 
 mod resume;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::identity::Identity;
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
@@ -316,6 +319,17 @@ impl Opener<'_> {
                 format!("{} has {} bytes, more than the {limit} of --max-size", source.shown(), size.get());
             return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
         }
+        if let Some((expected, stated)) = self.job.expected.modified.zip(description.file.modified)
+            && self.job.expected.is_dated
+            && whole_seconds(expected) != whole_seconds(stated)
+        {
+            let date = |time| HeaderField::of_date("Last-Modified", time);
+            let shown =
+                |time| date(time).map_or_else(|| "an unknown time".into(), |date| date.value().to_owned());
+            let (at, stated, expected) = (source.shown(), shown(stated), shown(expected));
+            let message = format!("{at} was changed: it is dated {stated}, not {expected}");
+            return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
+        }
         match self.job.expected.size {
             Some(expected) if description.file.size != Some(expected) => {
                 let sent = description
@@ -336,4 +350,9 @@ impl Opener<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns a time as it is stated by servers, in whole seconds.
+fn whole_seconds(time: SystemTime) -> Option<u64> {
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

@@ -46,6 +46,8 @@ pub struct Expected {
     pub stated_by: Option<Algorithm>,
     /// The file's modification time, used if the server does not state it.
     pub modified: Option<SystemTime>,
+    /// Whether `modified` is that of the only file that is wanted: one that the server dates otherwise is another file.
+    pub is_dated: bool,
     /// Whether a listing links to the file, so that a directory in its place is an error.
     pub is_listed: bool,
     /// The digests of the file's pieces, which identify the source of wrong bytes.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use rustix::fs::{FileType, Stat};
 use url::Url;
@@ -80,6 +81,15 @@ impl RemoteTree {
     /// Walks the tree; returns a directory before its entries. Ends early once `cancel` is set.
     pub fn walk(&self, cancel: &Cancel) -> RemoteWalk {
         RemoteWalk::new(Arc::clone(&self.lister), &self.url, Arc::clone(&self.target), cancel.clone())
+    }
+
+    /// Requests size and time of the file that is at the tree's URL itself, to be fetched to `path`.
+    ///
+    /// # Errors
+    /// [`Failure`] after the user's number of retries.
+    pub fn look(&self, path: PathBuf, cancel: &Cancel) -> Result<ListedFile, Failure> {
+        let FileFacts { size, modified } = self.lister.look(&self.url, cancel)?;
+        Ok(ListedFile { url: self.url.clone(), path, size, modified })
     }
 
     /// Creates the job that fetches a file of the tree.

@@ -121,6 +121,7 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
         files.extend(listed.into_iter().map(|file| RemoteFile {
             urls: file.urls.into_iter().take(MAX_SOURCES).collect(),
             expected: Expected {
+                size: file.size,
                 checksums: file.checksum.into_iter().collect(),
                 by_server,
                 ..Expected::default()

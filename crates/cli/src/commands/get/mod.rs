@@ -4,8 +4,8 @@ mod fetched;
 mod files;
 mod if_newer;
 mod stdout;
-mod tree;
-mod url_list;
+pub(crate) mod tree;
+pub(crate) mod url_list;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,7 +48,7 @@ pub(crate) struct GetArgs {
     /// Read further URLs from a file, one a line, or from stdin (-)
     ///
     /// The format is aria2's: tabs separate the mirrors of a file, and indented lines below them hold its options: out=PATH, dir=DIR,
-    /// checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
+    /// size=SIZE, checksum=ALG=HEX, header=K: V, referer=URL, user-agent=NAME. An option that is not known is named in a warning. Blank lines and
     /// lines that begin with # are skipped. -o is a directory then.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Files")]
     input: Option<PathBuf>,

@@ -73,7 +73,7 @@ fn url(args: &GetArgs) -> anyhow::Result<&Url> {
 }
 
 /// Returns the local directory: named after the directory on the server, or after the server.
-fn named_after(url: &Url) -> anyhow::Result<PathBuf> {
+pub(crate) fn named_after(url: &Url) -> anyhow::Result<PathBuf> {
     let last = url.path_segments().and_then(|mut segments| segments.rfind(|segment| !segment.is_empty()));
     let name = match last {
         Some(segment) => percent_decode_str(segment).decode_utf8_lossy().into_owned(),

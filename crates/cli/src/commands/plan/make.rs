@@ -1,0 +1,215 @@
+//! Lists the sources, and writes the plan.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use longhaul_core::proto::listing::check_name;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::TransferOptions;
+use longhaul_engine::sink::memory_budget::AppBuffer;
+use longhaul_engine::sink::part_names::is_partial;
+use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::source::is_known_scheme;
+use longhaul_engine::tree::{ListedFile, Walked};
+use longhaul_farm::plan::PlanHeader;
+use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
+use longhaul_farm::unit::{PlannedFile, seconds_of};
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::PlanArgs;
+use crate::commands::get::{tree::named_after, url_list};
+use crate::{exit, interrupt, say, url_text};
+
+/// The sources and the target of a plan.
+struct PlanRequest<'a> {
+    args: &'a PlanArgs,
+    sources: Vec<Url>,
+    target: PathBuf,
+    options: TransferOptions,
+    engine: Engine,
+    cancel: Cancel,
+}
+
+/// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
+pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
+    let cancel = args.connect.cancel();
+    let setup = || {
+        let (sources, target) = operands(args)?;
+        let options = options(args, &sources, &cancel)?;
+        let target = std::path::absolute(&target)
+            .with_context(|| format!("cannot use the target {}", target.display()))?;
+        let output = args.output.clone().unwrap_or_default();
+        let size = UnitSize { bytes: args.unit_size, files: args.unit_files };
+        interrupt::listen(&cancel)?;
+        let writer = PlanWriter::create(&output, &target, size, args.lease)?;
+        let engine = Engine::new(AppBuffer::Auto);
+        Ok::<_, anyhow::Error>((
+            PlanRequest { args, sources, target, options, engine, cancel: cancel.clone() },
+            writer,
+        ))
+    };
+    let (request, mut writer) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
+    let listed = request.list(&mut writer)?;
+    if cancel.is_cancelled() {
+        return Err(exit::said("stopped: nothing is planned", exit::of_stop(exit::INTERRUPTED, &cancel)));
+    }
+    let header = writer.finish().map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+    say_plan(args.output.as_deref().unwrap_or(Path::new("")), &header);
+    Ok(listed.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// Separates the sources from the target.
+fn operands(args: &PlanArgs) -> anyhow::Result<(Vec<Url>, PathBuf)> {
+    let Some((target, sources)) = args.operands.split_last() else { bail!("name a target") };
+    if target.contains("://") {
+        bail!("the last operand is the directory that receives the files, and {target} is none: add it");
+    }
+    if sources.is_empty() && args.input.is_none() {
+        bail!("name the URLs of files before the target, or a list of them by -i");
+    }
+    let url = |text: &String| {
+        let url = url_text::parse(text).map_err(|why| anyhow::anyhow!("{text}: {why}"))?;
+        checked(&url)?;
+        Ok(url)
+    };
+    Ok((sources.iter().map(url).collect::<anyhow::Result<_>>()?, target.into()))
+}
+
+/// Refuses a URL that cannot be fetched, or whose login every reader of the plan would see.
+fn checked(url: &Url) -> anyhow::Result<()> {
+    let shown = SafeUrl::of(url);
+    if url.host().is_none() || !is_known_scheme(url.scheme()) {
+        bail!("not a URL that can be fetched: {shown}");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        bail!(
+            "a plan holds no login: leave it out of {shown}, and give it to plan and to work by --user or .netrc"
+        );
+    }
+    Ok(())
+}
+
+fn options(args: &PlanArgs, sources: &[Url], cancel: &Cancel) -> anyhow::Result<TransferOptions> {
+    sources.first().map_or(Ok(()), |url| args.logins.check_cleartext(url))?;
+    let config = args.connect.applied(ClientConfig::from_env())?;
+    let config = args.requests.applied(config, cancel)?;
+    let client = args.logins.applied(args.trust.applied(config), cancel)?;
+    let (retries, stall) = (args.connect.retries, args.connect.stall_timeout);
+    Ok(TransferOptions { retries, stall, client, ..TransferOptions::default() })
+}
+
+impl PlanRequest<'_> {
+    /// Adds the files of all sources; returns the code of the first entry that was left out.
+    fn list(&self, writer: &mut PlanWriter) -> Result<Option<exit::Code>, exit::Code> {
+        let mut left_out = None;
+        if let Some(list) = &self.args.input {
+            let add = |file| self.add_listed(writer, file);
+            let read = url_list::read_each(list, &self.cancel, add);
+            read.map_err(|error| exit::not_set_up(&error, &self.cancel))?;
+        }
+        for url in &self.sources {
+            match self.args.recursive {
+                true => self.add_tree(writer, url, &mut left_out)?,
+                false => self.add_file(writer, url)?,
+            }
+            if self.cancel.is_cancelled() {
+                break;
+            }
+        }
+        Ok(left_out)
+    }
+
+    fn add_listed(&self, writer: &mut PlanWriter, file: url_list::ListedFile) -> anyhow::Result<()> {
+        let Some(url) = file.urls.first() else { return Ok(()) };
+        let shown = SafeUrl::of(url);
+        if file.dir.is_some() {
+            bail!("{shown}: a plan has one target; write out=DIR/NAME for a path below it, instead of dir=");
+        }
+        if !file.headers.is_empty() {
+            bail!("{shown}: a plan holds no headers; give them to each worker by --header");
+        }
+        file.urls.iter().try_for_each(checked)?;
+        let path = match file.name {
+            Some(name) => PathBuf::from(name),
+            None => name_of(url)?,
+        };
+        let urls = file.urls.into_iter().map(String::from).collect();
+        writer.add(PlannedFile { urls, path, size: file.size, modified: None, checksum: file.checksum })?;
+        Ok(())
+    }
+
+    /// Adds one file, with the size and the time that its server states now.
+    fn add_file(&self, writer: &mut PlanWriter, url: &Url) -> Result<(), exit::Code> {
+        let name = name_of(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?;
+        let tree = self.engine.remote_tree(url, &self.target, &self.options);
+        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+        let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
+        self.add(writer, file, Path::new(""))
+    }
+
+    fn add_tree(
+        &self,
+        writer: &mut PlanWriter,
+        url: &Url,
+        left_out: &mut Option<exit::Code>,
+    ) -> Result<(), exit::Code> {
+        let below = match self.sources.len() {
+            1 => PathBuf::new(),
+            _ => named_after(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?,
+        };
+        let tree = self.engine.remote_tree(url, &self.target.join(&below), &self.options);
+        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+        for walked in tree.walk(&self.cancel) {
+            match walked {
+                Walked::File(file) => self.add(writer, file, &below)?,
+                Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
+                Walked::Failed(error) => {
+                    let code = exit::said(format_args!("not planned: {error}"), exit::of(error.kind()));
+                    left_out.get_or_insert(code);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, writer: &mut PlanWriter, file: ListedFile, below: &Path) -> Result<(), exit::Code> {
+        let ListedFile { url, path, size, modified } = file;
+        let (path, modified) = (below.join(path), modified.and_then(seconds_of));
+        let added = writer.add(PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None });
+        added.map_err(|error| exit::said(&error, exit::of(error.kind())))
+    }
+}
+
+/// Returns the name of a file by its URL.
+fn name_of(url: &Url) -> anyhow::Result<PathBuf> {
+    let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    let name = percent_decode_str(last).decode_utf8_lossy().into_owned();
+    let shown = SafeUrl::of(url);
+    check_name(name.as_bytes()).with_context(|| {
+        format!("{shown} names no file: use -r for a directory, or out=NAME in a list (-i)")
+    })?;
+    if is_partial(&name) {
+        bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
+    }
+    Ok(name.into())
+}
+
+fn say_plan(plan: &Path, header: &PlanHeader) {
+    let several = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let unknown = match header.files_of_unknown_size {
+        0 => String::new(),
+        files => format!(", {files} of unknown size"),
+    };
+    say::output(format_args!(
+        "{}: {} of {}, {}{unknown}, into {}\nstart any number of workers: longhaul work {}",
+        plan.display(),
+        several(header.units.into(), "unit"),
+        several(header.files, "file"),
+        header.bytes,
+        header.target.display(),
+        plan.display()
+    ));
+}

@@ -1,0 +1,149 @@
+//! `longhaul plan`: cuts a transfer into units for many workers, and shows how far they are.
+
+mod check;
+mod make;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueHint};
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_farm::plan::Plan;
+use longhaul_farm::plan_writer::MAX_UNIT_FILES;
+use longhaul_farm::shared_dir;
+
+use crate::connect_args::ConnectArgs;
+use crate::login_args::{LoginArgs, TrustArgs};
+use crate::request_args::RequestArgs;
+use crate::{interrupt, say, values};
+
+/// Operands and options of `plan`.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "longhaul plan [OPTIONS] -o <PLAN> <URL>... <TARGET>\n       longhaul plan <COMMAND> <PLAN>"
+)]
+pub(crate) struct PlanArgs {
+    #[command(subcommand)]
+    command: Option<PlanCommand>,
+
+    /// The files: URLs of http, https, ftp, ftps or gsiftp; then the directory that receives them
+    ///
+    /// Every worker must see the directory by this path. A URL must hold no login: give it to each worker.
+    #[arg(required = true, value_name = "URL... TARGET")]
+    operands: Vec<String>,
+
+    /// Write the plan to this directory, which is made; every worker must see it
+    #[arg(short, long, required = true, value_name = "PLAN", value_hint = ValueHint::DirPath, help_heading = "Plan")]
+    output: Option<PathBuf>,
+
+    /// Plan the files of a list too, one URL a line, or from stdin (-)
+    ///
+    /// The format is that of get -i: indented lines below a URL hold out=PATH below the target, size=SIZE and checksum=ALG=HEX. What is
+    /// given there is demanded of the file. dir= and header= are refused.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Plan")]
+    input: Option<PathBuf>,
+
+    /// Plan directories with all below them, as get -r lists them; of several, each gets a directory of its name
+    #[arg(short, long, help_heading = "Plan")]
+    recursive: bool,
+
+    /// End a unit with the file that reaches this size
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = Bytes::with_unit, help_heading = "Plan")]
+    unit_size: Bytes,
+
+    /// Put at most this many files into a unit
+    #[arg(long, value_name = "N", default_value_t = MAX_UNIT_FILES, value_parser = unit_files, help_heading = "Plan")]
+    unit_files: usize,
+
+    /// Give the units of a worker to others when it has been silent for this time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease, help_heading = "Plan")]
+    lease: Duration,
+
+    #[command(flatten)]
+    connect: ConnectArgs,
+
+    #[command(flatten)]
+    requests: RequestArgs,
+
+    #[command(flatten)]
+    logins: LoginArgs,
+
+    #[command(flatten)]
+    trust: TrustArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum PlanCommand {
+    /// Show what is done, under way and failed, and why
+    Status {
+        #[command(flatten)]
+        plan: PlanPath,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let workers try failed units again
+    Retry(PlanPath),
+    /// Compare the files of the target with the sizes and checksums of the plan
+    Verify(PlanPath),
+    /// Print the SHA-256 of all files, as sha256sum -c reads it in the target
+    Manifest(PlanPath),
+}
+
+/// The operand of a plan.
+#[derive(Debug, Args)]
+struct PlanPath {
+    /// The plan
+    #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
+    path: PathBuf,
+}
+
+fn unit_files(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(files @ 1..=MAX_UNIT_FILES) => Ok(files),
+        _ => Err(format!("write a number from 1 to {MAX_UNIT_FILES}")),
+    }
+}
+
+/// The shortest lease: heartbeats are a fifth of it apart, and each is synced to a shared disk.
+const MIN_LEASE: Duration = Duration::from_secs(1);
+/// The longest lease.
+const MAX_LEASE: Duration = Duration::from_secs(24 * 3600);
+
+fn lease(text: &str) -> Result<Duration, String> {
+    match values::time(text)? {
+        lease if (MIN_LEASE..=MAX_LEASE).contains(&lease) => Ok(lease),
+        _ => Err("write a time from 1s to 24h, as 30s".into()),
+    }
+}
+
+/// Writes a plan, or shows one.
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    let cancel = Cancel::new();
+    match &args.command {
+        None => Ok(make::run(args).unwrap_or_else(ExitCode::from)),
+        Some(PlanCommand::Status { plan, json }) => show::status(&plan.path, *json),
+        Some(PlanCommand::Retry(plan)) => {
+            let units = shared_dir::retry(&Plan::open(&plan.path)?)?;
+            let unit = if units == 1 { "unit is" } else { "units are" };
+            say::output(format_args!(
+                "{units} failed {unit} tried again: longhaul work {}",
+                plan.path.display()
+            ));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(PlanCommand::Verify(plan)) => {
+            interrupt::listen(&cancel)?;
+            check::verify(&Plan::open(&plan.path)?, &cancel)
+        }
+        Some(PlanCommand::Manifest(plan)) => {
+            interrupt::listen(&cancel)?;
+            check::manifest(&Plan::open(&plan.path)?, &cancel)
+        }
+    }
+}

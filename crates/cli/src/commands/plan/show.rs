@@ -1,0 +1,103 @@
+//! Formats the state of a plan.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use longhaul_farm::plan::Plan;
+use longhaul_farm::status::PlanStatus;
+
+use crate::say;
+
+/// The most failed units that are printed; `--json` has all.
+const MAX_FAILURES: usize = 50;
+
+/// Prints the state of a plan.
+pub(super) fn status(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let status = PlanStatus::read(&Plan::open(path)?)?;
+    if json {
+        say::output(serde_json::to_string(&status)?);
+    } else {
+        lines(&status).into_iter().for_each(say::output);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lines(status: &PlanStatus) -> Vec<String> {
+    let tally = status.tally;
+    let under_way: usize =
+        status.workers.iter().filter(|worker| !worker.ended).map(|worker| worker.units.len()).sum();
+    let mut lines = vec![format!(
+        "{} of {} units done, {} of {}; {under_way} under way, {} failed",
+        tally.done, tally.units, status.bytes_done, status.bytes, tally.failed
+    )];
+    for worker in &status.workers {
+        let units: Vec<String> = worker.units.iter().map(ToString::to_string).collect();
+        let doing =
+            if worker.ended { "has ended; others take over".to_owned() } else { worker.rate.to_string() };
+        let unit = if units.len() == 1 { "unit" } else { "units" };
+        lines.push(format!(
+            "  {} (process {}): {unit} {}, {doing}",
+            worker.host,
+            worker.pid,
+            units.join(", ")
+        ));
+    }
+    for failure in status.failures.iter().take(MAX_FAILURES) {
+        let next = match (failure.given_up, failure.attempts) {
+            (true, attempts) => format!("given up after {attempts} attempts, see plan retry"),
+            (false, 1) => "1 attempt".to_owned(),
+            (false, attempts) => format!("{attempts} attempts"),
+        };
+        let why = failure.why.replace(char::is_control, "?");
+        lines.push(format!("  unit {} failed on {} ({next}): {why}", failure.unit, failure.host));
+    }
+    if let Some(more) = status.failures.len().checked_sub(MAX_FAILURES).filter(|more| *more > 0) {
+        lines.push(format!("  ... and {more} more failed units: --json lists all"));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::units::{Bytes, Rate};
+    use longhaul_farm::status::{UnitFailure, WorkerStatus};
+    use longhaul_farm::store::Tally;
+    use longhaul_farm::unit::UnitId;
+
+    use super::*;
+
+    #[test]
+    fn state_is_a_line_for_all_and_one_for_each_worker_and_failure() {
+        let worker = |ended| WorkerStatus {
+            worker: "w".into(),
+            host: "n1".into(),
+            pid: 7,
+            units: vec![UnitId(3), UnitId(4)],
+            rate: Rate::bits_per_sec(1_200_000_000),
+            ended,
+        };
+        let failure = |attempts, given_up| UnitFailure {
+            unit: UnitId(9),
+            attempts,
+            given_up,
+            why: "disk\x1bfull".into(),
+            host: "n2".into(),
+        };
+        let status = PlanStatus {
+            tally: Tally { units: 40, done: 12, failed: 2 },
+            files: 40,
+            bytes: Bytes::mib(40960),
+            bytes_done: Bytes::mib(12288),
+            workers: vec![worker(false), worker(true)],
+            failures: vec![failure(1, false), failure(3, true)],
+        };
+        let expected = [
+            "12 of 40 units done, 12 GiB of 40 GiB; 2 under way, 2 failed",
+            "  n1 (process 7): units 3, 4, 1.20 Gbit/s",
+            "  n1 (process 7): units 3, 4, has ended; others take over",
+            "  unit 9 failed on n2 (1 attempt): disk?full",
+            "  unit 9 failed on n2 (given up after 3 attempts, see plan retry): disk?full",
+        ];
+        assert_eq!(lines(&status), expected);
+    }
+}

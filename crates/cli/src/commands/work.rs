@@ -1,0 +1,294 @@
+//! `longhaul work PLAN`: executes the units of a plan until none is left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::failure::FailureKind;
+use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::{Expected, Job, JobOptions, TransferError};
+use longhaul_engine::sink::memory_budget::AppBuffer;
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::writer::WriterChoice;
+use longhaul_engine::source::http::SafeUrl;
+use longhaul_farm::error::FarmError;
+use longhaul_farm::plan::{Plan, PlanHeader};
+use longhaul_farm::shared_dir::SharedDirStore;
+use longhaul_farm::store::{ClaimStore, Tally};
+use longhaul_farm::worker::{FileEnd, FileTask, Worker};
+use longhaul_scope::record::schema::Side;
+use parking_lot::Mutex;
+use url::Url;
+
+use crate::session::CommandSession;
+use crate::streams_args::{MemoryArgs, StreamsArgs};
+use crate::summary::Unchanged;
+use crate::transfer_args::TransferArgs;
+use crate::values::parallel;
+use crate::{exit, interrupt};
+
+/// The interval at which a worker looks for units of workers that have failed or are lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Operands and options of `work`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 all units are done; 1 units have failed, see longhaul plan status; 75 stopped by a signal or --max-time, \
+                        run it again (Slurm: RequeueExit=75). Others are those of get."
+)]
+pub(crate) struct WorkArgs {
+    /// The plan, as longhaul plan has written it
+    #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
+    plan: PathBuf,
+
+    #[command(flatten)]
+    streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+
+    /// Fetch this many files at once; small ones go more at once over kept connections
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
+    parallel: usize,
+
+    #[command(flatten)]
+    pub(crate) transfer: TransferArgs,
+}
+
+/// Executes units until none is left for this worker.
+pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
+    let cancel = args.transfer.cancel();
+    let setup = || {
+        let plan = Plan::open(&args.plan)?;
+        let options = options(args, plan.header(), &cancel)?;
+        interrupt::listen(&cancel)?;
+        let store = SharedDirStore::join(&plan)?;
+        Ok::<_, anyhow::Error>((plan, options, store))
+    };
+    let (plan, options, store) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
+    let failed = |error: FarmError| exit::said(&error, exit::of(error.kind()));
+    let worker = Worker::new(&plan, &store, &cancel).map_err(failed)?;
+    let (what, lines) = (args.plan.display().to_string(), args.transfer.shows_line());
+    let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
+    let run = WorkRun {
+        engine: Engine::new(AppBuffer::Auto),
+        worker: &worker,
+        session,
+        options,
+        cancel: &cancel,
+        jobs: AtomicU64::new(0),
+        error: Mutex::new(None),
+    };
+    let alive = Cancel::new();
+    let tally = thread::scope(|threads| {
+        // The scope waits for the thread, however the work ends.
+        let _ends = RaisedOnDrop(&alive);
+        let keep = || worker.keep_alive(&alive);
+        if let Err(error) = thread::Builder::new().name("lease".into()).spawn_scoped(threads, keep) {
+            return Err(exit::said(format_args!("cannot start a thread for the lease: {error}"), exit::OS));
+        }
+        run.execute(args.parallel).map_err(failed)
+    });
+    run.session.end();
+    store.leave().map_err(failed)?;
+    let Some(tally) = tally? else {
+        return Err(exit::said("stopped: run it again for the rest", exit::TEMPORARY));
+    };
+    if tally.done == tally.units {
+        worker.target().clean().map_err(failed)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (plan, retires) = (args.plan.display(), worker.is_retired());
+    let message = match tally.failed {
+        0 if retires => "this host cannot write files: other workers may".to_owned(),
+        1 => "a unit has failed".to_owned(),
+        units => format!("{units} units have failed"),
+    };
+    let message =
+        format!("{message}; longhaul plan status {plan} says why, and plan retry lets workers try again");
+    Err(exit::said(message, exit::UNITS_FAILED))
+}
+
+fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Result<JobOptions> {
+    let common = &args.transfer;
+    let source = Url::parse(&header.source).ok();
+    source.iter().try_for_each(|url| common.check_cleartext(url))?;
+    let mut client = common.client(cancel)?;
+    TransferArgs::warn_of_unused_proxy(&client, source.iter());
+    if common.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
+        client.headers.push(HeaderField::new(PACE_HEADER, &common.pace.header())?);
+    }
+    // Without a pace nothing else enforces the rate.
+    let limit = common
+        .pace
+        .rate()
+        .map_or(common.limit, |rate| Some(common.limit.map_or(rate, |limit| limit.min(rate))));
+    let (streams, memory) = (args.streams.requested()?, args.memory.memory());
+    Ok(JobOptions {
+        transfer: common.transfer_options(streams, memory, limit, client),
+        segment: None,
+        count_pages: common.json || common.shows_line(),
+        verify: common.verify(),
+        writer: WriterChoice::Auto,
+        max_size: None,
+        assume_unchanged: false,
+        existing: Default::default(),
+        keep_time: true,
+        logins_for: source,
+    })
+}
+
+/// Raises a flag however its scope is left.
+struct RaisedOnDrop<'a>(&'a Cancel);
+
+impl Drop for RaisedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// One run of a worker.
+struct WorkRun<'a> {
+    engine: Engine,
+    worker: &'a Worker<'a>,
+    session: CommandSession,
+    options: JobOptions,
+    cancel: &'a Cancel,
+    /// The number of files so far.
+    jobs: AtomicU64,
+    /// The first error of the plan's state.
+    error: Mutex<Option<FarmError>>,
+}
+
+impl WorkRun<'_> {
+    /// Fetches files until no unit is left for this worker; `None` if it was stopped.
+    fn execute(&self, parallel: usize) -> Result<Option<Tally>, FarmError> {
+        loop {
+            let before = self.jobs.load(Ordering::Relaxed);
+            let files = std::iter::from_fn(|| self.worker.next_file());
+            self.engine
+                .run_each(files, JobAdmission::new(parallel), self.cancel, |task| self.execute_file(task));
+            if let Some(error) = self.error.lock().take() {
+                return Err(error);
+            }
+            if self.cancel.is_cancelled() {
+                return self.worker.release().map(|()| None);
+            }
+            let tally = self.worker.pause()?;
+            if tally.is_some() || self.worker.is_retired() {
+                return tally.map_or_else(|| self.worker.tally(), Ok).map(Some);
+            }
+            if self.jobs.load(Ordering::Relaxed) == before {
+                self.cancel.sleep(POLL_INTERVAL);
+            }
+        }
+    }
+
+    fn execute_file(&self, task: FileTask) -> Option<Bytes> {
+        // Whatever fails within one file, even by a panic, its unit ends.
+        let caught = catch_unwind(AssertUnwindSafe(|| self.fetch(&task)));
+        let end =
+            caught.unwrap_or_else(|_| FileEnd::Failed("an internal error: report it as a bug".to_owned()));
+        let size = match end {
+            FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
+            FileEnd::Failed(_) => None,
+        };
+        if let Err(error) = self.worker.finish_file(task, end) {
+            self.worker.retire();
+            self.error.lock().get_or_insert(error);
+        }
+        size
+    }
+
+    fn fetch(&self, task: &FileTask) -> FileEnd {
+        let file = task.file();
+        let urls: Result<Vec<Url>, _> = file.urls.iter().map(|url| url.parse()).collect();
+        let urls = match urls {
+            Ok(urls) if !urls.is_empty() => urls,
+            _ => return FileEnd::Failed(format!("{} has no valid URL", file.path.display())),
+        };
+        let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
+        let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
+        if let Some(size) = self.worker.target().present(file) {
+            let there = Unchanged { path: self.worker.target().path_of(file), size };
+            let shown = self.session.run(&tag, |_| Ok::<_, TransferError>(there), TransferError::kind);
+            return shown.map_or_else(|_| FileEnd::Failed("stopped".to_owned()), |()| FileEnd::Present(size));
+        }
+        let expected = Expected {
+            // Apache states no length of an empty file.
+            size: file.size.filter(|size| *size > Bytes::ZERO),
+            checksums: file.checksum.iter().cloned().collect(),
+            modified: file.modified(),
+            is_dated: true,
+            is_listed: true,
+            ..Expected::default()
+        };
+        let output =
+            Output::Beneath { root: self.worker.target().root().clone(), path: task.staged().to_owned() };
+        let job = Job { urls, output, expected, options: self.options.clone() };
+        let (mut size, mut why) = (Bytes::ZERO, String::new());
+        let mut get = |observer: JobObserver<'_>| {
+            let counted = CountedBytes { observer, worker: self.worker, received: AtomicU64::new(0) };
+            let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
+            result.inspect(|outcome| {
+                size = outcome.size;
+                counted.count_to(outcome.size - outcome.resumed);
+            })
+        };
+        let get = |observer: JobObserver<'_>| get(observer).inspect_err(|error| why = self.noted(error));
+        if self.session.run(&tag, get, TransferError::kind).is_err() {
+            return FileEnd::Failed(why);
+        }
+        match file.size {
+            Some(planned) if planned != size => FileEnd::Failed(format!(
+                "{} has {} bytes, and {} were planned: it was changed",
+                tag.url(),
+                size.get(),
+                planned.get()
+            )),
+            _ => FileEnd::Received(size),
+        }
+    }
+
+    /// Returns the words of an error. One of this host's disk or memory makes the worker claim nothing more.
+    fn noted(&self, error: &TransferError) -> String {
+        if matches!(error.kind(), FailureKind::Disk | FailureKind::CannotCreate | FailureKind::Host) {
+            self.worker.retire();
+        }
+        error.to_string()
+    }
+}
+
+/// Counts the bytes that a job receives for the worker's heartbeat.
+struct CountedBytes<'a> {
+    observer: JobObserver<'a>,
+    worker: &'a Worker<'a>,
+    received: AtomicU64,
+}
+
+impl CountedBytes<'_> {
+    /// Counts what was received since the last call; `received` is all of the job.
+    fn count_to(&self, received: Bytes) {
+        let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
+        self.worker.count(received - Bytes::new(before));
+    }
+}
+
+impl Observer for CountedBytes<'_> {
+    fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
+        if let Event::Progress(progress) = event {
+            self.count_to(progress.received);
+        }
+        self.observer.on(at, event);
+    }
+}

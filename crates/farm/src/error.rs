@@ -1,0 +1,81 @@
+//! Errors of plans and their state.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use longhaul_core::failure::FailureKind;
+use thiserror::Error;
+
+use crate::plan::VERSION;
+
+/// A plan or its state cannot be used.
+#[derive(Debug, Error)]
+pub enum FarmError {
+    /// A file of the plan, or the target, cannot be read or written.
+    #[error("cannot {operation} {}: {source}", .path.display())]
+    Io {
+        /// The operation.
+        operation: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// There is no plan at the path.
+    #[error("{} is no plan: make one by longhaul plan SOURCE... TARGET -o PLAN", .0.display())]
+    NoPlan(PathBuf),
+    /// A later version of this program has made the plan.
+    #[error(
+        "the plan {} is of version {version}, and this program knows {VERSION}: work with longhaul {made_by} or later",
+        .path.display()
+    )]
+    Newer {
+        /// The plan.
+        path: PathBuf,
+        /// The version of its format.
+        version: u32,
+        /// The version of the program that made it.
+        made_by: String,
+    },
+    /// A file of the plan is not as it was written.
+    #[error("the plan {} is damaged: {what}; make it again from its sources", .path.display())]
+    Damaged {
+        /// The plan.
+        path: PathBuf,
+        /// The file, and how it differs.
+        what: String,
+    },
+    /// The name of the new plan is taken.
+    #[error("{} exists: give the plan another name, or remove it", .0.display())]
+    Exists(PathBuf),
+    /// The sources have no file.
+    #[error("the sources hold no file: nothing is planned")]
+    Empty,
+    /// Two files of the plan have one path.
+    #[error("two files would get the path {}: leave one out, or name one with out= in a list (-i)", .0.display())]
+    Twice(PathBuf),
+    /// The plan would have more units than its format can number.
+    #[error("more than {} units: plan larger ones, or several plans", u32::MAX)]
+    TooLarge,
+}
+
+impl FarmError {
+    /// Creates the error of an operation on a file, for `map_err`.
+    pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { operation, path: path.to_owned(), source }
+    }
+
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                FailureKind::Denied
+            }
+            Self::Io { .. } => FailureKind::Disk,
+            Self::NoPlan(_) => FailureKind::NotFound,
+            Self::Newer { .. } | Self::Damaged { .. } | Self::Empty => FailureKind::Data,
+            Self::Exists(_) => FailureKind::CannotCreate,
+            Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads the files of a plan's target: digests, and what differs from the plan.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::digest::{PrefixDigest, WantedDigests};
+
+use crate::error::FarmError;
+use crate::target::Target;
+use crate::unit::PlannedFile;
+
+/// The bytes that are hashed at once.
+const CHUNK: usize = 1 << 20;
+
+/// Returns the digest of a file of the target; `None` if cancelled.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn digest(
+    target: &Target,
+    file: &PlannedFile,
+    algorithm: Algorithm,
+    cancel: &Cancel,
+) -> Result<Option<Checksum>, FarmError> {
+    let path = target.path_of(file);
+    let read = || -> io::Result<Option<Checksum>> {
+        let mut input = File::open(&path)?;
+        if !input.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        let mut digest = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
+        let mut chunk = vec![0; CHUNK];
+        while !cancel.is_cancelled() {
+            match input.read(&mut chunk)? {
+                0 => return Ok(digest.digests().whole),
+                length => digest.update(&chunk[..length]),
+            }
+        }
+        Ok(None)
+    };
+    read().map_err(FarmError::io("read", &path))
+}
+
+/// Compares a file of the target with its plan; returns what is wrong with it. Reads the file only if the plan has a digest.
+pub fn fault(target: &Target, file: &PlannedFile, cancel: &Cancel) -> Option<String> {
+    let found = match std::fs::symlink_metadata(target.path_of(file)) {
+        Ok(found) if found.is_file() => found,
+        Ok(_) => return Some("is not a file".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some("is missing".to_owned()),
+        Err(error) => return Some(format!("cannot be read: {error}")),
+    };
+    let length = Bytes::new(found.len());
+    if let Some(size) = file.size.filter(|size| *size != length) {
+        return Some(format!("has {} bytes instead of {}", length.get(), size.get()));
+    }
+    let wanted = file.checksum.as_ref()?;
+    match digest(target, file, wanted.algorithm, cancel) {
+        Ok(Some(found)) if found != *wanted => Some(format!("has the digest {found} instead of {wanted}")),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}

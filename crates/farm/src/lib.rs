@@ -1,0 +1,48 @@
+//! Longhaul's plans: units of work that any number of processes on any hosts execute.
+//!
+//! ```text
+//!  sources --> PlanWriter --> PLAN/plan.json, units.jsonl, units.index         (never changed again)
+//!                                   |
+//!  Worker <-- ClaimStore::claim ----'   one unit at a time --> engine --> staging directory --> final names
+//!     '-----> ClaimStore::finish                    PLAN/claims, PLAN/workers, PLAN/log        (the state)
+//! ```
+//!
+//! A **unit** is about 1 GiB or 1,000 files. A **worker** is one process. The [`ClaimStore`](store::ClaimStore) says which
+//! worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore) keeps the claims in the plan's directory, on a
+//! file system that all workers see.
+//!
+//! # The state in the plan's directory
+//!
+//! | file | content | written by |
+//! |---|---|---|
+//! | `claims/UNIT.EPOCH` | a symbolic link that names the worker | exclusive creation; one worker wins |
+//! | `workers/WORKER` | host, process, a counter, units under way | its worker, replaced by a rename at each beat |
+//! | `log/WORKER.log` | lines: unit done, failed or released | its worker, which only appends and syncs |
+//!
+//! Creating a symbolic link is exclusive and atomic together with its content, also on NFS; no lock is used. Claims exist
+//! only for units under way, so that the directory stays small in a plan of a million units.
+//!
+//! # Invariants
+//!
+//! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
+//!   that together last longer than the lease. No clock of another host is read, and the time in which the observer itself
+//!   was stopped counts as one poll.
+//! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under their final names, so that
+//!   a worker that has lost its claim may log it as well. A unit may be done twice; it is never done in part.
+//! - **Every claimant reads the logs after it has won a claim.** The holder logs `done` before it removes its claim;
+//!   a claimant that finds the unit done gives the claim back.
+//! - **Workers share no file that is under way.** Each receives into a staging directory of its own, and renames complete
+//!   files only. Sizes, times and digests of the plan must match, so that two workers rename equal bytes.
+//! - **A loser deletes nothing but its own claims and its own staging directory.**
+//! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
+
+pub mod error;
+pub mod files;
+pub mod plan;
+pub mod plan_writer;
+pub mod shared_dir;
+pub mod status;
+pub mod store;
+pub mod target;
+pub mod unit;
+pub mod worker;

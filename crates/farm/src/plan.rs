@@ -1,0 +1,204 @@
+//! A plan as it lies in its directory: a header, the units, and an index of them.
+//!
+//! ```text
+//!  plan.json     one object; its last field is the BLAKE3 digest of all others
+//!  units.jsonl   a line for each unit
+//!  units.index   24 bytes for each unit: the offset of its line (u64, little-endian), and 16 bytes of the line's BLAKE3
+//! ```
+//!
+//! The header holds the digest of the index, and the index those of the units: a unit is checked when it is read, without
+//! reading the others.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longhaul_core::units::{Bytes, seconds};
+use longhaul_engine::input_file;
+use serde::{Deserialize, Serialize};
+
+use crate::error::FarmError;
+use crate::unit::{Unit, UnitId, path_text};
+
+/// The version of the format that this program writes, and the latest that it reads.
+pub const VERSION: u32 = 1;
+/// What `format` of a header says.
+pub(crate) const FORMAT: &str = "longhaul-plan";
+pub(crate) const HEADER: &str = "plan.json";
+pub(crate) const UNITS: &str = "units.jsonl";
+pub(crate) const INDEX: &str = "units.index";
+/// The size of a unit's entry in the index.
+pub(crate) const ENTRY_LENGTH: usize = 24;
+/// The part of an entry that is the offset; the digest follows.
+const OFFSET_LENGTH: usize = 8;
+/// The largest header: paths and URLs have at most some kilobytes.
+const MAX_HEADER: Bytes = Bytes::kib(256);
+/// The longest line of a unit: 1,000 files of URLs and paths of 4 KiB, percent-encoded.
+pub(crate) const MAX_UNIT_LINE: u64 = 64 << 20;
+
+/// What is said of a plan as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanHeader {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    /// The version of the program that made the plan.
+    pub made_by: String,
+    /// A random name, which keeps the staging directories of plans apart.
+    pub id: String,
+    /// The directory that receives the files; absolute.
+    #[serde(with = "path_text")]
+    pub target: PathBuf,
+    /// The first URL: logins of a worker are for its server only.
+    pub source: String,
+    /// The time after which a silent worker loses its units.
+    #[serde(with = "seconds")]
+    pub lease: Duration,
+    /// The number of units.
+    pub units: u32,
+    /// The number of files.
+    pub files: u64,
+    /// The size of all files, as far as known.
+    pub bytes: Bytes,
+    /// The number of files whose size is not known.
+    pub files_of_unknown_size: u64,
+    pub(crate) units_length: u64,
+    pub(crate) index: String,
+    pub(crate) checksum: String,
+}
+
+/// What every version of a header has.
+#[derive(Deserialize)]
+struct HeaderVersion {
+    format: String,
+    version: u32,
+    #[serde(default)]
+    made_by: String,
+}
+
+/// An open plan.
+#[derive(Debug)]
+pub struct Plan {
+    path: PathBuf,
+    header: PlanHeader,
+    units: File,
+    index: Vec<u8>,
+}
+
+impl PlanHeader {
+    /// Returns the digest of all fields but the last.
+    pub(crate) fn digest(&self) -> String {
+        let bare = Self { checksum: String::new(), ..self.clone() };
+        // The fields always serialise.
+        blake3::hash(&serde_json::to_vec(&bare).unwrap_or_default()).to_hex().to_string()
+    }
+}
+
+impl Plan {
+    /// Opens the plan in the directory `path`; checks header and index.
+    ///
+    /// # Errors
+    /// [`FarmError::NoPlan`], [`FarmError::Newer`], [`FarmError::Damaged`], or that a file cannot be read.
+    pub fn open(path: &Path) -> Result<Self, FarmError> {
+        let header = Self::read_header(path)?;
+        let damaged = |what: String| FarmError::Damaged { path: path.to_owned(), what };
+        let at = path.join(INDEX);
+        let length = fs::metadata(&at).map_err(FarmError::io("read", &at))?.len();
+        let expected = u64::from(header.units) * ENTRY_LENGTH as u64;
+        if length != expected {
+            return Err(damaged(format!("{INDEX} has {length} bytes instead of {expected}")));
+        }
+        let index = fs::read(&at).map_err(FarmError::io("read", &at))?;
+        if blake3::hash(&index).to_hex().as_str() != header.index {
+            return Err(damaged(format!("{INDEX} was edited")));
+        }
+        let at = path.join(UNITS);
+        let units = File::open(&at).map_err(FarmError::io("open", &at))?;
+        let length = units.metadata().map_err(FarmError::io("read", &at))?.len();
+        if length != header.units_length {
+            let expected = header.units_length;
+            return Err(damaged(format!("{UNITS} has {length} bytes instead of {expected}")));
+        }
+        Ok(Self { path: path.to_owned(), header, units, index })
+    }
+
+    fn read_header(path: &Path) -> Result<PlanHeader, FarmError> {
+        let at = path.join(HEADER);
+        let text = match input_file::read_again(&at, MAX_HEADER) {
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+                return Err(FarmError::NoPlan(path.to_owned()));
+            }
+            read => read.map_err(FarmError::io("read", &at))?,
+        };
+        let damaged =
+            |what: &str| FarmError::Damaged { path: path.to_owned(), what: format!("{HEADER} {what}") };
+        let version: HeaderVersion =
+            serde_json::from_slice(&text).map_err(|_| damaged("is truncated or edited"))?;
+        if version.format != FORMAT {
+            return Err(FarmError::NoPlan(path.to_owned()));
+        }
+        if version.version > VERSION {
+            let (version, made_by) = (version.version, version.made_by);
+            return Err(FarmError::Newer { path: path.to_owned(), version, made_by });
+        }
+        let header: PlanHeader = serde_json::from_slice(&text).map_err(|_| damaged("was edited"))?;
+        if header.digest() != header.checksum {
+            return Err(damaged("was edited"));
+        }
+        Ok(header)
+    }
+
+    /// Returns what is said of the plan as a whole.
+    pub fn header(&self) -> &PlanHeader {
+        &self.header
+    }
+
+    /// Returns the plan's directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the numbers of all units.
+    pub fn ids(&self) -> impl Iterator<Item = UnitId> + use<> {
+        (0..self.header.units).map(UnitId)
+    }
+
+    /// Reads a unit.
+    ///
+    /// # Errors
+    /// [`FarmError::Damaged`] if its line is not as it was written, or that the file cannot be read.
+    pub fn unit(&self, id: UnitId) -> Result<Unit, FarmError> {
+        let damaged = || {
+            let what = format!("unit {id} in {UNITS} was edited");
+            FarmError::Damaged { path: self.path.clone(), what }
+        };
+        let entry = self.entry(id.0).ok_or_else(damaged)?;
+        let (start, digest) = entry;
+        let end = self.entry(id.0 + 1).map_or(self.header.units_length, |(next, _)| next);
+        let length = end.checked_sub(start).filter(|length| *length <= MAX_UNIT_LINE).ok_or_else(damaged)?;
+        let mut line = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        let read = self.units.read_exact_at(&mut line, start);
+        read.map_err(FarmError::io("read", &self.path.join(UNITS)))?;
+        if blake3::hash(&line).as_bytes()[..ENTRY_LENGTH - OFFSET_LENGTH] != *digest {
+            return Err(damaged());
+        }
+        serde_json::from_slice(&line).map_err(|_| damaged())
+    }
+
+    /// Returns the offset and the digest of a unit's line; `None` behind the last unit.
+    fn entry(&self, number: u32) -> Option<(u64, &[u8])> {
+        let entry = self.index.chunks_exact(ENTRY_LENGTH).nth(number as usize)?;
+        let (offset, digest) = entry.split_at(OFFSET_LENGTH);
+        Some((u64::from_le_bytes(offset.try_into().ok()?), digest))
+    }
+}
+
+/// Returns the index entry of a unit whose line begins at `offset`.
+pub(crate) fn entry_of(offset: u64, line: &[u8]) -> [u8; ENTRY_LENGTH] {
+    let mut entry = [0; ENTRY_LENGTH];
+    let (place, digest) = entry.split_at_mut(OFFSET_LENGTH);
+    place.copy_from_slice(&offset.to_le_bytes());
+    digest.copy_from_slice(&blake3::hash(line).as_bytes()[..ENTRY_LENGTH - OFFSET_LENGTH]);
+    entry
+}

@@ -1,0 +1,135 @@
+//! The sign of life of a worker: a small file that is replaced at each beat.
+
+use std::fs;
+use std::path::Path;
+
+use longhaul_core::units::Bytes;
+use longhaul_engine::input_file;
+use longhaul_sys::atomic_file;
+use serde::{Deserialize, Serialize};
+
+use crate::error::FarmError;
+use crate::store::WorkerProgress;
+use crate::unit::UnitId;
+
+/// The largest heartbeat: a worker executes few units at once.
+const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
+/// The longest part of a host's name that a worker's has.
+const MAX_HOST: usize = 40;
+
+/// A worker and what it does. Unknown fields are those of another version, and are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Heartbeat {
+    worker: String,
+    host: String,
+    process: Process,
+    /// The version of the program.
+    program: String,
+    pub(crate) beat: u64,
+    /// Whether the worker has ended by itself.
+    #[serde(default)]
+    pub(crate) ended: bool,
+    #[serde(default)]
+    pub(crate) units: Vec<UnitId>,
+    #[serde(default)]
+    pub(crate) progress: WorkerProgress,
+}
+
+/// What identifies a process on a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    /// The boot of the kernel and the PID namespace, which `id` belongs to.
+    machine: String,
+    pub(crate) id: u32,
+    /// The time of its start, in ticks since boot: tells it from a later process of the same number.
+    started: u64,
+}
+
+impl Process {
+    fn this() -> Self {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let id = std::process::id();
+        let machine = format!("{} {}", boot.trim(), namespace.display());
+        Self { machine, id, started: start_of(id).unwrap_or_default() }
+    }
+
+    /// Returns whether the process certainly has ended: it was one of this machine.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.started != 0 && self.machine == Self::this().machine && start_of(self.id) != Some(self.started)
+    }
+}
+
+/// Reads the start time of a process (proc(5), stat, field 22); the second field may hold spaces. A zombie has ended.
+fn start_of(id: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+impl Heartbeat {
+    /// Creates that of a new worker in this process.
+    pub(crate) fn of_this_process() -> Self {
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        let host: String = name.chars().filter(is_plain).take(MAX_HOST).collect();
+        let process = Process::this();
+        Self {
+            // Not of the host and process alone: a host may be cloned, with its name.
+            worker: format!("{host}-{}-{:08x}", process.id, fastrand::u32(..)),
+            host,
+            process,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            beat: 0,
+            ended: false,
+            units: Vec::new(),
+            progress: WorkerProgress::default(),
+        }
+    }
+
+    pub(crate) fn worker(&self) -> &str {
+        &self.worker
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Makes this heartbeat the next one.
+    pub(crate) fn advance(&mut self, progress: WorkerProgress, units: Vec<UnitId>) {
+        self.beat += 1;
+        (self.progress, self.units) = (progress, units);
+    }
+
+    /// Makes this heartbeat the last one.
+    pub(crate) fn end(&mut self) {
+        self.advance(WorkerProgress { rate: Default::default(), ..self.progress }, Vec::new());
+        self.ended = true;
+    }
+
+    /// Replaces the worker's file in `directory`.
+    pub(crate) fn store(&self, directory: &Path) -> Result<(), FarmError> {
+        let path = directory.join(&self.worker);
+        let text = serde_json::to_vec(self).map_err(|error| FarmError::io("write", &path)(error.into()))?;
+        atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write the heartbeat", &path))
+    }
+
+    /// Reads the heartbeats of all workers; leaves out what is no heartbeat, or is being replaced.
+    pub(crate) fn all(directory: &Path) -> Result<Vec<Self>, FarmError> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(directory).map_err(FarmError::io("list", directory))? {
+            let path = entry.map_err(FarmError::io("list", directory))?.path();
+            let text = input_file::read_again(&path, MAX_HEARTBEAT).unwrap_or_default();
+            let named = |found: &Self| path.file_name().is_some_and(|name| name == found.worker.as_str());
+            all.extend(serde_json::from_slice(&text).ok().filter(named));
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,275 @@
+//! Claims in the plan's directory, on a file system that all workers see; see the crate's documentation for the invariants.
+
+mod claims;
+pub(crate) mod heartbeat;
+mod liveness;
+pub(crate) mod unit_log;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::error::FarmError;
+use crate::plan::Plan;
+use crate::store::{Claim, ClaimStore, MAX_ATTEMPTS, NextUnit, Tally, UnitEnd, WorkerProgress};
+use crate::unit::UnitId;
+pub(crate) use claims::Claims;
+use heartbeat::Heartbeat;
+use liveness::Liveness;
+use unit_log::{LogEntry, LogWriter, UnitLog};
+
+pub(crate) const CLAIMS: &str = "claims";
+pub(crate) const WORKERS: &str = "workers";
+pub(crate) const LOG: &str = "log";
+
+/// The polls in which a worker must have been silent until it is expired. They are spread over the lease, and the first one
+/// may follow its last sign of life at once.
+pub(crate) const SILENT_POLLS: u32 = 6;
+
+/// Makes the directories of a plan's state.
+pub(crate) fn make_directories(plan: &Path) -> io::Result<()> {
+    [CLAIMS, WORKERS, LOG].iter().try_for_each(|name| fs::create_dir(plan.join(name)))
+}
+
+/// Returns the interval of heartbeats, and of polls of those of others.
+pub fn beat_interval(lease: Duration) -> Duration {
+    lease / (SILENT_POLLS - 1)
+}
+
+/// The claims of one worker.
+#[derive(Debug)]
+pub struct SharedDirStore {
+    plan: PathBuf,
+    units: u32,
+    interval: Duration,
+    claims: Claims,
+    state: Mutex<WorkerState>,
+}
+
+#[derive(Debug)]
+struct WorkerState {
+    heartbeat: Heartbeat,
+    log: UnitLog,
+    writer: LogWriter,
+    liveness: Liveness,
+    /// The units under way in this worker, with their epochs. A lost one stays until its files have ended, so that it is not
+    /// begun a second time meanwhile.
+    mine: BTreeMap<UnitId, u64>,
+    /// The units that this worker has failed at, with how many of their failures were forgiven at that time.
+    failed_here: HashMap<UnitId, u32>,
+    /// The unit at which the search begins.
+    cursor: u32,
+}
+
+impl SharedDirStore {
+    /// Joins the workers of a plan.
+    ///
+    /// # Errors
+    /// The plan's directory cannot be written.
+    pub fn join(plan: &Plan) -> Result<Self, FarmError> {
+        let heartbeat = Heartbeat::of_this_process();
+        let units = plan.header().units;
+        let writer = LogWriter::create(&plan.path().join(LOG), heartbeat.worker())?;
+        let state = WorkerState {
+            log: UnitLog::new(plan.path().join(LOG), units),
+            writer,
+            liveness: Liveness::new(plan.path().join(WORKERS)),
+            mine: BTreeMap::new(),
+            failed_here: HashMap::new(),
+            // Workers begin at different places, and so rarely claim one unit at a time.
+            cursor: fastrand::u32(0..units.max(1)),
+            heartbeat,
+        };
+        let store = Self {
+            plan: plan.path().to_owned(),
+            units,
+            interval: beat_interval(plan.header().lease),
+            claims: Claims::new(plan.path().join(CLAIMS), state.heartbeat.worker()),
+            state: Mutex::new(state),
+        };
+        // Before the first claim: a claim of a worker without heartbeat is that of one that never lived.
+        store.beat(WorkerProgress::default())?;
+        Ok(store)
+    }
+
+    /// Claims the free unit that is next to the cursor.
+    fn claim_free(
+        &self,
+        state: &mut WorkerState,
+        claimed: &mut HashMap<UnitId, u64>,
+    ) -> Result<Option<Claim>, FarmError> {
+        let start = state.cursor;
+        for step in 0..self.units {
+            let unit = UnitId(((u64::from(start) + u64::from(step)) % u64::from(self.units)) as u32);
+            // The bit of a unit that is done is looked at first: most units of a long plan are.
+            if !state.is_open(unit) || claimed.contains_key(&unit) || state.mine.contains_key(&unit) {
+                continue;
+            }
+            let won = self.win(state, unit, 1)?;
+            if won.is_some() {
+                state.cursor = unit.0;
+                return Ok(won);
+            }
+            claimed.entry(unit).or_insert(1);
+        }
+        Ok(None)
+    }
+
+    /// Claims a unit whose worker is expired.
+    fn claim_expired(
+        &self,
+        state: &mut WorkerState,
+        claimed: &HashMap<UnitId, u64>,
+    ) -> Result<Option<Claim>, FarmError> {
+        for (unit, epoch) in claimed {
+            if state.mine.contains_key(unit) || !state.is_open(*unit) {
+                continue;
+            }
+            let Some(holder) = self.claims.holder(*unit, *epoch)? else { continue };
+            if !state.liveness.is_expired(&holder) {
+                continue;
+            }
+            if let Some(claim) = self.win(state, *unit, epoch + 1)? {
+                tracing::warn!(
+                    "unit {unit} is taken over from {holder}, which has been silent for its lease"
+                );
+                return Ok(Some(claim));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Creates a claim; returns it unless another worker was faster, or the unit was done meanwhile.
+    fn win(&self, state: &mut WorkerState, unit: UnitId, epoch: u64) -> Result<Option<Claim>, FarmError> {
+        if !self.claims.create(unit, epoch)? {
+            return Ok(None);
+        }
+        state.log.refresh()?;
+        if !state.is_open(unit) {
+            self.claims.remove(unit, epoch)?;
+            return Ok(None);
+        }
+        state.mine.insert(unit, epoch);
+        Ok(Some(Claim { unit, epoch, left_by: state.log.released_by(unit) }))
+    }
+
+    /// Returns whether this worker still holds a claim.
+    fn holds(&self, unit: UnitId, epoch: u64) -> Result<bool, FarmError> {
+        let highest = self.claims.all()?.get(&unit).copied();
+        Ok(highest == Some(epoch)
+            && self.claims.holder(unit, epoch)?.as_deref() == Some(self.claims.worker()))
+    }
+}
+
+impl WorkerState {
+    /// Returns whether this worker may execute a unit.
+    fn is_open(&self, unit: UnitId) -> bool {
+        !self.log.is_done(unit) && {
+            let forgiven = self.log.forgiven(unit);
+            let failed_here = self.failed_here.get(&unit).is_some_and(|before| *before >= forgiven);
+            !failed_here && self.log.failures(unit) < MAX_ATTEMPTS
+        }
+    }
+}
+
+impl ClaimStore for SharedDirStore {
+    fn worker(&self) -> &str {
+        self.claims.worker()
+    }
+
+    fn claim(&self) -> Result<NextUnit, FarmError> {
+        let mut state = self.state.lock();
+        state.log.refresh()?;
+        let mut claimed = self.claims.all()?;
+        if let Some(claim) = self.claim_free(&mut state, &mut claimed)? {
+            return Ok(NextUnit::Claimed(claim));
+        }
+        if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
+            return Ok(NextUnit::Claimed(claim));
+        }
+        let is_left = claimed.keys().any(|unit| state.is_open(*unit));
+        Ok(if is_left { NextUnit::Wait } else { NextUnit::Finished(state.log.tally()) })
+    }
+
+    fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {
+        let Claim { unit, epoch, .. } = *claim;
+        let mut state = self.state.lock();
+        let is_held = self.holds(unit, epoch)?;
+        state.mine.remove(&unit);
+        let entry = match end {
+            UnitEnd::Done(bytes) => LogEntry::Done { bytes: *bytes },
+            // Another worker executes the unit: it decides.
+            _ if !is_held => return Ok(()),
+            UnitEnd::Failed(why) => {
+                let forgiven = state.log.forgiven(unit);
+                state.failed_here.insert(unit, forgiven);
+                LogEntry::Failed { why: why.clone(), host: state.heartbeat.host().to_owned() }
+            }
+            UnitEnd::Released => LogEntry::Released { worker: self.claims.worker().to_owned() },
+        };
+        state.writer.append(unit, entry)?;
+        if is_held {
+            self.claims.remove_up_to(unit, epoch)?;
+        }
+        Ok(())
+    }
+
+    fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError> {
+        let mut state = self.state.lock();
+        let units = state.mine.keys().copied().collect();
+        state.heartbeat.advance(progress, units);
+        state.heartbeat.store(&self.plan.join(WORKERS))?;
+        state.liveness.poll(self.interval)?;
+        if state.mine.is_empty() {
+            return Ok(Vec::new());
+        }
+        let highest = self.claims.all()?;
+        let mut lost = Vec::new();
+        for (unit, epoch) in &state.mine {
+            let is_held = highest.get(unit) == Some(epoch)
+                && self.claims.holder(*unit, *epoch)?.as_deref() == Some(self.claims.worker());
+            if !is_held {
+                lost.push(*unit);
+            }
+        }
+        Ok(lost)
+    }
+
+    fn tally(&self) -> Result<Tally, FarmError> {
+        let mut state = self.state.lock();
+        state.log.refresh()?;
+        Ok(state.log.tally())
+    }
+
+    fn leave(&self) -> Result<(), FarmError> {
+        let mut state = self.state.lock();
+        state.heartbeat.end();
+        state.heartbeat.store(&self.plan.join(WORKERS))
+    }
+}
+
+/// Forgives the failures of all units that are not done, so that workers try them again; returns their number.
+///
+/// # Errors
+/// The state cannot be read or written.
+pub fn retry(plan: &Plan) -> Result<usize, FarmError> {
+    let directory = plan.path().join(LOG);
+    let mut log = UnitLog::new(directory.clone(), plan.header().units);
+    log.refresh()?;
+    let failed: Vec<UnitId> = log.failed().map(|(unit, _)| unit).collect();
+    if failed.is_empty() {
+        return Ok(0);
+    }
+    let mut writer = LogWriter::create(&directory, &format!("retry-{:016x}", fastrand::u64(..)))?;
+    for unit in &failed {
+        writer.append(*unit, LogEntry::Retry { failures: log.all_failures(*unit) })?;
+    }
+    Ok(failed.len())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! The state of a plan, for its user.
+
+use longhaul_core::units::{Bytes, Rate};
+use serde::Serialize;
+
+use crate::error::FarmError;
+use crate::plan::Plan;
+use crate::shared_dir::heartbeat::Heartbeat;
+use crate::shared_dir::unit_log::{UnitLog, is_given_up};
+use crate::shared_dir::{CLAIMS, Claims, LOG, WORKERS};
+use crate::store::Tally;
+use crate::unit::UnitId;
+
+/// The state of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlanStatus {
+    /// The number of units of each state.
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// The number of files.
+    pub files: u64,
+    /// The size of all files, as far as known.
+    pub bytes: Bytes,
+    /// The size of the files of units that are done.
+    pub bytes_done: Bytes,
+    /// The workers with units under way.
+    pub workers: Vec<WorkerStatus>,
+    /// The units that have failed and are not done since, by their number.
+    pub failures: Vec<UnitFailure>,
+}
+
+/// A worker with units under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WorkerStatus {
+    /// The worker's name.
+    pub worker: String,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its units.
+    pub units: Vec<UnitId>,
+    /// The rate at which it received when it last reported.
+    pub rate: Rate,
+    /// Whether its process, on this host, has ended; its units wait for another worker.
+    pub ended: bool,
+}
+
+/// A unit that has failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnitFailure {
+    /// The unit.
+    pub unit: UnitId,
+    /// How often it has failed since the last retry.
+    pub attempts: u32,
+    /// Whether no worker tries it again.
+    pub given_up: bool,
+    /// The reason of the last failure.
+    pub why: String,
+    /// The host of the last failure.
+    pub host: String,
+}
+
+impl PlanStatus {
+    /// Reads the state of a plan.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub fn read(plan: &Plan) -> Result<Self, FarmError> {
+        let mut log = UnitLog::new(plan.path().join(LOG), plan.header().units);
+        log.refresh()?;
+        let mut failures: Vec<UnitFailure> = log
+            .failed()
+            .map(|(unit, failures)| UnitFailure {
+                unit,
+                attempts: failures.left(),
+                given_up: is_given_up(failures),
+                why: failures.why.clone(),
+                host: failures.host.clone(),
+            })
+            .collect();
+        failures.sort_by_key(|failure| failure.unit);
+        Ok(Self {
+            tally: log.tally(),
+            files: plan.header().files,
+            bytes: plan.header().bytes,
+            bytes_done: log.done_bytes(),
+            workers: workers(plan, &log)?,
+            failures,
+        })
+    }
+}
+
+/// Returns the workers with claims of units that are not done.
+fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
+    let claims = Claims::new(plan.path().join(CLAIMS), "");
+    let mut held: Vec<(String, UnitId)> = Vec::new();
+    for (unit, epoch) in claims.all()? {
+        if !log.is_done(unit) {
+            held.extend(claims.holder(unit, epoch)?.map(|worker| (worker, unit)));
+        }
+    }
+    held.sort();
+    let mut workers = Vec::new();
+    for heartbeat in Heartbeat::all(&plan.path().join(WORKERS))? {
+        let of_this = |(worker, _): &&(String, UnitId)| worker == heartbeat.worker();
+        let units: Vec<UnitId> = held.iter().filter(of_this).map(|(_, unit)| *unit).collect();
+        if !units.is_empty() {
+            workers.push(WorkerStatus {
+                worker: heartbeat.worker().to_owned(),
+                host: heartbeat.host().to_owned(),
+                pid: heartbeat.process().id,
+                units,
+                rate: heartbeat.progress.rate,
+                ended: heartbeat.ended || heartbeat.process().has_ended(),
+            });
+        }
+    }
+    workers.sort_by(|one, other| one.worker.cmp(&other.worker));
+    Ok(workers)
+}

@@ -1,0 +1,100 @@
+//! Who executes which unit: a trait, so that a directory or a database may keep the claims.
+
+use longhaul_core::units::{Bytes, Rate};
+use serde::{Deserialize, Serialize};
+
+use crate::error::FarmError;
+use crate::unit::UnitId;
+
+/// The times that a unit may fail, on whichever workers, until it is given up.
+pub const MAX_ATTEMPTS: u32 = 3;
+
+/// The claims of one plan, as one worker sees them. Supports calls from several threads.
+pub trait ClaimStore: Send + Sync {
+    /// Returns the name of this worker, unique among all.
+    fn worker(&self) -> &str;
+
+    /// Claims a unit that is not done, that no live worker executes, and that this worker has not failed at.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    fn claim(&self) -> Result<NextUnit, FarmError>;
+
+    /// Ends a claim. That a unit is done is recorded even if the claim was lost.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError>;
+
+    /// Renews the leases of this worker's claims, observes other workers, and returns the units whose claims are lost.
+    /// To be called at least five times in a lease.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError>;
+
+    /// Returns the number of units of each state.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    fn tally(&self) -> Result<Tally, FarmError>;
+
+    /// Ends this worker, so that others need not wait for its lease.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    fn leave(&self) -> Result<(), FarmError>;
+}
+
+/// What a worker can do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextUnit {
+    /// Execute this unit.
+    Claimed(Claim),
+    /// Ask again: other workers execute what is left, and may fail or be lost.
+    Wait,
+    /// Nothing is left for this worker.
+    Finished(Tally),
+}
+
+/// A unit that is claimed by this worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The unit.
+    pub unit: UnitId,
+    /// The number of the claim: each that replaces an expired one is higher.
+    pub epoch: u64,
+    /// A worker that was stopped within the unit, and left partial files for the next one.
+    pub left_by: Option<String>,
+}
+
+/// How the execution of a unit ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UnitEnd {
+    /// All files are synced under their final names.
+    Done(Bytes),
+    /// A file failed; the reason.
+    Failed(String),
+    /// This worker was stopped; another one continues.
+    Released,
+}
+
+/// The number of units of each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Tally {
+    /// All units.
+    pub units: u32,
+    /// Units that are done.
+    pub done: u32,
+    /// Units that have failed, and are not done since.
+    pub failed: u32,
+}
+
+/// What a worker does at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WorkerProgress {
+    /// The bytes that it has received.
+    pub bytes: Bytes,
+    /// The rate since its last report.
+    pub rate: Rate,
+}

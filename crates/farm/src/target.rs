@@ -1,0 +1,135 @@
+//! The directory that receives the files of a plan, and the staging directories within it.
+//!
+//! A worker receives the files of a unit into `TARGET/.longhaul-ID/UNIT-WORKER`, a directory of its own, and renames each
+//! complete file to its final name. A file is under its final name only complete, however many workers and plans write into
+//! the target.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_core::units::Bytes;
+use longhaul_engine::sink::directory::Directory;
+use rustix::fs::{FileType, renameat};
+
+use crate::error::FarmError;
+use crate::plan::PlanHeader;
+use crate::store::Claim;
+use crate::unit::{PlannedFile, UnitId};
+
+/// The directory that receives the files of a plan.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    root: Arc<Directory>,
+    staging: PathBuf,
+}
+
+impl Target {
+    /// Opens the target of a plan, which is made if it is missing.
+    ///
+    /// # Errors
+    /// The directory cannot be made or opened.
+    pub fn open(header: &PlanHeader) -> Result<Self, FarmError> {
+        let path = header.target.clone();
+        let opened = fs::create_dir_all(&path).and_then(|()| Directory::open(&path));
+        let root = Arc::new(opened.map_err(FarmError::io("open the target", &path))?);
+        Ok(Self { path, root, staging: format!(".longhaul-{}", header.id).into() })
+    }
+
+    /// Returns the open directory.
+    pub fn root(&self) -> &Arc<Directory> {
+        &self.root
+    }
+
+    /// Returns the final path of a file.
+    pub fn path_of(&self, file: &PlannedFile) -> PathBuf {
+        self.path.join(&file.path)
+    }
+
+    /// Returns the size of a file that is there already: its size and time are those of the plan.
+    pub fn present(&self, file: &PlannedFile) -> Option<Bytes> {
+        let (size, modified) = file.size.zip(file.modified)?;
+        let directory = self.root.beneath(file.path.parent()?).ok()?;
+        let there = directory.look(file.path.file_name()?, false).ok()?;
+        let is_file = FileType::from_raw_mode(there.st_mode).is_file();
+        let same =
+            u64::try_from(there.st_size) == Ok(size.get()) && u64::try_from(there.st_mtime) == Ok(modified);
+        (is_file && same).then_some(size)
+    }
+
+    /// Returns the staging directory of a unit, below the target.
+    fn staging_of(&self, unit: UnitId, worker: &str) -> PathBuf {
+        self.staging.join(format!("{unit}-{worker}"))
+    }
+
+    /// Makes the staging directory of a unit; takes over that of a worker that was stopped within the unit. Returns its
+    /// path below the target.
+    pub(crate) fn stage(&self, claim: &Claim, worker: &str) -> Result<PathBuf, FarmError> {
+        let stage = self.staging_of(claim.unit, worker);
+        let make = || {
+            self.root.make_beneath(&self.staging)?;
+            if let Some(other) = &claim.left_by {
+                // One worker wins the rename. Without the directory, the unit begins anew.
+                let left = self.path.join(self.staging_of(claim.unit, other));
+                let _ = fs::rename(left, self.path.join(&stage));
+            }
+            self.root.make_beneath(&stage)
+        };
+        make().map_err(FarmError::io("make the staging directory", &self.path.join(&stage)))?;
+        Ok(stage)
+    }
+
+    /// Gives a complete file of a staging directory its final name; its directory is made, and added to `changed`.
+    pub(crate) fn publish(
+        &self,
+        staged: &Path,
+        file: &PlannedFile,
+        changed: &mut BTreeSet<PathBuf>,
+    ) -> Result<(), FarmError> {
+        let mut publish = || -> io::Result<()> {
+            let above = file.path.parent().unwrap_or(Path::new(""));
+            let mut ancestors: Vec<&Path> = above.ancestors().collect();
+            ancestors.reverse();
+            for directory in ancestors {
+                if changed.insert(directory.to_owned()) {
+                    self.root.make_beneath(directory)?;
+                }
+            }
+            let from = self.root.beneath(staged.parent().unwrap_or(Path::new("")))?;
+            let to = self.root.beneath(above)?;
+            let name = |path: &Path| path.file_name().unwrap_or(OsStr::new("")).to_owned();
+            Ok(renameat(&from, name(staged), &to, name(&file.path))?)
+        };
+        publish().map_err(FarmError::io("name the file", &self.path_of(file)))
+    }
+
+    /// Syncs the directories of a unit, so that its files keep their names after a power failure; removes its staging
+    /// directory.
+    pub(crate) fn settle(&self, stage: &Path, changed: &BTreeSet<PathBuf>) -> Result<(), FarmError> {
+        for directory in changed {
+            let synced = self.root.beneath(directory).and_then(|directory| directory.sync());
+            synced.map_err(FarmError::io("sync", &self.path.join(directory)))?;
+        }
+        // What is left in it is not of this worker's files; it then stays until the plan is done.
+        let _ = fs::remove_dir(self.path.join(stage));
+        Ok(())
+    }
+
+    /// Removes what workers that were killed have left, once all units are done.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn clean(&self) -> Result<(), FarmError> {
+        let staging = self.path.join(&self.staging);
+        match fs::remove_dir_all(&staging) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(FarmError::io("remove the staging directory", &staging)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

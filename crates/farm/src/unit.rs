@@ -1,0 +1,103 @@
+//! The units of a plan: plain data, one line of JSON each.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::checksum::Checksum;
+use longhaul_core::units::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use serde::{Deserialize, Serialize};
+
+/// The number of a unit in its plan, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitId(pub u32);
+
+impl fmt::Display for UnitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A part of a plan that one worker executes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// The files, at least one.
+    pub files: Vec<PlannedFile>,
+}
+
+/// A file of a plan. What is known of its size, time and digest pins its state: another state is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedFile {
+    /// The URLs; further ones are mirrors of the first. They hold no login.
+    pub urls: Vec<String>,
+    /// The path below the target.
+    #[serde(with = "path_text")]
+    pub path: PathBuf,
+    /// The size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
+    /// The modification time, in whole seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<u64>,
+    /// The digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<Checksum>,
+}
+
+impl PlannedFile {
+    /// Returns the modification time.
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)))
+    }
+}
+
+/// Returns a time in whole seconds since 1970; `None` for an earlier one.
+pub fn seconds_of(time: SystemTime) -> Option<u64> {
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// A path as text that JSON can hold, whatever bytes it has: `%` and what is not printable ASCII is percent-encoded.
+pub(crate) mod path_text {
+    use serde::{Deserializer, Serializer};
+
+    use super::{AsciiSet, CONTROLS, Deserialize, OsStr, OsStrExt, Path, PathBuf};
+    use super::{percent_decode_str, percent_encode};
+
+    const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&percent_encode(path.as_os_str().as_bytes(), ESCAPED))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes: Vec<u8> = percent_decode_str(&text).collect();
+        Ok(OsStr::from_bytes(&bytes).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_any_name_is_read_as_written() {
+        let file = PlannedFile {
+            urls: vec!["http://h/a%20b".into()],
+            path: OsStr::from_bytes(b"d/100%25 \xff\n\"").into(),
+            size: Some(Bytes::new(5)),
+            modified: Some(1_700_000_000),
+            checksum: "md5:900150983cd24fb0d6963f7d28e17f72".parse().ok(),
+        };
+        let text = serde_json::to_string(&file).unwrap();
+        assert!(text.contains(r#""path":"d/100%2525 %FF%0A\"""#), "{text}");
+        assert_eq!(serde_json::from_str::<PlannedFile>(&text).unwrap(), file);
+        let bare = r#"{"urls":["http://h/f"],"path":"f"}"#;
+        let unknown = serde_json::from_str::<PlannedFile>(bare).unwrap();
+        assert_eq!((unknown.size, unknown.modified()), (None, None));
+    }
+}

@@ -1,0 +1,271 @@
+//! One worker: turns units into files to fetch, and ends a unit with its last file.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::cancel::Cancel;
+use parking_lot::Mutex;
+
+use crate::error::FarmError;
+use crate::plan::Plan;
+use crate::shared_dir::beat_interval;
+use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitEnd, WorkerProgress};
+use crate::target::Target;
+use crate::unit::{PlannedFile, UnitId};
+
+/// A worker of a plan. Its methods may be called from several threads.
+pub struct Worker<'a> {
+    plan: &'a Plan,
+    store: &'a dyn ClaimStore,
+    target: Target,
+    cancel: Cancel,
+    /// The files of the claimed unit that are not begun.
+    waiting: Mutex<VecDeque<FileTask>>,
+    under_way: Mutex<HashMap<UnitId, Arc<UnitRun>>>,
+    /// Whether to claim no further unit.
+    retires: AtomicBool,
+    end: Mutex<Option<Result<NextUnit, FarmError>>>,
+    received: AtomicU64,
+}
+
+/// A unit that is being executed.
+struct UnitRun {
+    claim: Claim,
+    stage: PathBuf,
+    cancel: Cancel,
+    state: Mutex<RunState>,
+}
+
+#[derive(Default)]
+struct RunState {
+    files_left: usize,
+    bytes: Bytes,
+    failure: Option<String>,
+    /// The directories that have got a file, below the target.
+    changed: BTreeSet<PathBuf>,
+    /// Whether the claim was lost to another worker.
+    is_lost: bool,
+}
+
+/// A file to fetch.
+pub struct FileTask {
+    file: PlannedFile,
+    staged: PathBuf,
+    unit: Arc<UnitRun>,
+}
+
+impl FileTask {
+    /// Returns the file.
+    pub fn file(&self) -> &PlannedFile {
+        &self.file
+    }
+
+    /// Returns the path below the target that receives the file.
+    pub fn staged(&self) -> &Path {
+        &self.staged
+    }
+
+    /// Returns the flag that ends the file: raised with the command's, or if the unit is lost to another worker.
+    pub fn cancel(&self) -> &Cancel {
+        &self.unit.cancel
+    }
+}
+
+/// How a file ended.
+pub enum FileEnd {
+    /// It was received into its staging path.
+    Received(Bytes),
+    /// It was there already.
+    Present(Bytes),
+    /// It failed; the reason.
+    Failed(String),
+}
+
+impl<'a> Worker<'a> {
+    /// Creates a worker.
+    ///
+    /// # Errors
+    /// The target cannot be made or opened.
+    pub fn new(plan: &'a Plan, store: &'a dyn ClaimStore, cancel: &Cancel) -> Result<Self, FarmError> {
+        Ok(Self {
+            plan,
+            store,
+            target: Target::open(plan.header())?,
+            cancel: cancel.clone(),
+            waiting: Mutex::default(),
+            under_way: Mutex::default(),
+            retires: AtomicBool::new(false),
+            end: Mutex::new(None),
+            received: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the target.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Returns the next file; claims a unit if the last one has no further file. `None` if there is nothing to begin now:
+    /// [`pause`](Self::pause) says why.
+    pub fn next_file(&self) -> Option<FileTask> {
+        let mut waiting = self.waiting.lock();
+        while waiting.is_empty() {
+            if self.cancel.is_cancelled() || self.retires.load(Ordering::Relaxed) {
+                return None;
+            }
+            let next = self.store.claim().and_then(|next| match &next {
+                NextUnit::Claimed(claim) => self.begin(claim, &mut waiting).map(|()| next),
+                _ => Ok(next),
+            });
+            if !matches!(next, Ok(NextUnit::Claimed(_))) {
+                *self.end.lock() = Some(next);
+                return None;
+            }
+        }
+        waiting.pop_front()
+    }
+
+    /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may succeed elsewhere.
+    fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
+        let staged = self.plan.unit(claim.unit).and_then(|unit| {
+            let stage = self.target.stage(claim, self.store.worker())?;
+            Ok((unit, stage))
+        });
+        let (unit, stage) = match staged {
+            Ok(staged) => staged,
+            Err(error) => {
+                self.retires.store(true, Ordering::Relaxed);
+                self.store.finish(claim, &UnitEnd::Failed(error.to_string()))?;
+                return Err(error);
+            }
+        };
+        let state = RunState { files_left: unit.files.len(), ..RunState::default() };
+        let (cancel, claim) = (self.cancel.child(), claim.clone());
+        let run = Arc::new(UnitRun { claim, stage, cancel, state: Mutex::new(state) });
+        self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
+        waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
+            staged: run.stage.join(number.to_string()),
+            file,
+            unit: Arc::clone(&run),
+        }));
+        Ok(())
+    }
+
+    /// Ends a file: gives it its final name; the last file of a unit ends the unit.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
+    pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<(), FarmError> {
+        let FileTask { file, staged, unit } = task;
+        let mut state = unit.state.lock();
+        state.files_left -= 1;
+        match end {
+            FileEnd::Received(bytes) => match self.target.publish(&staged, &file, &mut state.changed) {
+                Ok(()) => state.bytes += bytes,
+                Err(error) => state.fail(error.to_string()),
+            },
+            FileEnd::Present(bytes) => {
+                // It may be one that a killed worker has named and not synced.
+                let above = file.path.parent().unwrap_or(Path::new(""));
+                state.changed.extend(above.ancestors().map(Path::to_owned));
+                state.bytes += bytes;
+            }
+            FileEnd::Failed(why) => state.fail(why),
+        }
+        if state.files_left > 0 {
+            return Ok(());
+        }
+        self.under_way.lock().remove(&unit.claim.unit);
+        if state.failure.is_none() {
+            let settled = self.target.settle(&unit.stage, &state.changed);
+            settled.unwrap_or_else(|error| state.fail(error.to_string()));
+        }
+        let end = match state.failure.take() {
+            None => UnitEnd::Done(state.bytes),
+            Some(_) if self.cancel.is_cancelled() && !state.is_lost => UnitEnd::Released,
+            Some(why) => UnitEnd::Failed(why),
+        };
+        self.store.finish(&unit.claim, &end)
+    }
+
+    /// Claims no further unit: this host fails at what others may be able to do.
+    pub fn retire(&self) {
+        self.retires.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the worker claims no further unit.
+    pub fn is_retired(&self) -> bool {
+        self.retires.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that were received.
+    pub fn count(&self, bytes: Bytes) {
+        self.received.fetch_add(bytes.get(), Ordering::Relaxed);
+    }
+
+    /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
+    /// `None` if it is worth to ask again.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be read or written.
+    pub fn pause(&self) -> Result<Option<Tally>, FarmError> {
+        match self.end.lock().take().transpose()? {
+            Some(NextUnit::Finished(tally)) => Ok(Some(tally)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the number of units of each state.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be read.
+    pub fn tally(&self) -> Result<Tally, FarmError> {
+        self.store.tally()
+    }
+
+    /// Gives back the units of files that were claimed and not begun; for a worker that stops, after its last file has ended.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be written.
+    pub fn release(&self) -> Result<(), FarmError> {
+        self.waiting.lock().clear();
+        let runs: Vec<Arc<UnitRun>> = self.under_way.lock().drain().map(|(_, run)| run).collect();
+        runs.iter().try_for_each(|run| self.store.finish(&run.claim, &UnitEnd::Released))
+    }
+
+    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over.
+    pub fn keep_alive(&self, stop: &Cancel) {
+        let (mut reported, mut at) = (0, Instant::now());
+        // More often than needed: a late timer must not cost the lease.
+        while !stop.sleep(beat_interval(self.plan.header().lease)) {
+            let received = self.received.load(Ordering::Relaxed);
+            let elapsed = at.elapsed().max(Duration::from_millis(1));
+            let rate = Rate::over(Bytes::new(received - reported), elapsed);
+            (reported, at) = (received, Instant::now());
+            match self.store.beat(WorkerProgress { bytes: Bytes::new(received), rate }) {
+                Ok(lost) => lost.iter().for_each(|unit| self.lose(*unit)),
+                // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
+                Err(error) => tracing::warn!("{error}"),
+            }
+        }
+    }
+
+    fn lose(&self, unit: UnitId) {
+        let run = self.under_way.lock().remove(&unit);
+        if let Some(run) = run {
+            tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
+            run.state.lock().is_lost = true;
+            run.cancel.cancel();
+        }
+    }
+}
+
+impl RunState {
+    fn fail(&mut self, why: String) {
+        self.failure.get_or_insert(why);
+    }
+}
