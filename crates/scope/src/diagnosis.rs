@@ -59,6 +59,13 @@ impl Observation {
         self
     }
 
+    /// Notes that packets are observed, not sockets.
+    #[must_use]
+    pub fn of_packets(mut self) -> Self {
+        self.attribution = self.attribution.of_packets();
+        self
+    }
+
     /// Notes what the sender paces itself to.
     #[must_use]
     pub fn with_pace(mut self, pace: Option<SenderPace>) -> Self {
@@ -177,7 +184,10 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
             ..Reading::of(end, sample.moved, &sample.sockets)
         };
         // Everything has arrived, and is being written.
-        if end == End::Receiver && sample.sockets.open == 0 && size.is_some_and(|size| sample.moved >= size) {
+        if end == End::Receiver
+            && sample.sockets.open == 0
+            && size.is_some_and(|size| sample.moved >= size && size > Bytes::ZERO)
+        {
             observation.settle(at);
         } else {
             observation.observe(at, &reading);

@@ -117,7 +117,7 @@ impl Evidence {
             time: self.time + other.time,
             settled: self.settled + other.settled,
             moved: self.moved + other.moved,
-            lost: self.lost + other.lost,
+            lost: self.lost.saturating_add(other.lost),
             streams: self.streams.max(other.streams),
             in_flight_seconds: self.in_flight_seconds + other.in_flight_seconds,
             window: WindowEvidence {
@@ -180,6 +180,13 @@ impl Attribution {
     #[must_use]
     pub fn with_client_peer(mut self, is_client: bool) -> Self {
         self.classifier.ends.is_client_peer = is_client;
+        self
+    }
+
+    /// Notes that packets are observed: what lies unread is inferred from the window.
+    #[must_use]
+    pub fn of_packets(mut self) -> Self {
+        self.classifier.ends.is_capture = true;
         self
     }
 

@@ -1,4 +1,4 @@
-//! The queue of the bottleneck: whether it stands, has overflowed, or absorbs what a sender sends beyond the path's rate; or whether the sender
+//! The queue of the bottleneck: whether it stands, has overflowed, or is filled from time to time at the path's rate; or whether the sender
 //! pauses, which delays data, too.
 
 use std::collections::VecDeque;
@@ -119,10 +119,13 @@ impl BottleneckQueue {
         let highest = self.arrivals.iter().map(|past| past.rate).fold(0.0, f64::max);
         // A reading may take place before a packet or after it.
         let packets = 2.0 / interval.span.as_secs_f64().max(1e-9);
-        let least = highest - packets.max(highest * params::CAPACITY_TOLERANCE);
+        let least = highest * (1.0 - params::CAPACITY_TOLERANCE);
         let reached: Vec<_> = self.arrivals.iter().filter(|past| past.rate >= least).collect();
         let late = reached.iter().filter(|past| past.is_late).count();
-        self.arrivals.len() >= params::CAPACITY_INTERVALS / 2
+        // Fewer packets show no rate so exactly.
+        highest - packets >= highest * (1.0 - params::CAPACITY_TOLERANCE)
+            && highest > 0.0
+            && self.arrivals.len() >= params::CAPACITY_INTERVALS / 2
             && interval.arrival_rate() >= least
             && reached.len() * 4 >= self.arrivals.len() * 3
             && late * 8 >= reached.len()

@@ -75,7 +75,7 @@ impl CappedArrivals {
                 is_queued,
             });
         }
-        self.arrived.0 += interval.arrived();
+        self.arrived.0 = self.arrived.0.saturating_add(interval.arrived());
         self.arrived.1 += interval.moved();
         if self.device() == Some(Witness::CappedArrivals) {
             let bytes = self.arrived.1.get() as f64 / self.arrived.0.max(1) as f64;
@@ -88,12 +88,7 @@ impl CappedArrivals {
     /// Losses at random lower the rate of a sender each time to another one; only a cap repeats itself.
     pub(super) fn device(&self) -> Option<Witness> {
         let capped = self.capped().count();
-        if capped < params::CAPPED_INTERVALS {
-            // As losses at random would hardly show, but too few yet.
-            let is_alike = capped + 1 == params::CAPPED_INTERVALS && capped == self.lossy.len();
-            return is_alike.then_some(Witness::Unexplained);
-        }
-        if capped * 2 < self.lossy.len() {
+        if capped < params::CAPPED_INTERVALS || capped * 2 < self.lossy.len() {
             return None;
         }
         // A retransmission delays data, too, and a queue may be empty at the readings.
@@ -108,6 +103,12 @@ impl CappedArrivals {
         } else {
             Witness::Unexplained
         })
+    }
+
+    /// Returns whether a device may show soon: the lossy intervals are alike, as those of losses at random hardly are, but too few.
+    pub(super) fn may_be_device(&self) -> bool {
+        let capped = self.capped().count();
+        capped + 1 == params::CAPPED_INTERVALS && capped == self.lossy.len()
     }
 
     /// Returns the device that drops, where packets arrive in this interval about as fast as it permits.

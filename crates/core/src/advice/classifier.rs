@@ -39,6 +39,8 @@ pub(super) struct KnownEnds {
     pub(super) pace: Option<SenderPace>,
     /// Whether the other end is a client, of which nothing else is known: the server was observed, or an upload is known from its packets.
     pub(super) is_client_peer: bool,
+    /// Whether packets were observed, not sockets.
+    pub(super) is_capture: bool,
 }
 
 /// How fast the transfer was in earlier intervals.
@@ -87,7 +89,7 @@ impl Classifier {
             self.rates.recent.note_growth();
             self.queue.note_growth();
         }
-        if self.end == End::Sender && witness == Witness::ClosedWindow {
+        if witness == Witness::ClosedWindow && window_limited_share(interval) >= params::LIMITING_SHARE {
             self.buffers.window_closed = Some(interval.end);
         }
         self.last = witness;
@@ -138,9 +140,13 @@ impl Classifier {
         // another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
             || interval.in_flight().get() as f64 >= room as f64 * params::FULL_WINDOW_SHARE;
-        // Of another program, data that it leaves in the socket throughout are all that is seen.
-        let is_left =
-            interval.now.threads.is_none() && self.end == End::Receiver && self.awaits_threads(interval);
+        // Of another program, data that it leaves in the socket throughout are all that is seen. From packets, a window that was reduced
+        // looks like them.
+        let is_left = !self.ends.is_capture
+            && interval.now.threads.is_none()
+            && self.end == End::Receiver
+            && interval.moved() > Bytes::ZERO
+            && self.awaits_threads(interval);
         (backlog > 0 && backlog >= room && is_full || is_left).then_some(Witness::Unread)
     }
 
@@ -186,12 +192,10 @@ impl Classifier {
         let is_queued = lateness == Some(Lateness::Queue);
         // A receiver that does not read at once acknowledges late, too (Linux, __tcp_ack_snd_check).
         let has_closed = |at: Duration| at.saturating_add(recent_rates::COVERED) >= interval.end;
-        if self.end == End::Sender && self.buffers.window_closed.is_some_and(has_closed) {
-            let closed = interval.share(|reading| reading.sender.map(|times| times.window_limited));
-            return match closed > params::FULL_BUFFER_SHARE {
-                true => Witness::ClosedWindow,
-                false => Witness::Unexplained,
-            };
+        if self.buffers.window_closed.is_some_and(has_closed)
+            && window_limited_share(interval) > params::FULL_BUFFER_SHARE
+        {
+            return Witness::ClosedWindow;
         }
         let is_drained = self.buffers.send.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
@@ -220,7 +224,7 @@ impl Classifier {
         if let Some(loss) = self.losses.limiting() {
             let of_loss = if loss.is_overflow {
                 Witness::Overflow
-            } else if loss.is_shown(self.end) {
+            } else if loss.is_shown(self.end) && !self.capped.may_be_device() {
                 Witness::Losses
             } else {
                 Witness::Unexplained
@@ -292,14 +296,17 @@ impl Classifier {
         // opens seldom, so that less than a window passes in a round trip.
         // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
         let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
-        let window = interval.now.window.unwrap_or_default().get() as f64;
+        // In an interval in which it has grown, less was allowed before.
+        let windows = (interval.before.window.unwrap_or_default(), interval.now.window.unwrap_or_default());
+        let (grows, window) = (windows.0 < windows.1, windows.1.get() as f64);
         let (smallest, largest) = (self.buffers.windows.0 as f64, self.buffers.windows.1 as f64);
         let filled =
             |rtt: Option<Rtt>| interval.rate().bdp(rtt.unwrap_or_default()).get() as f64 / window.max(1.0);
         let is_late = rtt.is_some_and(|rtt| interval.is_late(rtt));
         let unread = window == 0.0
             || self.has_window_shrunk(interval, params::OPEN_WINDOW_SHARE)
-            || filled(rtt) < if is_late { params::CLOSED_WINDOW_SHARE } else { params::FILLED_WINDOW_SHARE }
+            || filled(rtt) < params::CLOSED_WINDOW_SHARE
+            || !is_late && !grows && filled(rtt) < params::FILLED_WINDOW_SHARE
             || filled(least) < params::CLOSED_WINDOW_SHARE
                 && self.has_window_shrunk(interval, params::STEADY_WINDOW_SHARE);
         // On a short path no window limits, whatever delays its acknowledgements.
@@ -310,8 +317,8 @@ impl Classifier {
             false if self.is_under_way && smallest < largest * params::STEADY_WINDOW_SHARE => {
                 Witness::Unexplained
             }
-            // In a queue no larger window gains.
-            false if filled(least) < params::FILLED_WINDOW_SHARE => Witness::Unexplained,
+            // In a queue that is as long as the path no larger window gains.
+            false if filled(least) < params::CLOSED_WINDOW_SHARE => Witness::Unexplained,
             false => Witness::WindowLimited,
         })
     }
@@ -391,4 +398,9 @@ impl Classifier {
             _ => Witness::Unexplained,
         }
     }
+}
+
+/// Returns the share of an interval in which a sender's kernel waited for the peer's window.
+fn window_limited_share(interval: &Interval) -> f64 {
+    interval.share(|reading| reading.sender.map(|times| times.window_limited))
 }

@@ -24,10 +24,10 @@ pub(super) const MIN_STANDING_TIME: Duration = Duration::from_millis(450);
 pub(super) const OVERFLOW_RTT_FACTOR: f64 = 1.25;
 /// A sender that pauses delays its data, too: what it sends then echoes the last acknowledgement before (RFC 7323, section 4), so that
 /// the pause is the RTT of the data. A queue stands where the mean time since data arrived is at most this share of what that RTT has in
-/// excess of the empty path's, and a sender pauses from [`PAUSE_SHARE`] on. Lab, 28 November 2026, 40 and 100 ms: 0 to 0.5 behind a
-/// bottleneck, alone and beside others; 0.5 to 4 with limits of nginx and Apache, and pausing servers.
+/// excess of the empty path's, and a sender pauses from [`PAUSE_SHARE`] on. Lab, 28 November 2026, 40 to 200 ms: 0.5 to 4 with limits of
+/// nginx and Apache, and pausing servers; behind a bottleneck 0 to 0.5, for moments or among many flows up to 1.3: these lose packets.
 pub(super) const QUEUED_PAUSE_SHARE: f64 = 0.5;
-pub(super) const PAUSE_SHARE: f64 = 0.6;
+pub(super) const PAUSE_SHARE: f64 = 0.8;
 /// In less a host reaches only itself (loopback: 8 to 15 us), where no bottleneck holds data. A network interface and its interrupt
 /// take longer.
 pub(super) const MIN_WIRE_RTT: Duration = Duration::from_micros(20);

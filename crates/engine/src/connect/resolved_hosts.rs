@@ -146,7 +146,7 @@ impl ResolvedHosts {
         if silent.len() >= MAX_HOSTS {
             silent.retain(|_, at| now.saturating_duration_since(*at) < SILENT);
         }
-        if silent.len() < MAX_HOSTS {
+        if silent.len() < MAX_HOSTS || silent.contains_key(&address) {
             silent.insert(address, now);
         }
     }

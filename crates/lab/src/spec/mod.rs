@@ -3,12 +3,12 @@
 mod aqm;
 mod background;
 mod bounds;
-mod build_link;
 mod cross_flows;
 mod fields;
 mod gemodel;
 mod hosts;
 mod lateness;
+mod link_models;
 mod loss;
 mod overrides;
 mod pairs;

@@ -143,7 +143,9 @@ impl CapturedConnection {
         let side = |of_first: bool| DirectionObservation {
             direction: Direction::default(),
             // What the client sends; without a handshake neither end is the client.
-            observation: Observation::new(End::Receiver).with_client_peer(first.syn && of_first == is_client),
+            observation: Observation::new(End::Receiver)
+                .of_packets()
+                .with_client_peer(first.syn && of_first == is_client),
             readings: (keep == Keep::Readings).then(KeptReadings::default),
             seen: 0,
         };

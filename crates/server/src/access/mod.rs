@@ -1,12 +1,12 @@
 //! Who may do what: tokens, their rights and directories, credentials in clear.
 
-mod authorise;
+mod authorisation;
 mod failed_logins;
 mod token;
 mod token_directory;
 mod token_set;
 
-pub use authorise::Tokens;
-pub(crate) use authorise::{Access, Grant, RequestOrigin, Right};
+pub use authorisation::Tokens;
+pub(crate) use authorisation::{Access, Grant, RequestOrigin, Right};
 pub use token::{Token, TokenError};
 pub use token_set::WIDE_MODE;

@@ -156,6 +156,18 @@ fn sender_that_probes_and_is_held_by_the_bottleneck_is_limited_by_the_path() {
         course
     };
     probing(0.0).assert_limit(Path, 0.75);
+    // At a low rate, or where packets are not counted, the rates of intervals are no evidence.
+    for counted in [true, false] {
+        let mut ticks = 0;
+        let jittery = |reading: &mut Reading| {
+            ticks += 1;
+            queue(if ticks % 4 == 0 { 11 } else { 0 })(reading);
+            reading.arrived *= u64::from(counted);
+        };
+        let mbit = if counted { 2.0 } else { 48.0 };
+        let even = receiving(50).run(10.0, mbit, jittery).finding();
+        assert_eq!(even.shares.get(Path), 0.0, "{even:?}");
+    }
     // An even sender whose data are delayed by others: as much less arrives as the delay has grown.
     let delayed = probing(0.11).finding();
     assert_eq!(delayed.limit, Server, "{delayed:?}");

@@ -2,7 +2,7 @@
 
 pub(super) mod body_reader;
 pub(super) mod body_receiver;
-mod finish;
+mod completion;
 pub(super) mod handler;
 pub(super) mod opened;
 pub(super) mod ranged;

@@ -1,4 +1,4 @@
-//! Receives an upload on a thread of its own: socket to segments; `finish` gives the file its name.
+//! Receives an upload on a thread of its own: socket to segments; `completion` gives the file its name.
 
 use std::sync::Arc;
 use std::thread;
