@@ -177,12 +177,14 @@ impl Classifier {
             self.rates.slow_start.end();
             return witness;
         }
-        if self.end == End::Receiver && self.is_stop_and_go(interval, first_byte) {
-            return Witness::StopAndGo;
-        }
         // A sender that fills the window pauses, too, until that is acknowledged.
         let is_window_full = self.end == End::Receiver && self.is_window_full(interval);
         let lateness = self.queue.lateness(interval);
+        // A flow in a long queue beside others has gaps, too.
+        let is_gapped = lateness != Some(Lateness::Queue) && self.is_stop_and_go(interval, first_byte);
+        if self.end == End::Receiver && is_gapped {
+            return Witness::StopAndGo;
+        }
         if self.end == End::Receiver && lateness == Some(Lateness::Pauses) && !is_window_full {
             return Witness::Pauses;
         }

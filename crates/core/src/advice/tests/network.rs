@@ -66,11 +66,18 @@ fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
     }
     bursts.assert_limit(Server, 0.8);
     // One among flows that fill a bottleneck loses packets, and pauses while others have their turn.
-    let bursts = |course: Course| {
-        (0..8).fold(course, |course, _| course.run(0.2, 200.0, queue(300)).run(0.8, 5.0, queue(300)))
+    let late = |age_ms| {
+        move |reading: &mut Reading| {
+            queue(300)(reading);
+            reading.data_age = Duration::from_millis(age_ms);
+        }
     };
-    bursts(receiving(20)).assert_limit(Server, 0.65);
-    bursts(receiving(20).lose(9)).assert_limit(Path, 0.7);
+    let bursts = |course: Course, age_ms| {
+        (0..8).fold(course, |course, _| course.run(0.2, 200.0, late(0)).run(0.8, 5.0, late(age_ms)))
+    };
+    bursts(receiving(20), 400).assert_limit(Server, 0.65);
+    bursts(receiving(20), 100).assert_limit(Path, 0.65);
+    bursts(receiving(20).lose(9), 100).assert_limit(Path, 0.65);
     // A small send buffer that is sent in bursts: 12 to 50 Mbit/s in intervals of 100 ms, and no trend.
     let rates = [13.0, 36.0, 22.0, 19.0, 49.0, 31.0, 15.0, 24.0, 38.0, 20.0, 29.0];
     let mut jitter = receiving(50).slow_start(24.0);
