@@ -45,6 +45,12 @@ pub enum FarmError {
         /// The file, and how it differs.
         what: String,
     },
+    /// The target of the plan is not on this host.
+    #[error(
+        "{} is missing: mount the target's file system on this host, or make the plan anew if the target was removed",
+        .0.display()
+    )]
+    NoTarget(PathBuf),
     /// The name of the new plan is taken.
     #[error("{} exists: give the plan another name, or remove it", .0.display())]
     Exists(PathBuf),
@@ -72,7 +78,7 @@ impl FarmError {
                 FailureKind::Denied
             }
             Self::Io { .. } => FailureKind::Disk,
-            Self::NoPlan(_) => FailureKind::NotFound,
+            Self::NoPlan(_) | Self::NoTarget(_) => FailureKind::NotFound,
             Self::Newer { .. } | Self::Damaged { .. } | Self::Empty => FailureKind::Data,
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::TooLarge => FailureKind::Usage,

@@ -1,12 +1,12 @@
 //! Reads the files of a plan's target: digests, and what differs from the plan.
 
-use std::fs::File;
 use std::io::{self, Read};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::digest::{PrefixDigest, WantedDigests};
+use longhaul_engine::input_file;
 
 use crate::error::FarmError;
 use crate::target::Target;
@@ -27,7 +27,8 @@ pub fn digest(
 ) -> Result<Option<Checksum>, FarmError> {
     let path = target.path_of(file);
     let read = || -> io::Result<Option<Checksum>> {
-        let mut input = File::open(&path)?;
+        // A pipe without a writer must not block.
+        let mut input = input_file::open(&path)?;
         if !input.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }

@@ -4,7 +4,7 @@
 //!  sources --> PlanWriter --> PLAN/plan.json, units.jsonl, units.index         (never changed again)
 //!                                   |
 //!  Worker <-- ClaimStore::claim ----'   one unit at a time --> engine --> staging directory --> final names
-//!     '-----> ClaimStore::finish                    PLAN/claims, PLAN/workers, PLAN/log        (the state)
+//!     '-----> ClaimStore::finish                    PLAN/state-ID/{claims,workers,log}           (the state)
 //! ```
 //!
 //! A **unit** is about 1 GiB or 1,000 files. A **worker** is one process. The [`ClaimStore`](store::ClaimStore) says which
@@ -12,6 +12,8 @@
 //! file system that all workers see.
 //!
 //! # The state in the plan's directory
+//!
+//! It is in `PLAN/state-ID`, with the ID of the plan: a worker of an older plan of the same name finds no state, and ends.
 //!
 //! | file | content | written by |
 //! |---|---|---|
@@ -24,6 +26,10 @@
 //!
 //! # Invariants
 //!
+//! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the unit has a higher one. What
+//!   a late loser removes is therefore never a claim of another worker.
+//! - **Only `plan` makes the target.** It puts the file `TARGET/.longhaul-ID/plan` there, without which a worker does not
+//!   begin: its host has not mounted the target.
 //! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
 //!   that together last longer than the lease. No clock of another host is read, and the time in which the observer itself
 //!   was stopped counts as one poll.

@@ -12,7 +12,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, seconds};
@@ -33,6 +33,8 @@ pub(crate) const INDEX: &str = "units.index";
 pub(crate) const ENTRY_LENGTH: usize = 24;
 /// The part of an entry that is the offset; the digest follows.
 const OFFSET_LENGTH: usize = 8;
+/// The hexadecimal digits of a plan's id.
+pub(crate) const ID_LENGTH: usize = 16;
 /// The largest header: paths and URLs have at most some kilobytes.
 const MAX_HEADER: Bytes = Bytes::kib(256);
 /// The longest line of a unit: 1,000 files of URLs and paths of 4 KiB, percent-encoded.
@@ -63,6 +65,9 @@ pub struct PlanHeader {
     pub bytes: Bytes,
     /// The number of files whose size is not known.
     pub files_of_unknown_size: u64,
+    /// The number of entries of the sources that could not be planned.
+    #[serde(default)]
+    pub left_out: u64,
     pub(crate) units_length: u64,
     pub(crate) index: String,
     pub(crate) checksum: String,
@@ -87,6 +92,23 @@ pub struct Plan {
 }
 
 impl PlanHeader {
+    /// Returns a note that the plan does not hold all of its sources, if so.
+    pub fn left_out_note(&self) -> Option<String> {
+        let left_out = self.left_out;
+        (left_out > 0)
+            .then(|| format!("entries of the sources that could not be planned: {left_out}; make a new plan"))
+    }
+
+    /// Returns the directory that holds what is under way in the target.
+    pub(crate) fn staging(&self) -> PathBuf {
+        self.target.join(format!(".longhaul-{}", self.id))
+    }
+
+    /// Returns the name of the state in the plan's directory.
+    pub(crate) fn state(&self) -> String {
+        format!("state-{}", self.id)
+    }
+
     /// Returns the digest of all fields but the last.
     pub(crate) fn digest(&self) -> String {
         let bare = Self { checksum: String::new(), ..self.clone() };
@@ -143,7 +165,9 @@ impl Plan {
             return Err(FarmError::Newer { path: path.to_owned(), version, made_by });
         }
         let header: PlanHeader = serde_json::from_slice(&text).map_err(|_| damaged("was edited"))?;
-        if header.digest() != header.checksum {
+        // The id becomes a part of paths.
+        let is_id = header.id.len() == ID_LENGTH && header.id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if header.digest() != header.checksum || !is_id {
             return Err(damaged("was edited"));
         }
         Ok(header)
@@ -157,6 +181,11 @@ impl Plan {
     /// Returns the plan's directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the directory of the plan's state.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path.join(self.header.state())
     }
 
     /// Returns the numbers of all units.
@@ -183,7 +212,12 @@ impl Plan {
         if blake3::hash(&line).as_bytes()[..ENTRY_LENGTH - OFFSET_LENGTH] != *digest {
             return Err(damaged());
         }
-        serde_json::from_slice(&line).map_err(|_| damaged())
+        let unit: Unit = serde_json::from_slice(&line).map_err(|_| damaged())?;
+        // A path that leaves the target would make others read any file of this host.
+        let is_below = |path: &Path| {
+            path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
+        };
+        if unit.files.iter().all(|file| is_below(&file.path)) { Ok(unit) } else { Err(damaged()) }
     }
 
     /// Returns the offset and the digest of a unit's line; `None` behind the last unit.

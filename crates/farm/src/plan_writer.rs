@@ -4,14 +4,16 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
 use crate::error::FarmError;
-use crate::plan::{FORMAT, HEADER, INDEX, PlanHeader, UNITS, VERSION, entry_of};
+use crate::plan::{FORMAT, HEADER, ID_LENGTH, INDEX, PlanHeader, UNITS, VERSION, entry_of};
 use crate::shared_dir;
+use crate::target::Target;
 use crate::unit::{PlannedFile, Unit};
 
 /// How a plan is cut.
@@ -48,6 +50,7 @@ pub struct PlanWriter {
     unit_bytes: Bytes,
     /// 16 bytes of the digest of each path.
     paths: HashSet<[u8; 16]>,
+    holds_queries: bool,
 }
 
 impl PlanWriter {
@@ -59,7 +62,7 @@ impl PlanWriter {
         if fs::symlink_metadata(path).is_ok() {
             return Err(FarmError::Exists(path.to_owned()));
         }
-        let id = format!("{:016x}", fastrand::u64(..));
+        let id = format!("{:0ID_LENGTH$x}", fastrand::u64(..));
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{id}~"));
         let unfinished = path.with_file_name(name);
@@ -82,6 +85,7 @@ impl PlanWriter {
             files: 0,
             bytes: Bytes::ZERO,
             files_of_unknown_size: 0,
+            left_out: 0,
             units_length: 0,
             index: String::new(),
             checksum: String::new(),
@@ -97,7 +101,18 @@ impl PlanWriter {
             unit: Unit { files: Vec::new() },
             unit_bytes: Bytes::ZERO,
             paths: HashSet::new(),
+            holds_queries: false,
         })
+    }
+
+    /// Counts an entry of the sources that cannot be planned.
+    pub fn leave_out(&mut self) {
+        self.header.left_out += 1;
+    }
+
+    /// Returns whether a URL has a query, which may be a signature: then only the user can read the plan.
+    pub fn holds_queries(&self) -> bool {
+        self.holds_queries
     }
 
     /// Adds a file.
@@ -109,6 +124,11 @@ impl PlanWriter {
         digest.copy_from_slice(&blake3::hash(file.path.as_os_str().as_bytes()).as_bytes()[..16]);
         if !self.paths.insert(digest) {
             return Err(FarmError::Twice(file.path));
+        }
+        if !self.holds_queries && file.urls.iter().any(|url| url.contains('?')) {
+            let set = self.units.get_ref().set_permissions(fs::Permissions::from_mode(0o600));
+            set.map_err(FarmError::io("set the mode of the units of", &self.path))?;
+            self.holds_queries = true;
         }
         if self.header.source.is_empty() {
             self.header.source = file.urls.first().cloned().unwrap_or_default();
@@ -156,17 +176,19 @@ impl PlanWriter {
         let mut write = || -> std::io::Result<()> {
             let mut text = serde_json::to_vec_pretty(&self.header)?;
             text.push(b'\n');
-            let mut header = File::create_new(&at)?;
+            let mode = if self.holds_queries { 0o600 } else { 0o666 };
+            let mut header = File::options().write(true).create_new(true).mode(mode).open(&at)?;
             header.write_all(&text)?;
             for file in [&mut self.units, &mut self.index] {
                 file.flush()?;
                 file.get_ref().sync_all()?;
             }
             header.sync_all()?;
-            shared_dir::make_directories(&unfinished)?;
+            shared_dir::make_directories(&unfinished.join(self.header.state()))?;
             File::open(&unfinished)?.sync_all()
         };
         write().map_err(FarmError::io("write", &at))?;
+        Target::create(&self.header)?;
         // An empty directory of the name would be replaced by the rename.
         if fs::symlink_metadata(&self.path).is_ok() {
             return Err(FarmError::Exists(self.path.clone()));
@@ -184,6 +206,7 @@ impl Drop for PlanWriter {
     fn drop(&mut self) {
         if let Some(unfinished) = &self.unfinished {
             let _ = fs::remove_dir_all(unfinished);
+            let _ = fs::remove_dir_all(self.header.staging());
         }
     }
 }
@@ -206,7 +229,7 @@ mod tests {
 
     /// Writes a plan of the files 1 to `count`.
     fn write(path: &Path, count: u64, size: UnitSize) -> Result<PlanHeader, FarmError> {
-        let mut writer = PlanWriter::create(path, Path::new("/t"), size, Duration::from_secs(30))?;
+        let mut writer = PlanWriter::create(path, &path.with_file_name("t"), size, Duration::from_secs(30))?;
         (1..=count).try_for_each(|number| writer.add(file(number)))?;
         writer.finish()
     }
@@ -231,7 +254,7 @@ mod tests {
         writer.add(file(1)).unwrap();
         assert!(matches!(writer.add(file(1)), Err(FarmError::Twice(_))));
         drop(writer);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "what is not complete is removed");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "what is not complete is removed");
     }
 
     #[test]
@@ -247,7 +270,7 @@ mod tests {
         let mut index = read(INDEX);
         index[0] ^= 1;
         for (name, content, words) in [
-            (HEADER, replaced(HEADER, "\"/t\"", "\"/u\""), "plan.json was edited"),
+            (HEADER, replaced(HEADER, "/t\"", "/u\""), "plan.json was edited"),
             (HEADER, half(HEADER), "truncated"),
             (HEADER, replaced(HEADER, "\"version\": 1", "\"version\": 2"), "version 2"),
             (HEADER, b"{\"format\":\"x\",\"version\":1}".to_vec(), "is no plan"),
@@ -265,6 +288,42 @@ mod tests {
         }
         assert!(Plan::open(&path).unwrap().unit(UnitId(4)).is_ok());
         assert!(matches!(Plan::open(dir.path()), Err(FarmError::NoPlan(_))));
+    }
+
+    #[test]
+    fn paths_and_ids_that_leave_the_target_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (number, path) in ["/etc/passwd", "../f", "d/../../f", ""].iter().enumerate() {
+            let plan = dir.path().join(number.to_string());
+            let target = dir.path().join("t");
+            let mut writer = PlanWriter::create(&plan, &target, UnitSize::default(), Duration::ZERO).unwrap();
+            writer.add(PlannedFile { path: path.into(), ..file(1) }).unwrap();
+            writer.finish().unwrap();
+            let error = Plan::open(&plan).unwrap().unit(UnitId(0)).unwrap_err();
+            assert!(matches!(error, FarmError::Damaged { .. }), "{path}: {error}");
+        }
+        let path = dir.path().join("p");
+        let mut header = write(&path, 1, UnitSize::default()).unwrap();
+        header.id = "../../../../../x".to_owned();
+        header.checksum = header.digest();
+        fs::write(path.join(HEADER), serde_json::to_vec(&header).unwrap()).unwrap();
+        assert!(matches!(Plan::open(&path), Err(FarmError::Damaged { .. })));
+    }
+
+    #[test]
+    fn plan_with_queries_is_for_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        let mut writer =
+            PlanWriter::create(&path, &dir.path().join("t"), UnitSize::default(), Duration::ZERO).unwrap();
+        assert!(!writer.holds_queries());
+        writer.add(PlannedFile { urls: vec!["http://h/f?sig=1".into()], ..file(1) }).unwrap();
+        assert!(writer.holds_queries());
+        writer.finish().unwrap();
+        for name in [HEADER, UNITS] {
+            let mode = fs::metadata(path.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct PlanStatus {
     pub bytes: Bytes,
     /// The size of the files of units that are done.
     pub bytes_done: Bytes,
+    /// The number of entries of the sources that could not be planned.
+    pub left_out: u64,
     /// The workers with units under way.
     pub workers: Vec<WorkerStatus>,
     /// The units that have failed and are not done since, by their number.
@@ -67,7 +69,7 @@ impl PlanStatus {
     /// # Errors
     /// The state cannot be read.
     pub fn read(plan: &Plan) -> Result<Self, FarmError> {
-        let mut log = UnitLog::new(plan.path().join(LOG), plan.header().units);
+        let mut log = UnitLog::new(plan.state().join(LOG), plan.header().units);
         log.refresh()?;
         let mut failures: Vec<UnitFailure> = log
             .failed()
@@ -85,6 +87,7 @@ impl PlanStatus {
             files: plan.header().files,
             bytes: plan.header().bytes,
             bytes_done: log.done_bytes(),
+            left_out: plan.header().left_out,
             workers: workers(plan, &log)?,
             failures,
         })
@@ -93,7 +96,7 @@ impl PlanStatus {
 
 /// Returns the workers with claims of units that are not done.
 fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
-    let claims = Claims::new(plan.path().join(CLAIMS), "");
+    let claims = Claims::new(plan.state().join(CLAIMS), "", plan.header().units);
     let mut held: Vec<(String, UnitId)> = Vec::new();
     for (unit, epoch) in claims.all()? {
         if !log.is_done(unit) {
@@ -102,7 +105,7 @@ fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
     }
     held.sort();
     let mut workers = Vec::new();
-    for heartbeat in Heartbeat::all(&plan.path().join(WORKERS))? {
+    for heartbeat in Heartbeat::all(&plan.state().join(WORKERS))? {
         let of_this = |(worker, _): &&(String, UnitId)| worker == heartbeat.worker();
         let units: Vec<UnitId> = held.iter().filter(of_this).map(|(_, unit)| *unit).collect();
         if !units.is_empty() {

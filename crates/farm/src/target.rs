@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +20,9 @@ use crate::plan::PlanHeader;
 use crate::store::Claim;
 use crate::unit::{PlannedFile, UnitId};
 
+/// The file in the staging directory of a plan whose units are not all done.
+const MARKER: &str = "plan";
+
 /// The directory that receives the files of a plan.
 #[derive(Debug)]
 pub struct Target {
@@ -29,15 +32,35 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the target of a plan, which is made if it is missing.
+    /// Makes the target of a new plan, with the marker by which workers know that it is mounted.
+    pub(crate) fn create(header: &PlanHeader) -> Result<(), FarmError> {
+        let staging = header.staging();
+        let make = || {
+            fs::create_dir_all(&staging)?;
+            File::create_new(staging.join(MARKER))?.sync_all()?;
+            File::open(&staging)?.sync_all()?;
+            File::open(&header.target)?.sync_all()
+        };
+        make().map_err(FarmError::io("make the staging directory", &staging))
+    }
+
+    /// Opens the target of a plan.
     ///
     /// # Errors
-    /// The directory cannot be made or opened.
+    /// [`FarmError::NoTarget`], or that the directory cannot be opened.
     pub fn open(header: &PlanHeader) -> Result<Self, FarmError> {
         let path = header.target.clone();
-        let opened = fs::create_dir_all(&path).and_then(|()| Directory::open(&path));
-        let root = Arc::new(opened.map_err(FarmError::io("open the target", &path))?);
+        let root = match Directory::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(FarmError::NoTarget(path)),
+            opened => Arc::new(opened.map_err(FarmError::io("open the target", &path))?),
+        };
         Ok(Self { path, root, staging: format!(".longhaul-{}", header.id).into() })
+    }
+
+    /// Checks that the directory is the one that was planned, and not an empty mount point.
+    pub(crate) fn check_marker(&self) -> Result<(), FarmError> {
+        let marker = self.path.join(&self.staging).join(MARKER);
+        fs::symlink_metadata(&marker).map(drop).map_err(|_| FarmError::NoTarget(marker))
     }
 
     /// Returns the open directory.
@@ -71,7 +94,6 @@ impl Target {
     pub(crate) fn stage(&self, claim: &Claim, worker: &str) -> Result<PathBuf, FarmError> {
         let stage = self.staging_of(claim.unit, worker);
         let make = || {
-            self.root.make_beneath(&self.staging)?;
             if let Some(other) = &claim.left_by {
                 // One worker wins the rename. Without the directory, the unit begins anew.
                 let left = self.path.join(self.staging_of(claim.unit, other));

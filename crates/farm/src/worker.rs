@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rate};
@@ -16,6 +16,12 @@ use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitEnd, WorkerProgress};
 use crate::target::Target;
 use crate::unit::{PlannedFile, UnitId};
+
+/// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
+/// attempts of units that other hosts can fetch.
+const MAX_REFUSED_UNITS: u32 = 3;
+/// The most characters of a reason that are logged: a server may have chosen its words.
+const MAX_REASON: usize = 500;
 
 /// A worker of a plan. Its methods may be called from several threads.
 pub struct Worker<'a> {
@@ -30,6 +36,10 @@ pub struct Worker<'a> {
     retires: AtomicBool,
     end: Mutex<Option<Result<NextUnit, FarmError>>>,
     received: AtomicU64,
+    /// Whether a file was received, or was there.
+    has_file: AtomicBool,
+    /// The units that have failed by what may be at fault on this host, before it received a file.
+    refused_units: AtomicU32,
 }
 
 /// A unit that is being executed.
@@ -45,6 +55,8 @@ struct RunState {
     files_left: usize,
     bytes: Bytes,
     failure: Option<String>,
+    /// Whether this host may be at fault for a failure.
+    is_refused: bool,
     /// The directories that have got a file, below the target.
     changed: BTreeSet<PathBuf>,
     /// Whether the claim was lost to another worker.
@@ -81,26 +93,41 @@ pub enum FileEnd {
     Received(Bytes),
     /// It was there already.
     Present(Bytes),
-    /// It failed; the reason.
-    Failed(String),
+    /// It failed.
+    Failed {
+        /// The reason.
+        why: String,
+        /// Whether this host may be at fault: its network, logins or settings.
+        is_refused: bool,
+    },
 }
 
 impl<'a> Worker<'a> {
     /// Creates a worker.
     ///
     /// # Errors
-    /// The target cannot be made or opened.
+    /// The target cannot be opened, or is not mounted.
     pub fn new(plan: &'a Plan, store: &'a dyn ClaimStore, cancel: &Cancel) -> Result<Self, FarmError> {
+        let target = Target::open(plan.header())?;
+        if let Err(missing) = target.check_marker() {
+            // The marker is removed when all units are done.
+            let tally = store.tally()?;
+            if tally.done < tally.units {
+                return Err(missing);
+            }
+        }
         Ok(Self {
             plan,
             store,
-            target: Target::open(plan.header())?,
+            target,
             cancel: cancel.clone(),
             waiting: Mutex::default(),
             under_way: Mutex::default(),
             retires: AtomicBool::new(false),
             end: Mutex::new(None),
             received: AtomicU64::new(0),
+            has_file: AtomicBool::new(false),
+            refused_units: AtomicU32::new(0),
         })
     }
 
@@ -163,10 +190,16 @@ impl<'a> Worker<'a> {
         let FileTask { file, staged, unit } = task;
         let mut state = unit.state.lock();
         state.files_left -= 1;
+        if !matches!(end, FileEnd::Failed { .. }) {
+            self.has_file.store(true, Ordering::Relaxed);
+        }
         match end {
             FileEnd::Received(bytes) => match self.target.publish(&staged, &file, &mut state.changed) {
                 Ok(()) => state.bytes += bytes,
-                Err(error) => state.fail(error.to_string()),
+                Err(error) => {
+                    self.retire();
+                    state.fail(&error.to_string());
+                }
             },
             FileEnd::Present(bytes) => {
                 // It may be one that a killed worker has named and not synced.
@@ -174,7 +207,10 @@ impl<'a> Worker<'a> {
                 state.changed.extend(above.ancestors().map(Path::to_owned));
                 state.bytes += bytes;
             }
-            FileEnd::Failed(why) => state.fail(why),
+            FileEnd::Failed { why, is_refused } => {
+                state.is_refused |= is_refused;
+                state.fail(&why);
+            }
         }
         if state.files_left > 0 {
             return Ok(());
@@ -182,11 +218,21 @@ impl<'a> Worker<'a> {
         self.under_way.lock().remove(&unit.claim.unit);
         if state.failure.is_none() {
             let settled = self.target.settle(&unit.stage, &state.changed);
-            settled.unwrap_or_else(|error| state.fail(error.to_string()));
+            settled.unwrap_or_else(|error| {
+                self.retire();
+                state.fail(&error.to_string());
+            });
+        }
+        if state.is_refused
+            && !self.has_file.load(Ordering::Relaxed)
+            && self.refused_units.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED_UNITS
+        {
+            self.retire();
         }
         let end = match state.failure.take() {
             None => UnitEnd::Done(state.bytes),
-            Some(_) if self.cancel.is_cancelled() && !state.is_lost => UnitEnd::Released,
+            // A unit that looked lost for a moment was cancelled, and has not failed.
+            Some(_) if self.cancel.is_cancelled() || state.is_lost => UnitEnd::Released,
             Some(why) => UnitEnd::Failed(why),
         };
         self.store.finish(&unit.claim, &end)
@@ -265,7 +311,7 @@ impl<'a> Worker<'a> {
 }
 
 impl RunState {
-    fn fail(&mut self, why: String) {
-        self.failure.get_or_insert(why);
+    fn fail(&mut self, why: &str) {
+        self.failure.get_or_insert_with(|| why.chars().take(MAX_REASON).collect());
     }
 }

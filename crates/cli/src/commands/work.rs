@@ -105,12 +105,18 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
         return Err(exit::said("stopped: run it again for the rest", exit::TEMPORARY));
     };
     if tally.done == tally.units {
-        worker.target().clean().map_err(failed)?;
+        // Another worker may still write what it completes too late.
+        if let Err(error) = worker.target().clean() {
+            tracing::warn!("all units are done, but {error}: remove the directory when no worker runs");
+        }
+        if let Some(note) = plan.header().left_out_note() {
+            tracing::warn!("{note}");
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (plan, retires) = (args.plan.display(), worker.is_retired());
     let message = match tally.failed {
-        0 if retires => "this host cannot write files: other workers may".to_owned(),
+        0 if retires => "this host cannot fetch or write files: other workers may".to_owned(),
         1 => "a unit has failed".to_owned(),
         units => format!("{units} units have failed"),
     };
@@ -197,11 +203,10 @@ impl WorkRun<'_> {
     fn execute_file(&self, task: FileTask) -> Option<Bytes> {
         // Whatever fails within one file, even by a panic, its unit ends.
         let caught = catch_unwind(AssertUnwindSafe(|| self.fetch(&task)));
-        let end =
-            caught.unwrap_or_else(|_| FileEnd::Failed("an internal error: report it as a bug".to_owned()));
+        let end = caught.unwrap_or_else(|_| file_failed("an internal error: report it as a bug".to_owned()));
         let size = match end {
             FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
-            FileEnd::Failed(_) => None,
+            FileEnd::Failed { .. } => None,
         };
         if let Err(error) = self.worker.finish_file(task, end) {
             self.worker.retire();
@@ -215,14 +220,14 @@ impl WorkRun<'_> {
         let urls: Result<Vec<Url>, _> = file.urls.iter().map(|url| url.parse()).collect();
         let urls = match urls {
             Ok(urls) if !urls.is_empty() => urls,
-            _ => return FileEnd::Failed(format!("{} has no valid URL", file.path.display())),
+            _ => return file_failed(format!("{} has no valid URL", file.path.display())),
         };
         let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
         let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
         if let Some(size) = self.worker.target().present(file) {
             let there = Unchanged { path: self.worker.target().path_of(file), size };
             let shown = self.session.run(&tag, |_| Ok::<_, TransferError>(there), TransferError::kind);
-            return shown.map_or_else(|_| FileEnd::Failed("stopped".to_owned()), |()| FileEnd::Present(size));
+            return shown.map_or_else(|_| file_failed("stopped".to_owned()), |()| FileEnd::Present(size));
         }
         let expected = Expected {
             // Apache states no length of an empty file.
@@ -236,7 +241,7 @@ impl WorkRun<'_> {
         let output =
             Output::Beneath { root: self.worker.target().root().clone(), path: task.staged().to_owned() };
         let job = Job { urls, output, expected, options: self.options.clone() };
-        let (mut size, mut why) = (Bytes::ZERO, String::new());
+        let (mut size, mut failed) = (Bytes::ZERO, file_failed(String::new()));
         let mut get = |observer: JobObserver<'_>| {
             let counted = CountedBytes { observer, worker: self.worker, received: AtomicU64::new(0) };
             let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
@@ -245,12 +250,12 @@ impl WorkRun<'_> {
                 counted.count_to(outcome.size - outcome.resumed);
             })
         };
-        let get = |observer: JobObserver<'_>| get(observer).inspect_err(|error| why = self.noted(error));
+        let get = |observer: JobObserver<'_>| get(observer).inspect_err(|error| failed = self.noted(error));
         if self.session.run(&tag, get, TransferError::kind).is_err() {
-            return FileEnd::Failed(why);
+            return failed;
         }
         match file.size {
-            Some(planned) if planned != size => FileEnd::Failed(format!(
+            Some(planned) if planned != size => file_failed(format!(
                 "{} has {} bytes, and {} were planned: it was changed",
                 tag.url(),
                 size.get(),
@@ -260,13 +265,20 @@ impl WorkRun<'_> {
         }
     }
 
-    /// Returns the words of an error. One of this host's disk or memory makes the worker claim nothing more.
-    fn noted(&self, error: &TransferError) -> String {
-        if matches!(error.kind(), FailureKind::Disk | FailureKind::CannotCreate | FailureKind::Host) {
+    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
+    fn noted(&self, error: &TransferError) -> FileEnd {
+        use FailureKind::{CannotCreate, Config, Denied, Disk, Host, NoHost, Protocol, Unavailable};
+        if matches!(error.kind(), Disk | CannotCreate | Host) {
             self.worker.retire();
         }
-        error.to_string()
+        let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config);
+        FileEnd::Failed { why: error.to_string(), is_refused }
     }
+}
+
+/// Returns the failure of a file that is not the host's fault.
+fn file_failed(why: String) -> FileEnd {
+    FileEnd::Failed { why, is_refused: false }
 }
 
 /// Counts the bytes that a job receives for the worker's heartbeat.

@@ -92,6 +92,18 @@ impl RemoteTree {
         Ok(ListedFile { url: self.url.clone(), path, size, modified })
     }
 
+    /// Requests size and time of a file of the tree if its listing lacks one of them.
+    ///
+    /// # Errors
+    /// [`Failure`] after the user's number of retries.
+    pub fn complete(&self, file: &mut ListedFile, cancel: &Cancel) -> Result<(), Failure> {
+        if file.size.is_none() || file.modified.is_none() {
+            let found = self.lister.look(&file.url, cancel)?;
+            (file.size, file.modified) = (found.size.or(file.size), found.modified.or(file.modified));
+        }
+        Ok(())
+    }
+
     /// Creates the job that fetches a file of the tree.
     pub fn job(&self, file: &ListedFile, options: JobOptions) -> Job {
         Job {

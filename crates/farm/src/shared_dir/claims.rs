@@ -9,16 +9,20 @@ use std::path::PathBuf;
 use crate::error::FarmError;
 use crate::unit::UnitId;
 
+/// The highest epoch of a claim or a log line that is heeded: far above what failures and losses of one unit reach.
+pub(crate) const MAX_EPOCH: u64 = 1_000_000;
+
 /// The claims of a plan, as one worker makes them.
 #[derive(Debug)]
 pub(crate) struct Claims {
     directory: PathBuf,
     worker: String,
+    units: u32,
 }
 
 impl Claims {
-    pub(crate) fn new(directory: PathBuf, worker: &str) -> Self {
-        Self { directory, worker: worker.to_owned() }
+    pub(crate) fn new(directory: PathBuf, worker: &str, units: u32) -> Self {
+        Self { directory, worker: worker.to_owned(), units }
     }
 
     pub(crate) fn worker(&self) -> &str {
@@ -29,7 +33,7 @@ impl Claims {
         self.directory.join(format!("{unit}.{epoch}"))
     }
 
-    /// Returns the highest epoch of each claimed unit.
+    /// Returns the highest epoch of each claimed unit. Names that this program does not make are ignored.
     pub(crate) fn all(&self) -> Result<HashMap<UnitId, u64>, FarmError> {
         let mut all: HashMap<UnitId, u64> = HashMap::new();
         let failed = |source| FarmError::Io { operation: "list", path: self.directory.clone(), source };
@@ -37,6 +41,9 @@ impl Claims {
             let name = entry.map_err(failed)?.file_name();
             let Some((unit, epoch)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let (Ok(unit), Ok(epoch)) = (unit.parse(), epoch.parse()) else { continue };
+            if unit >= self.units || epoch > MAX_EPOCH {
+                continue;
+            }
             let highest = all.entry(UnitId(unit)).or_insert(epoch);
             *highest = epoch.max(*highest);
         }
@@ -62,6 +69,8 @@ impl Claims {
         match fs::read_link(&path) {
             Ok(worker) => Ok(Some(worker.to_string_lossy().into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // Not a link: a copy of the plan. A worker without a name is one that is never seen, and expires.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Some(String::new())),
             Err(source) => Err(FarmError::Io { operation: "read the claim", path, source }),
         }
     }

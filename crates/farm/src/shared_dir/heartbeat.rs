@@ -6,6 +6,8 @@ use std::path::Path;
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file;
 use longhaul_sys::atomic_file;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::error::FarmError;
@@ -38,7 +40,7 @@ pub(crate) struct Heartbeat {
 /// What identifies a process on a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// The boot of the kernel and the PID namespace, which `id` belongs to.
+    /// The boot of the kernel and the PID namespace, which `id` belongs to; empty if unknown.
     machine: String,
     pub(crate) id: u32,
     /// The time of its start, in ticks since boot: tells it from a later process of the same number.
@@ -50,31 +52,52 @@ impl Process {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let id = std::process::id();
-        let machine = format!("{} {}", boot.trim(), namespace.display());
+        let machine = match (boot.trim(), namespace.display().to_string()) {
+            (boot, namespace) if boot.is_empty() || namespace.is_empty() => String::new(),
+            (boot, namespace) => format!("{boot} {namespace}"),
+        };
         Self { machine, id, started: start_of(id).unwrap_or_default() }
     }
 
     /// Returns whether the process certainly has ended: it was one of this machine.
     pub(crate) fn has_ended(&self) -> bool {
-        self.started != 0 && self.machine == Self::this().machine && start_of(self.id) != Some(self.started)
+        if self.started == 0 || self.machine.is_empty() || self.machine != Self::this().machine {
+            return false;
+        }
+        // That /proc cannot be read says nothing: hidepid, or no free descriptor.
+        start_of(self.id).map_or_else(
+            || {
+                let pid = self.id.try_into().ok().and_then(Pid::from_raw);
+                pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+            },
+            |started| started != self.started,
+        )
     }
 }
 
-/// Reads the start time of a process (proc(5), stat, field 22); the second field may hold spaces. A zombie has ended.
+/// Reads the start time of a process (proc(5), stat, field 22), 0 for a zombie; the second field may hold spaces.
 fn start_of(id: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
-        return None;
+        return Some(0);
     }
     fields.nth(18)?.parse().ok()
+}
+
+fn is_plain(c: &char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '.')
+}
+
+/// Returns whether a text, which a file of the state may hold, can be the name of a worker: it becomes a part of paths.
+pub(crate) fn is_worker_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| is_plain(&c)) && !text.contains("..")
 }
 
 impl Heartbeat {
     /// Creates that of a new worker in this process.
     pub(crate) fn of_this_process() -> Self {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
         let host: String = name.chars().filter(is_plain).take(MAX_HOST).collect();
         let process = Process::this();
         Self {
@@ -121,15 +144,48 @@ impl Heartbeat {
         atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write the heartbeat", &path))
     }
 
+    /// Reads the heartbeat of a worker.
+    pub(crate) fn read(directory: &Path, worker: &str) -> Option<Self> {
+        let path =
+            Some(worker).filter(|worker| is_worker_name(worker)).map(|worker| directory.join(worker))?;
+        let text = input_file::read_again(&path, MAX_HEARTBEAT).ok()?;
+        serde_json::from_slice(&text).ok().filter(|found: &Self| found.worker == worker)
+    }
+
     /// Reads the heartbeats of all workers; leaves out what is no heartbeat, or is being replaced.
     pub(crate) fn all(directory: &Path) -> Result<Vec<Self>, FarmError> {
         let mut all = Vec::new();
         for entry in fs::read_dir(directory).map_err(FarmError::io("list", directory))? {
-            let path = entry.map_err(FarmError::io("list", directory))?.path();
-            let text = input_file::read_again(&path, MAX_HEARTBEAT).unwrap_or_default();
-            let named = |found: &Self| path.file_name().is_some_and(|name| name == found.worker.as_str());
-            all.extend(serde_json::from_slice(&text).ok().filter(named));
+            let name = entry.map_err(FarmError::io("list", directory))?.file_name();
+            all.extend(name.to_str().and_then(|worker| Self::read(directory, worker)));
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_has_ended_only_if_that_is_certain() {
+        let this = Process::this();
+        assert!(!this.has_ended());
+        assert!(Process { started: this.started + 1, ..this.clone() }.has_ended(), "a later process");
+        assert!(!Process { machine: String::new(), started: 1, ..this.clone() }.has_ended());
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let process = Process { id, started: start_of(id).unwrap(), ..this };
+        assert!(!process.has_ended());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(process.has_ended());
+        assert!(
+            !is_worker_name("../w")
+                && !is_worker_name("a..b")
+                && !is_worker_name("")
+                && is_worker_name("n-1.x")
+        );
     }
 }

@@ -13,21 +13,20 @@ use crate::error::FarmError;
 pub(crate) struct Liveness {
     directory: PathBuf,
     polled: Option<Instant>,
-    /// The number of polls.
-    polls: u32,
     workers: HashMap<String, Observed>,
 }
 
 #[derive(Debug)]
 struct Observed {
-    heartbeat: Heartbeat,
-    /// The polls since the counter has changed.
+    /// The last one that was read.
+    heartbeat: Option<Heartbeat>,
+    /// The polls since the counter has changed, or since the file was first missed.
     silent: u32,
 }
 
 impl Liveness {
     pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, polled: None, polls: 0, workers: HashMap::new() }
+        Self { directory, polled: None, workers: HashMap::new() }
     }
 
     /// Observes all workers, at most once in an interval: several polls within one show no silence. Neither does the time in
@@ -38,28 +37,28 @@ impl Liveness {
             return Ok(());
         }
         let found = Heartbeat::all(&self.directory)?;
-        self.polls += 1;
-        // A worker whose file is being replaced at this moment has no silent poll.
+        // A worker whose file is missing is silent too.
+        self.workers.values_mut().for_each(|observed| observed.silent = observed.silent.saturating_add(1));
         for heartbeat in found {
-            let worker = heartbeat.worker().to_owned();
-            let before = self.workers.remove(&worker);
-            let is_silent = before.as_ref().is_some_and(|before| before.heartbeat.beat == heartbeat.beat);
-            let silent = before.filter(|_| is_silent).map_or(0, |before| before.silent + 1);
-            self.workers.insert(worker, Observed { heartbeat, silent });
+            let before = self.workers.get(heartbeat.worker()).and_then(|before| before.heartbeat.as_ref());
+            if before.is_none_or(|before| before.beat != heartbeat.beat) {
+                let worker = heartbeat.worker().to_owned();
+                self.workers.insert(worker, Observed { heartbeat: Some(heartbeat), silent: 0 });
+            }
         }
         self.polled = Some(Instant::now());
         Ok(())
     }
 
     /// Returns whether a worker has ended, or has been silent for its lease.
-    pub(crate) fn is_expired(&self, worker: &str) -> bool {
-        match self.workers.get(worker) {
-            Some(Observed { heartbeat, silent }) => {
-                heartbeat.ended || *silent >= SILENT_POLLS || heartbeat.process().has_ended()
-            }
-            // A worker is known by its heartbeat before its first claim; a listing may be late.
-            None => self.polls >= SILENT_POLLS,
-        }
+    pub(crate) fn is_expired(&mut self, worker: &str) -> bool {
+        // A worker stores its heartbeat before its first claim; a listing may be late.
+        let Observed { heartbeat, silent } = self
+            .workers
+            .entry(worker.to_owned())
+            .or_insert_with(|| Observed { heartbeat: Heartbeat::read(&self.directory, worker), silent: 0 });
+        let has_ended = |heartbeat: &Heartbeat| heartbeat.ended || heartbeat.process().has_ended();
+        *silent >= SILENT_POLLS || heartbeat.as_ref().is_some_and(has_ended)
     }
 }
 
@@ -92,6 +91,24 @@ mod tests {
         other.store(dir.path()).unwrap();
         stopped.poll(Duration::ZERO).unwrap();
         assert!(stopped.is_expired(other.worker()), "it has ended by itself");
-        assert!(!stopped.is_expired("unknown"));
+    }
+
+    #[test]
+    fn worker_without_a_heartbeat_expires_after_polls_since_it_was_missed() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = Heartbeat::of_this_process();
+        let mut liveness = Liveness::new(dir.path().to_owned());
+        let poll = |liveness: &mut Liveness| liveness.poll(Duration::ZERO).unwrap();
+        (0..10).for_each(|_| poll(&mut liveness));
+        assert!(!liveness.is_expired(other.worker()), "it may have joined at this moment");
+        other.store(dir.path()).unwrap();
+        (0..SILENT_POLLS).for_each(|_| poll(&mut liveness));
+        assert!(!liveness.is_expired(other.worker()), "its file was found after one of the polls");
+        std::fs::remove_file(dir.path().join(other.worker())).unwrap();
+        poll(&mut liveness);
+        assert!(liveness.is_expired(other.worker()), "its file has vanished");
+        assert!(!liveness.is_expired("../unknown"));
+        (0..SILENT_POLLS).for_each(|_| poll(&mut liveness));
+        assert!(liveness.is_expired("../unknown"));
     }
 }

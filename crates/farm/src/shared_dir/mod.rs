@@ -31,8 +31,9 @@ pub(crate) const LOG: &str = "log";
 pub(crate) const SILENT_POLLS: u32 = 6;
 
 /// Makes the directories of a plan's state.
-pub(crate) fn make_directories(plan: &Path) -> io::Result<()> {
-    [CLAIMS, WORKERS, LOG].iter().try_for_each(|name| fs::create_dir(plan.join(name)))
+pub(crate) fn make_directories(state: &Path) -> io::Result<()> {
+    fs::create_dir(state)?;
+    [CLAIMS, WORKERS, LOG].iter().try_for_each(|name| fs::create_dir(state.join(name)))
 }
 
 /// Returns the interval of heartbeats, and of polls of those of others.
@@ -43,7 +44,7 @@ pub fn beat_interval(lease: Duration) -> Duration {
 /// The claims of one worker.
 #[derive(Debug)]
 pub struct SharedDirStore {
-    plan: PathBuf,
+    workers: PathBuf,
     units: u32,
     interval: Duration,
     claims: Claims,
@@ -73,11 +74,12 @@ impl SharedDirStore {
     pub fn join(plan: &Plan) -> Result<Self, FarmError> {
         let heartbeat = Heartbeat::of_this_process();
         let units = plan.header().units;
-        let writer = LogWriter::create(&plan.path().join(LOG), heartbeat.worker())?;
+        let [logs, workers, claims] = [LOG, WORKERS, CLAIMS].map(|name| plan.state().join(name));
+        let writer = LogWriter::create(&logs, heartbeat.worker())?;
         let state = WorkerState {
-            log: UnitLog::new(plan.path().join(LOG), units),
+            log: UnitLog::new(logs, units),
             writer,
-            liveness: Liveness::new(plan.path().join(WORKERS)),
+            liveness: Liveness::new(workers.clone()),
             mine: BTreeMap::new(),
             failed_here: HashMap::new(),
             // Workers begin at different places, and so rarely claim one unit at a time.
@@ -85,10 +87,10 @@ impl SharedDirStore {
             heartbeat,
         };
         let store = Self {
-            plan: plan.path().to_owned(),
+            workers,
             units,
             interval: beat_interval(plan.header().lease),
-            claims: Claims::new(plan.path().join(CLAIMS), state.heartbeat.worker()),
+            claims: Claims::new(claims, state.heartbeat.worker(), units),
             state: Mutex::new(state),
         };
         // Before the first claim: a claim of a worker without heartbeat is that of one that never lived.
@@ -109,12 +111,13 @@ impl SharedDirStore {
             if !state.is_open(unit) || claimed.contains_key(&unit) || state.mine.contains_key(&unit) {
                 continue;
             }
-            let won = self.win(state, unit, 1)?;
+            let epoch = state.log.epoch(unit) + 1;
+            let won = self.win(state, unit, epoch)?;
             if won.is_some() {
                 state.cursor = unit.0;
                 return Ok(won);
             }
-            claimed.entry(unit).or_insert(1);
+            claimed.entry(unit).or_insert(epoch);
         }
         Ok(None)
     }
@@ -133,7 +136,8 @@ impl SharedDirStore {
             if !state.liveness.is_expired(&holder) {
                 continue;
             }
-            if let Some(claim) = self.win(state, *unit, epoch + 1)? {
+            let epoch = state.log.epoch(*unit).max(*epoch) + 1;
+            if let Some(claim) = self.win(state, *unit, epoch)? {
                 tracing::warn!(
                     "unit {unit} is taken over from {holder}, which has been silent for its lease"
                 );
@@ -143,13 +147,13 @@ impl SharedDirStore {
         Ok(None)
     }
 
-    /// Creates a claim; returns it unless another worker was faster, or the unit was done meanwhile.
+    /// Creates a claim; returns it unless another worker was faster, or has ended the unit meanwhile.
     fn win(&self, state: &mut WorkerState, unit: UnitId, epoch: u64) -> Result<Option<Claim>, FarmError> {
         if !self.claims.create(unit, epoch)? {
             return Ok(None);
         }
         state.log.refresh()?;
-        if !state.is_open(unit) {
+        if !state.is_open(unit) || state.log.epoch(unit) >= epoch {
             self.claims.remove(unit, epoch)?;
             return Ok(None);
         }
@@ -211,7 +215,11 @@ impl ClaimStore for SharedDirStore {
             }
             UnitEnd::Released => LogEntry::Released { worker: self.claims.worker().to_owned() },
         };
-        state.writer.append(unit, entry)?;
+        state.writer.append(unit, epoch, entry)?;
+        if let UnitEnd::Done(bytes) = end {
+            // At once: the log that was appended to may no longer be the one of this name.
+            state.log.take(unit, epoch, LogEntry::Done { bytes: *bytes });
+        }
         if is_held {
             self.claims.remove_up_to(unit, epoch)?;
         }
@@ -222,7 +230,7 @@ impl ClaimStore for SharedDirStore {
         let mut state = self.state.lock();
         let units = state.mine.keys().copied().collect();
         state.heartbeat.advance(progress, units);
-        state.heartbeat.store(&self.plan.join(WORKERS))?;
+        state.heartbeat.store(&self.workers)?;
         state.liveness.poll(self.interval)?;
         if state.mine.is_empty() {
             return Ok(Vec::new());
@@ -248,7 +256,7 @@ impl ClaimStore for SharedDirStore {
     fn leave(&self) -> Result<(), FarmError> {
         let mut state = self.state.lock();
         state.heartbeat.end();
-        state.heartbeat.store(&self.plan.join(WORKERS))
+        state.heartbeat.store(&self.workers)
     }
 }
 
@@ -257,7 +265,7 @@ impl ClaimStore for SharedDirStore {
 /// # Errors
 /// The state cannot be read or written.
 pub fn retry(plan: &Plan) -> Result<usize, FarmError> {
-    let directory = plan.path().join(LOG);
+    let directory = plan.state().join(LOG);
     let mut log = UnitLog::new(directory.clone(), plan.header().units);
     log.refresh()?;
     let failed: Vec<UnitId> = log.failed().map(|(unit, _)| unit).collect();
@@ -266,7 +274,7 @@ pub fn retry(plan: &Plan) -> Result<usize, FarmError> {
     }
     let mut writer = LogWriter::create(&directory, &format!("retry-{:016x}", fastrand::u64(..)))?;
     for unit in &failed {
-        writer.append(*unit, LogEntry::Retry { failures: log.all_failures(*unit) })?;
+        writer.append(*unit, 0, LogEntry::Retry { failures: log.all_failures(*unit) })?;
     }
     Ok(failed.len())
 }

@@ -11,7 +11,7 @@ use crate::unit::PlannedFile;
 fn plan_of(directory: &Path, units: u32, lease: Duration) -> Plan {
     let path = directory.join("plan");
     let size = UnitSize { bytes: Bytes::new(1), files: 1 };
-    let mut writer = PlanWriter::create(&path, Path::new("/t"), size, lease).unwrap();
+    let mut writer = PlanWriter::create(&path, &directory.join("t"), size, lease).unwrap();
     for number in 0..units {
         let (urls, path) = (vec![format!("http://h/{number}")], number.to_string().into());
         writer.add(PlannedFile { urls, path, size: None, modified: None, checksum: None }).unwrap();
@@ -54,7 +54,7 @@ fn each_unit_is_claimed_once_and_ends_as_done_or_failed() {
     let tally = Tally { units: 3, done: 2, failed: 1 };
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(tally));
     assert_eq!(other.claim().unwrap(), NextUnit::Finished(tally));
-    assert_eq!(std::fs::read_dir(plan.path().join(CLAIMS)).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(plan.state().join(CLAIMS)).unwrap().count(), 0);
     assert_eq!(retry(&plan).unwrap(), 1);
     assert_eq!(retry(&plan).unwrap(), 0);
     let last = claimed(&one);
@@ -98,14 +98,15 @@ fn silent_worker_loses_its_claim_and_what_it_does_later_changes_nothing() {
     stopped.finish(&old, &UnitEnd::Failed("cancelled".into())).unwrap();
     assert_eq!(one.tally().unwrap().failed, 0);
     one.finish(&new, &UnitEnd::Failed("full".into())).unwrap();
-    // The unit begins again at epoch 1, which is no longer that of the first worker.
+    // No epoch is used twice: what the first worker still removes is not of another one.
     let third = claimed(&other);
-    assert_eq!(third.epoch, 1);
+    assert_eq!(third.epoch, 3);
+    stopped.claims.remove_up_to(old.unit, old.epoch).unwrap();
     stopped.state.lock().mine.insert(old.unit, old.epoch);
     assert_eq!(stopped.beat(WorkerProgress::default()).unwrap(), [old.unit]);
     // That all files are under their names is true, whichever worker says so.
     stopped.finish(&old, &UnitEnd::Done(Bytes::ZERO)).unwrap();
-    assert_eq!(other.claims.holder(third.unit, 1).unwrap().as_deref(), Some(other.worker()));
+    assert_eq!(other.claims.holder(third.unit, third.epoch).unwrap().as_deref(), Some(other.worker()));
     other.finish(&third, &UnitEnd::Done(Bytes::ZERO)).unwrap();
     assert_eq!(other.claim().unwrap(), NextUnit::Finished(Tally { units: 1, done: 1, failed: 0 }));
 }
@@ -119,6 +120,47 @@ fn worker_that_left_is_not_waited_for() {
     left.leave().unwrap();
     let one = SharedDirStore::join(&plan).unwrap();
     assert_eq!(claimed(&one).epoch, 2);
+}
+
+#[test]
+fn stray_claims_are_ignored_and_copied_ones_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of(dir.path(), 1, Duration::from_secs(60));
+    let claims = plan.state().join(CLAIMS);
+    for name in ["900.1", "0.18446744073709551615", "0.10000000000"] {
+        std::os::unix::fs::symlink("w", claims.join(name)).unwrap();
+    }
+    let one = SharedDirStore::join(&plan).unwrap();
+    let claim = claimed(&one);
+    assert_eq!(claim.epoch, 1);
+    one.finish(&claim, &UnitEnd::Released).unwrap();
+    // As cp -L makes it.
+    std::fs::write(claims.join("0.2"), "").unwrap();
+    assert_eq!(one.claim().unwrap(), NextUnit::Wait);
+    silence(&one);
+    let claim = claimed(&one);
+    assert_eq!(claim.epoch, 3);
+    one.finish(&claim, &UnitEnd::Released).unwrap();
+    // A claim by a worker that had not read the logs, and was killed, does not block the unit.
+    std::os::unix::fs::symlink("killed", claims.join("0.1")).unwrap();
+    assert_eq!(one.claim().unwrap(), NextUnit::Wait);
+    silence(&one);
+    let claim = claimed(&one);
+    assert_eq!(claim.epoch, 4);
+    one.finish(&claim, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    assert_eq!(one.claim().unwrap(), NextUnit::Finished(Tally { units: 1, done: 1, failed: 0 }));
+}
+
+#[test]
+fn worker_of_an_older_plan_of_the_name_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = SharedDirStore::join(&plan_of(dir.path(), 1, Duration::from_secs(60))).unwrap();
+    let claim = claimed(&old);
+    std::fs::remove_dir_all(dir.path().join("plan")).unwrap();
+    let new = plan_of(dir.path(), 1, Duration::from_secs(60));
+    assert!(old.finish(&claim, &UnitEnd::Done(Bytes::ZERO)).is_err());
+    assert!(old.claim().is_err());
+    assert_eq!(SharedDirStore::join(&new).unwrap().tally().unwrap().done, 0);
 }
 
 #[test]

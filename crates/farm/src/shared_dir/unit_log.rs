@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::claims::MAX_EPOCH;
+use super::heartbeat::is_worker_name;
 use crate::error::FarmError;
 use crate::store::{MAX_ATTEMPTS, Tally};
 use crate::unit::UnitId;
@@ -22,6 +24,8 @@ const SUFFIX: &str = ".log";
 #[derive(Debug, Serialize, Deserialize)]
 struct LogLine {
     unit: UnitId,
+    /// That of the claim.
+    epoch: u64,
     #[serde(flatten)]
     entry: LogEntry,
 }
@@ -63,9 +67,9 @@ impl LogWriter {
     }
 
     /// Appends an entry, and syncs it.
-    pub(crate) fn append(&mut self, unit: UnitId, entry: LogEntry) -> Result<(), FarmError> {
+    pub(crate) fn append(&mut self, unit: UnitId, epoch: u64, entry: LogEntry) -> Result<(), FarmError> {
         let append = || {
-            let mut line = serde_json::to_vec(&LogLine { unit, entry })?;
+            let mut line = serde_json::to_vec(&LogLine { unit, epoch, entry })?;
             line.push(b'\n');
             self.file.write_all(&line)?;
             self.file.sync_data()
@@ -87,6 +91,8 @@ pub(crate) struct UnitLog {
     done_bytes: Bytes,
     failed: HashMap<UnitId, Failures>,
     released: HashMap<UnitId, String>,
+    /// The highest epoch of each unit that is not done, and has ended in another way.
+    epochs: HashMap<UnitId, u64>,
 }
 
 /// The failures of a unit.
@@ -118,6 +124,7 @@ impl UnitLog {
             done_bytes: Bytes::ZERO,
             failed: HashMap::new(),
             released: HashMap::new(),
+            epochs: HashMap::new(),
         }
     }
 
@@ -147,10 +154,11 @@ impl UnitLog {
         // A line without an end is being written, or is the last one of a worker that was killed.
         while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
             offset += line.len() as u64;
-            if let Ok(LogLine { unit, entry }) = serde_json::from_slice(&line)
+            if let Ok(LogLine { unit, epoch, entry }) = serde_json::from_slice(&line)
                 && unit.0 < self.units
+                && epoch <= MAX_EPOCH
             {
-                self.take(unit, entry);
+                self.take(unit, epoch, entry);
             }
             line.clear();
         }
@@ -158,7 +166,11 @@ impl UnitLog {
         Ok(())
     }
 
-    fn take(&mut self, unit: UnitId, entry: LogEntry) {
+    pub(crate) fn take(&mut self, unit: UnitId, epoch: u64, entry: LogEntry) {
+        if !self.is_done(unit) {
+            let highest = self.epochs.entry(unit).or_default();
+            *highest = epoch.max(*highest);
+        }
         match entry {
             LogEntry::Done { bytes } if !self.is_done(unit) => {
                 self.done[unit.0 as usize / 64] |= 1 << (unit.0 % 64);
@@ -166,6 +178,7 @@ impl UnitLog {
                 self.done_bytes += bytes;
                 self.failed.remove(&unit);
                 self.released.remove(&unit);
+                self.epochs.remove(&unit);
             }
             _ if self.is_done(unit) => {}
             LogEntry::Failed { why, host } => {
@@ -176,13 +189,20 @@ impl UnitLog {
                 let forgiven = &mut self.failed.entry(unit).or_default().forgiven;
                 *forgiven = failures.max(*forgiven);
             }
-            LogEntry::Released { worker } => drop(self.released.insert(unit, worker)),
-            LogEntry::Done { .. } | LogEntry::Unknown => {}
+            LogEntry::Released { worker } if is_worker_name(&worker) => {
+                self.released.insert(unit, worker);
+            }
+            LogEntry::Done { .. } | LogEntry::Released { .. } | LogEntry::Unknown => {}
         }
     }
 
     pub(crate) fn is_done(&self, unit: UnitId) -> bool {
         self.done.get(unit.0 as usize / 64).is_some_and(|word| word >> (unit.0 % 64) & 1 == 1)
+    }
+
+    /// Returns the highest epoch of a unit that is not done; 0 if its first claim has not ended.
+    pub(crate) fn epoch(&self, unit: UnitId) -> u64 {
+        self.epochs.get(&unit).copied().unwrap_or_default()
     }
 
     /// Returns the failures of a unit that are not forgiven.
@@ -239,14 +259,14 @@ mod tests {
         let mut one = LogWriter::create(dir.path(), "one").unwrap();
         let mut other = LogWriter::create(dir.path(), "other").unwrap();
         let done = || LogEntry::Done { bytes: Bytes::new(10) };
-        one.append(UnitId(70), done()).unwrap();
-        one.append(UnitId(1), failed("full")).unwrap();
-        other.append(UnitId(70), failed("late")).unwrap();
-        other.append(UnitId(70), done()).unwrap();
-        other.append(UnitId(1), failed("gone")).unwrap();
-        other.append(UnitId(99), done()).unwrap();
+        one.append(UnitId(70), 1, done()).unwrap();
+        one.append(UnitId(1), 1, failed("full")).unwrap();
+        other.append(UnitId(70), 1, failed("late")).unwrap();
+        other.append(UnitId(70), 1, done()).unwrap();
+        other.append(UnitId(1), 1, failed("gone")).unwrap();
+        other.append(UnitId(99), 1, done()).unwrap();
         let later =
-            b"{\"unit\":3,\"result\":\"doubted\",\"by\":7}\n{\"unit\":4,\"result\":\"done\",\"bytes\"";
+            b"{\"unit\":3,\"epoch\":1,\"result\":\"doubted\",\"by\":7}\n{\"unit\":4,\"epoch\":1,\"result\":\"done\",\"bytes\"";
         other.file.write_all(later).unwrap();
         let mut log = UnitLog::new(dir.path().to_owned(), 80);
         log.refresh().unwrap();
@@ -254,11 +274,16 @@ mod tests {
         assert_eq!((log.done_bytes(), log.failures(UnitId(1))), (Bytes::new(10), 2));
         assert!(log.is_done(UnitId(70)) && !log.is_done(UnitId(4)));
         other.file.write_all(b":5}\n").unwrap();
-        one.append(UnitId(1), LogEntry::Retry { failures: 2 }).unwrap();
-        one.append(UnitId(2), LogEntry::Released { worker: "one".into() }).unwrap();
+        one.append(UnitId(1), 1, LogEntry::Retry { failures: 2 }).unwrap();
+        one.append(UnitId(2), 1, LogEntry::Released { worker: "one".into() }).unwrap();
         log.refresh().unwrap();
         assert!(log.is_done(UnitId(4)));
         assert_eq!((log.failures(UnitId(1)), log.released_by(UnitId(2)).as_deref()), (0, Some("one")));
         assert_eq!(log.tally().failed, 0);
+        // A name that leaves the staging directory is none; an epoch that is not made by this program says nothing.
+        one.append(UnitId(5), 7, LogEntry::Released { worker: "../x".into() }).unwrap();
+        one.append(UnitId(6), u64::MAX, failed("stray")).unwrap();
+        log.refresh().unwrap();
+        assert_eq!((log.released_by(UnitId(5)), log.epoch(UnitId(5)), log.epoch(UnitId(6))), (None, 7, 0));
     }
 }

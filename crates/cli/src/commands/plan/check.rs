@@ -31,6 +31,9 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    if let Some(note) = plan.header().left_out_note() {
+        tracing::warn!("{note}");
+    }
     if wrong == 0 {
         say::output(format_args!("{right} files are as planned"));
         return Ok(ExitCode::SUCCESS);

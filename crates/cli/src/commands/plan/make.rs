@@ -1,10 +1,14 @@
 //! Lists the sources, and writes the plan.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::listing::check_name;
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::TransferOptions;
@@ -16,12 +20,16 @@ use longhaul_engine::tree::{ListedFile, Walked};
 use longhaul_farm::plan::PlanHeader;
 use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
 use longhaul_farm::unit::{PlannedFile, seconds_of};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::PlanArgs;
 use crate::commands::get::{tree::named_after, url_list};
 use crate::{exit, interrupt, say, url_text};
+
+/// The requests for size and time at once, until they prove to be short.
+const LOOKUPS: usize = 4;
 
 /// The sources and the target of a plan.
 struct PlanRequest<'a> {
@@ -55,6 +63,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     let listed = request.list(&mut writer)?;
     if cancel.is_cancelled() {
         return Err(exit::said("stopped: nothing is planned", exit::of_stop(exit::INTERRUPTED, &cancel)));
+    }
+    if writer.holds_queries() {
+        tracing::warn!("URLs with a query may be signed: only you can read the plan, and run its workers");
     }
     let header = writer.finish().map_err(|error| exit::said(&error, exit::of(error.kind())))?;
     say_plan(args.output.as_deref().unwrap_or(Path::new("")), &header);
@@ -162,17 +173,33 @@ impl PlanRequest<'_> {
         };
         let tree = self.engine.remote_tree(url, &self.target.join(&below), &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
-        for walked in tree.walk(&self.cancel) {
-            match walked {
-                Walked::File(file) => self.add(writer, file, &below)?,
-                Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
-                Walked::Failed(error) => {
-                    let code = exit::said(format_args!("not planned: {error}"), exit::of(error.kind()));
-                    left_out.get_or_insert(code);
+        let (stop, failed) = (self.cancel.child(), Mutex::new(None));
+        let written = Mutex::new((writer, left_out));
+        let leave_out = |error: &dyn Display, kind: FailureKind| {
+            let (writer, left_out) = &mut *written.lock();
+            writer.leave_out();
+            left_out.get_or_insert(exit::said(format_args!("not planned: {error}"), exit::of(kind)));
+        };
+        let add = |walked| match walked {
+            Walked::File(mut file) => match tree.complete(&mut file, &stop) {
+                Ok(()) => {
+                    if let Err(code) = self.add(written.lock().0, file, &below) {
+                        failed.lock().get_or_insert(code);
+                        stop.cancel();
+                    }
                 }
-            }
-        }
-        Ok(())
+                Err(_) if stop.is_cancelled() => {}
+                Err(error) => leave_out(&error, error.kind),
+            },
+            Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
+            Walked::Failed(error) => leave_out(&error, error.kind()),
+        };
+        // Many servers list neither size nor time: a request for each file, several at once.
+        self.engine.run_each(tree.walk(&stop), JobAdmission::new(LOOKUPS), &stop, |walked| {
+            add(walked);
+            Some(Bytes::ZERO)
+        });
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     fn add(&self, writer: &mut PlanWriter, file: ListedFile, below: &Path) -> Result<(), exit::Code> {

@@ -13,11 +13,12 @@ const MAX_FAILURES: usize = 50;
 
 /// Prints the state of a plan.
 pub(super) fn status(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let status = PlanStatus::read(&Plan::open(path)?)?;
+    let plan = Plan::open(path)?;
+    let status = PlanStatus::read(&plan)?;
     if json {
         say::output(serde_json::to_string(&status)?);
     } else {
-        lines(&status).into_iter().for_each(say::output);
+        lines(&status).into_iter().chain(plan.header().left_out_note()).for_each(say::output);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -37,7 +38,7 @@ fn lines(status: &PlanStatus) -> Vec<String> {
         let unit = if units.len() == 1 { "unit" } else { "units" };
         lines.push(format!(
             "  {} (process {}): {unit} {}, {doing}",
-            worker.host,
+            printable(&worker.host),
             worker.pid,
             units.join(", ")
         ));
@@ -48,13 +49,18 @@ fn lines(status: &PlanStatus) -> Vec<String> {
             (false, 1) => "1 attempt".to_owned(),
             (false, attempts) => format!("{attempts} attempts"),
         };
-        let why = failure.why.replace(char::is_control, "?");
-        lines.push(format!("  unit {} failed on {} ({next}): {why}", failure.unit, failure.host));
+        let (host, why) = (printable(&failure.host), printable(&failure.why));
+        lines.push(format!("  unit {} failed on {host} ({next}): {why}", failure.unit));
     }
     if let Some(more) = status.failures.len().checked_sub(MAX_FAILURES).filter(|more| *more > 0) {
         lines.push(format!("  ... and {more} more failed units: --json lists all"));
     }
     lines
+}
+
+/// Hides control characters, which any writer of the plan's state may have put there.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
 }
 
 #[cfg(test)]
@@ -81,13 +87,14 @@ mod tests {
             attempts,
             given_up,
             why: "disk\x1bfull".into(),
-            host: "n2".into(),
+            host: "n\r2".into(),
         };
         let status = PlanStatus {
             tally: Tally { units: 40, done: 12, failed: 2 },
             files: 40,
             bytes: Bytes::mib(40960),
             bytes_done: Bytes::mib(12288),
+            left_out: 0,
             workers: vec![worker(false), worker(true)],
             failures: vec![failure(1, false), failure(3, true)],
         };
@@ -95,8 +102,8 @@ mod tests {
             "12 of 40 units done, 12 GiB of 40 GiB; 2 under way, 2 failed",
             "  n1 (process 7): units 3, 4, 1.20 Gbit/s",
             "  n1 (process 7): units 3, 4, has ended; others take over",
-            "  unit 9 failed on n2 (1 attempt): disk?full",
-            "  unit 9 failed on n2 (given up after 3 attempts, see plan retry): disk?full",
+            "  unit 9 failed on n?2 (1 attempt): disk?full",
+            "  unit 9 failed on n?2 (given up after 3 attempts, see plan retry): disk?full",
         ];
         assert_eq!(lines(&status), expected);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
-use super::{of_plan, plan, status, work};
+use super::{log_lines, of_plan, plan, status, work};
 use crate::support::{Running, Writable, age, assert_equal, content, names};
 
 /// Default number of rounds, and seed of their moments; LONGHAUL_KILLS and LONGHAUL_KILL_SEED override them.
@@ -57,6 +57,14 @@ fn killed_and_stopped_workers_lose_nothing() {
     assert!(began.elapsed() < REST);
     let now = status(run.dir());
     assert_eq!((&now["done"], &now["failed"]), (&now["units"], &0.into()), "seed {seed}: {now}");
+    let lines = log_lines(&run.path("p"));
+    let of = |result: &str| lines.iter().filter(move |line| line["result"] == result).collect::<Vec<_>>();
+    let (done, units) = (of("done"), now["units"].as_u64().unwrap() as usize);
+    let taken_over = done.iter().filter(|line| line["epoch"].as_u64() > Some(1)).count();
+    assert!(taken_over > 0, "seed {seed}: no unit was taken over");
+    // A stopped worker may complete what it had under way once more, and nothing else.
+    assert!(done.len() - units < units / 2, "seed {seed}: {} units were done twice", done.len() - units);
+    assert!(of("failed").is_empty(), "seed {seed}: {lines:?}");
     of_plan(run.dir(), "verify", &[]).ok();
     assert_equal(&server.path("t"), &run.path("here"));
     assert!(

@@ -5,6 +5,7 @@ mod kills;
 mod workers;
 
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::{Ended, Get, longhaul};
 
@@ -27,6 +28,14 @@ fn of_plan(directory: &Path, command: &str, options: &[&str]) -> Ended {
 
 fn plan_command(command: &str, plan: &str, options: &[&str]) -> Ended {
     self::plan().args([command, plan]).args(options).run()
+}
+
+/// Returns the lines of all logs of a plan.
+fn log_lines(plan: &Path) -> Vec<serde_json::Value> {
+    let found = Command::new("find").arg(plan).args(["-name", "*.log", "-exec", "cat", "{}", "+"]).output();
+    let text = String::from_utf8(found.unwrap().stdout).unwrap();
+    // The last line of a worker that was killed may have no end.
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Returns the state of the plan `p`.

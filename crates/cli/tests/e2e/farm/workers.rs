@@ -1,6 +1,7 @@
 //! Several workers of one plan: what they fetch, and what is said of it.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use rustix::process::Signal;
 
 use super::{of_plan, plan, status, work};
 use crate::support::{
-    Writable, age, assert_equal, content, fetched_and_unchanged, in_own_mounts, longhaul, make_tree,
-    many_files, names, same, sha256,
+    File, Get, Server, Writable, age, assert_equal, content, fetched_and_unchanged, in_own_mounts, longhaul,
+    make_tree, many_files, names, response, same, sha256,
 };
 
 #[test]
@@ -39,6 +40,9 @@ fn tree_is_fetched_by_three_workers_and_checked() {
     let check = check.args(["-c", "--quiet", "../sums"]).current_dir(run.path("here")).output().unwrap();
     assert!(check.status.success(), "{check:?}");
     fs::remove_file(run.path("here/a b")).unwrap();
+    assert!(Command::new("mkfifo").arg(run.path("here/a b")).status().unwrap().success());
+    of_plan(run.dir(), "manifest", &[]).fails(74, &["a b: it is not a file"]);
+    fs::remove_file(run.path("here/a b")).unwrap();
     fs::write(run.path("here/many/d1/f1"), "").unwrap();
     let wrong = of_plan(run.dir(), "verify", &[]).fails(65, &["2 of 140 files"]);
     assert!(wrong.stdout.contains("a b is missing") && wrong.stdout.contains("instead of 1"), "{wrong:?}");
@@ -52,9 +56,27 @@ fn tree_is_fetched_by_three_workers_and_checked() {
 
 #[test]
 fn stopped_worker_leaves_its_partial_file_to_the_next_one() {
-    let server = Writable::start();
     let bytes = content(6 << 20, 3);
-    fs::write(server.path("f"), &bytes).unwrap();
+    let (_server, run) = stopped_within_a_file(&bytes);
+    let resumed = work(run.dir(), &["--json"]).run().ok();
+    assert!(resumed.events("done")[0]["resumed"].as_u64().unwrap() > 0, "{resumed:?}");
+    same(run.path("here/f"), &bytes);
+    assert_eq!(names(&run.path("here")), ["f"]);
+}
+
+#[test]
+fn source_that_was_changed_while_no_worker_ran_is_not_mixed_into_a_partial_file() {
+    let (server, run) = stopped_within_a_file(&content(6 << 20, 3));
+    fs::write(server.path("f"), content(6 << 20, 4)).unwrap();
+    age(&server.path(""), 1_200_000_000);
+    work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
+    assert!(!run.path("here/f").exists());
+}
+
+/// Runs a worker on the plan of one file, and stops it within the file.
+fn stopped_within_a_file(bytes: &[u8]) -> (Writable, Get) {
+    let server = Writable::start();
+    fs::write(server.path("f"), bytes).unwrap();
     // A file that may still be written to has no strong validator.
     age(&server.path(""), 1_100_000_000);
     let run = plan().args(["-o", "p", &server.url("/f"), "here"]);
@@ -72,10 +94,7 @@ fn stopped_worker_leaves_its_partial_file_to_the_next_one() {
     let stopped = slow.signalled(Signal::TERM, "a part is on the disk", has_part);
     stopped.fails(75, &["run it again"]);
     assert_eq!(status(run.dir())["workers"], serde_json::json!([]));
-    let resumed = work(run.dir(), &["--json"]).run().ok();
-    assert!(resumed.events("done")[0]["resumed"].as_u64().unwrap() > 0, "{resumed:?}");
-    same(run.path("here/f"), &bytes);
-    assert_eq!(names(&run.path("here")), ["f"]);
+    (server, run)
 }
 
 #[test]
@@ -130,15 +149,101 @@ fn source_that_was_changed_since_is_named_and_not_mixed() {
 fn two_plans_onto_one_target_harm_no_file() {
     let server = Writable::start();
     many_files(&server.path("t"), 60);
-    let url = server.url("/t/");
-    let run = plan().args(["-r", "--unit-files", "7", "-o", "p", &url, "here"]);
+    // The names of one tree, and other contents.
+    let copied = Command::new("cp").args(["-a", "t", "u"]).current_dir(server.path("")).status();
+    assert!(copied.unwrap().success());
+    let files = files_below(&server.path("u"));
+    files.iter().for_each(|file| fs::write(server.path("u").join(file), "another version").unwrap());
+    let run = plan().args(["-r", "--unit-files", "7", "-o", "p", &server.url("/t/"), "here"]);
     run.run().ok();
-    let other = plan().args(["-r", "--unit-files", "5", "-o", "p", &url, run.path("here").to_str().unwrap()]);
+    let target = run.path("here").display().to_string();
+    let other = plan().args(["-r", "--unit-files", "5", "-o", "p", &server.url("/u/"), &target]);
     other.run().ok();
     let workers = [work(run.dir(), &["-q"]), work(other.dir(), &["-q"])];
     let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
     running.into_iter().for_each(|worker| drop(worker.end().ok()));
-    assert_equal(&server.path("t"), &run.path("here"));
+    assert_eq!(files_below(&run.path("here")), files);
+    for file in files {
+        let read = |root: PathBuf| fs::read(root.join(&file)).unwrap();
+        let found = read(run.path("here"));
+        assert!([server.path("t"), server.path("u")].map(read).contains(&found), "{file:?} is mixed");
+    }
+}
+
+/// Returns the paths of all files below a directory, sorted.
+fn files_below(root: &Path) -> Vec<PathBuf> {
+    let found = Command::new("find").args([".", "-type", "f"]).current_dir(root).output().unwrap();
+    let mut files: Vec<PathBuf> =
+        String::from_utf8(found.stdout).unwrap().lines().map(PathBuf::from).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn entries_without_size_and_time_are_looked_up() {
+    let page = "<title>Index of /d/</title><a href='a'>a</a><a href='b'>b</a><a href='none'>none</a>";
+    let server = Server::replying(move |request| {
+        let fields = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n".to_owned();
+        match request.target.as_str() {
+            "/d/" => response("200 OK\r\nContent-Type: text/html", page).into_bytes(),
+            "/d/a" | "/d/b" => {
+                let file = File { fields, ..File::new(b"12345".to_vec()) };
+                let (head, body) = file.answer(request);
+                let body = if request.head.starts_with("HEAD") { &[][..] } else { body };
+                [head.as_bytes(), body].concat()
+            }
+            _ => response("404 Not Found", "").into_bytes(),
+        }
+    });
+    let run = plan().args(["-r", "-o", "p", &server.url("/d/"), "here"]);
+    run.run().fails(66, &["not planned", "/d/none"]);
+    let now = status(run.dir());
+    assert_eq!((&now["files"], &now["bytes"], &now["left_out"]), (&2.into(), &10.into(), &1.into()));
+    let worked = work(run.dir(), &[]).run().ok();
+    assert!(worked.stderr.contains("could not be planned: 1"), "{worked:?}");
+    let run = run.again(["-r", "-o", "q", &server.url("/d/"), "here"]);
+    run.run().fails(66, &["not planned"]);
+    let again = longhaul("work").args([run.path("q").to_str().unwrap(), "--json"]).run().ok();
+    assert_eq!(fetched_and_unchanged(&again).0, [""; 0]);
+}
+
+#[test]
+fn host_without_a_login_does_not_use_up_the_attempts_of_all_units() {
+    let server = Server::answering(response("401 Unauthorized", ""));
+    let list: String = (0..8).map(|number| format!("{}\n", server.url(&format!("/{number}")))).collect();
+    let run = plan().file("list", list).args(["-i", "list", "--unit-files", "1", "-o", "p", "here"]);
+    run.run().ok();
+    work(run.dir(), &["--parallel", "1"]).run().fails(1, &["units have failed"]);
+    // The next unit is claimed before the third one ends.
+    assert!((3..=4).contains(&status(run.dir())["failed"].as_u64().unwrap()));
+}
+
+#[test]
+fn worker_without_the_target_ends_and_writes_nothing() {
+    let server = Writable::start();
+    fs::write(server.path("f"), "f").unwrap();
+    let run = plan().args(["-o", "p", &server.url("/f"), "here"]);
+    run.run().ok();
+    fs::rename(run.path("here"), run.path("elsewhere")).unwrap();
+    work(run.dir(), &[]).run().fails(66, &["here is missing", "mount"]);
+    of_plan(run.dir(), "verify", &[]).fails(66, &["mount"]);
+    assert!(!run.path("here").exists());
+    // An empty mount point.
+    fs::create_dir(run.path("here")).unwrap();
+    work(run.dir(), &[]).run().fails(66, &["mount"]);
+    assert_eq!(names(&run.path("here")), [""; 0]);
+    fs::remove_dir(run.path("here")).unwrap();
+    fs::rename(run.path("elsewhere"), run.path("here")).unwrap();
+    let at = run.path("here").display().to_string();
+    let script = format!(
+        "busy=$(echo {at}/.longhaul-*)/busy && mkdir $busy && mount -t tmpfs none $busy && exec \"$@\""
+    );
+    if let Some(busy) = in_own_mounts(work(run.dir(), &[]), &script) {
+        let ended = busy.run().ok();
+        assert!(ended.stderr.contains("all units are done"), "{ended:?}");
+    }
+    work(run.dir(), &[]).run().ok();
+    assert_eq!(names(&run.path("here")), ["f"]);
 }
 
 #[test]
@@ -147,7 +252,11 @@ fn worker_whose_disk_is_full_ends_and_another_one_continues() {
     fs::write(server.path("f"), content(4 << 20, 1)).unwrap();
     let run = plan().args(["-o", "p", &server.url("/f"), "here"]);
     run.run().ok();
-    let script = format!("mount -t tmpfs -o size=1m none {} && exec \"$@\"", run.path("here").display());
+    let script = format!(
+        "cd {} && plan=$(echo .longhaul-*) && mount -t tmpfs -o size=1m none . && cd .. && mkdir here/$plan \
+         && touch here/$plan/plan && exec \"$@\"",
+        run.path("here").display()
+    );
     let Some(full) = in_own_mounts(work(run.dir(), &[]), &script) else { return };
     full.run().fails(1, &["a unit has failed"]);
     let now = status(run.dir());
