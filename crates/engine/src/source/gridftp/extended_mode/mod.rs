@@ -41,6 +41,9 @@ use crate::transfer::{Intake, Stream};
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum rounds of reading sockets after the control connection is lost: a server may go on sending.
 const DRAIN_ROUNDS: usize = 256;
+/// How long to wait for more: what the server's socket still holds follows as this host reads.
+const DRAIN_PATIENCE: Duration = Duration::from_millis(200);
+const DRAIN_TICK: Duration = Duration::from_millis(2);
 
 /// The state of one fetch: a session, a stream and the requested chunks.
 struct Exchange<'a, 'p, 's, 't> {
@@ -132,16 +135,27 @@ impl Exchange<'_, '_, '_, '_> {
         }
     }
 
-    /// Receives bytes that have already arrived after the control connection was lost, so that they need not be sent
+    /// Receives bytes that the server has already sent when the control connection is lost, so that they need not be sent
     /// again.
     fn drain(&mut self) {
-        for _ in 0..DRAIN_ROUNDS {
+        let mut last = Instant::now();
+        let mut rounds = 0;
+        while rounds < DRAIN_ROUNDS
+            && last.elapsed() < DRAIN_PATIENCE
+            && self.chunks.iter().any(Chunk::lacks_bytes)
+            && !self.stream.stop().is_cancelled()
+        {
             let ready = self.wait(Duration::ZERO);
+            if ready.channels.is_empty() {
+                // The lost connection is always ready, so that poll(2) does not wait.
+                std::thread::sleep(DRAIN_TICK);
+                continue;
+            }
             // In descending order, because a closed channel is replaced by the last one.
-            let all = ready.channels.iter().rev().try_for_each(|index| self.serve_channel(*index));
-            if ready.channels.is_empty() || all.is_err() {
+            if ready.channels.iter().rev().try_for_each(|index| self.serve_channel(*index)).is_err() {
                 return;
             }
+            (rounds, last) = (rounds + 1, Instant::now());
         }
     }
 
