@@ -2,6 +2,7 @@
 
 mod batch;
 mod cli;
+mod client_args;
 mod commands;
 mod config_file;
 mod connect_args;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use longhaul_core::pace::Pace;
+use longhaul_core::pace::{PACE_HEADER, Pace};
+use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::job::{Streams, TransferOptions};
@@ -13,10 +14,8 @@ use longhaul_engine::verify::Verify;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::connect_args::ConnectArgs;
-use crate::login_args::{LoginArgs, TrustArgs};
+use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
-use crate::request_args::RequestArgs;
 use crate::session::{CommandOutputs, CommandSession};
 use crate::{exit, stderr};
 
@@ -54,16 +53,7 @@ pub(crate) struct TransferArgs {
     pub(crate) record: RecordArgs,
 
     #[command(flatten)]
-    connect: ConnectArgs,
-
-    #[command(flatten)]
-    requests: RequestArgs,
-
-    #[command(flatten)]
-    logins: LoginArgs,
-
-    #[command(flatten)]
-    trust: TrustArgs,
+    client: ClientArgs,
 }
 
 fn limit(text: &str) -> Result<Rate, String> {
@@ -93,9 +83,21 @@ impl TransferArgs {
 
     /// Returns the client settings; `cancel` interrupts the reading of files.
     pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        let config = self.connect.applied(ClientConfig::from_env())?;
-        let config = self.requests.applied(config, cancel)?;
-        self.logins.applied(self.trust.applied(config), cancel)
+        self.client.config(cancel)
+    }
+
+    /// Returns the client settings of `get`, whose requests name the pace.
+    pub(crate) fn receiving_client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
+        let mut client = self.client(cancel)?;
+        if self.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
+        }
+        Ok(client)
+    }
+
+    /// Returns the limit of `get`: without a pacing server nothing else enforces the rate of `--pace`.
+    pub(crate) fn receiving_limit(&self) -> Option<Rate> {
+        self.limit.into_iter().chain(self.pace.rate()).min()
     }
 
     /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
@@ -103,10 +105,7 @@ impl TransferArgs {
     /// # Errors
     /// The reason and the alternative.
     pub(crate) fn check_cleartext(&self, url: &Url) -> anyhow::Result<()> {
-        if self.requests.has_secrets() {
-            self.logins.warn_of_cleartext(url);
-        }
-        self.logins.check_cleartext(url)
+        self.client.check_cleartext(url)
     }
 
     /// Warns if the environment's proxy does not apply to one of `urls`.
@@ -125,12 +124,12 @@ impl TransferArgs {
     /// # Errors
     /// The reason and the alternative.
     pub(crate) fn check_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
-        self.logins.check_cleartext_login(url)
+        self.client.logins.check_cleartext_login(url)
     }
 
     /// Returns whether data must be encrypted.
     pub(crate) fn encrypts(&self) -> bool {
-        self.trust.encrypt
+        self.client.trust.encrypt
     }
 
     /// Returns the settings of a transfer in either direction.
@@ -148,15 +147,15 @@ impl TransferArgs {
             pace: self.pace,
             limit: limit.map(RateLimit::new),
             resume: !self.no_resume,
-            retries: self.connect.retries,
-            stall: self.connect.stall_timeout,
+            retries: self.client.connect.retries,
+            stall: self.client.connect.stall_timeout,
             client,
         }
     }
 
     /// Returns the cancel flag of the command, which --max-time raises.
     pub(crate) fn cancel(&self) -> Cancel {
-        self.connect.cancel()
+        self.client.connect.cancel()
     }
 
     /// Returns whether only errors are printed.

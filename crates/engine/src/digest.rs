@@ -145,7 +145,7 @@ impl fmt::Debug for PrefixDigest {
 ///
 /// # Errors
 /// The kernel's error on a read.
-pub(crate) fn of(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
+pub fn of_file(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
     let mut digest = PrefixDigest::new(wanted);
     let mut buf = vec![0; 1 << 20];
     while !cancel.is_cancelled() {
@@ -219,7 +219,7 @@ mod tests {
         ] {
             let wanted: Checksum = text.parse().unwrap();
             let whole = WantedDigests { whole: Some(wanted.algorithm), pieces: None };
-            let found = super::of(file.reopen().unwrap(), whole, &Cancel::new()).unwrap().unwrap();
+            let found = super::of_file(file.reopen().unwrap(), whole, &Cancel::new()).unwrap().unwrap();
             assert_eq!(found, FileDigests { whole: Some(wanted), pieces: Vec::new() });
         }
     }

@@ -1,19 +1,16 @@
 //! Reads the files of a plan's target: digests, and what differs from the plan.
 
-use std::io::{self, Read};
+use std::io;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::digest::{PrefixDigest, WantedDigests};
+use longhaul_engine::digest::{self, WantedDigests};
 use longhaul_engine::input_file;
 
 use crate::error::FarmError;
 use crate::target::Target;
 use crate::unit::PlannedFile;
-
-/// The bytes that are hashed at once.
-const CHUNK: usize = 1 << 20;
 
 /// Returns the digest of a file of the target; `None` if cancelled.
 ///
@@ -28,19 +25,12 @@ pub fn digest(
     let path = target.path_of(file);
     let read = || -> io::Result<Option<Checksum>> {
         // A pipe without a writer must not block.
-        let mut input = input_file::open(&path)?;
+        let input = input_file::open(&path)?;
         if !input.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
-        let mut digest = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
-        let mut chunk = vec![0; CHUNK];
-        while !cancel.is_cancelled() {
-            match input.read(&mut chunk)? {
-                0 => return Ok(digest.digests().whole),
-                length => digest.update(&chunk[..length]),
-            }
-        }
-        Ok(None)
+        let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
+        Ok(digest::of_file(input, wanted, cancel)?.and_then(|digests| digests.whole))
     };
     read().map_err(FarmError::io("read", &path))
 }

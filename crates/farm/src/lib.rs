@@ -17,7 +17,7 @@
 //!
 //! | file | content | written by |
 //! |---|---|---|
-//! | `claims/UNIT.EPOCH` | a symbolic link that names the worker | exclusive creation; one worker wins |
+//! | `claims/UNIT.EPOCH` | a symbolic link that names the worker | exclusive creation: succeeds for one worker |
 //! | `workers/WORKER` | host, process, a counter, units under way | its worker, replaced by a rename at each beat |
 //! | `log/WORKER.log` | lines: unit done, failed or released | its worker, which only appends and syncs |
 //!
@@ -26,8 +26,8 @@
 //!
 //! # Invariants
 //!
-//! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the unit has a higher one. What
-//!   a late loser removes is therefore never a claim of another worker.
+//! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the unit has a higher one. A
+//!   worker that has lost its claim therefore never removes that of another worker.
 //! - **Only `plan` makes the target.** It puts the file `TARGET/.longhaul-ID/plan` there, without which a worker does not
 //!   begin: its host has not mounted the target.
 //! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
@@ -35,11 +35,11 @@
 //!   was stopped counts as one poll.
 //! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under their final names, so that
 //!   a worker that has lost its claim may log it as well. A unit may be done twice; it is never done in part.
-//! - **Every claimant reads the logs after it has won a claim.** The holder logs `done` before it removes its claim;
-//!   a claimant that finds the unit done gives the claim back.
+//! - **A worker reads the logs after it has made a claim.** The holder logs `done` before it removes its claim;
+//!   a worker that finds the unit done removes its new claim.
 //! - **Workers share no file that is under way.** Each receives into a staging directory of its own, and renames complete
 //!   files only. Sizes, times and digests of the plan must match, so that two workers rename equal bytes.
-//! - **A loser deletes nothing but its own claims and its own staging directory.**
+//! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 
 pub mod error;

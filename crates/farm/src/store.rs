@@ -1,4 +1,4 @@
-//! Who executes which unit: a trait, so that a directory or a database may keep the claims.
+//! The claims of units: a trait, so that a directory or a database may keep them.
 
 use longhaul_core::units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub trait ClaimStore: Send + Sync {
     /// The state cannot be read.
     fn tally(&self) -> Result<Tally, FarmError>;
 
-    /// Ends this worker, so that others need not wait for its lease.
+    /// Ends this worker: its claims expire at once, before the end of its lease.
     ///
     /// # Errors
     /// The state cannot be written.

@@ -32,7 +32,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes the target of a new plan, with the marker by which workers know that it is mounted.
+    /// Makes the target of a new plan, with a marker: without it, the target's file system is not mounted.
     pub(crate) fn create(header: &PlanHeader) -> Result<(), FarmError> {
         let staging = header.staging();
         let make = || {
@@ -95,7 +95,7 @@ impl Target {
         let stage = self.staging_of(claim.unit, worker);
         let make = || {
             if let Some(other) = &claim.left_by {
-                // One worker wins the rename. Without the directory, the unit begins anew.
+                // The rename succeeds for one worker. Without the directory, the unit begins anew.
                 let left = self.path.join(self.staging_of(claim.unit, other));
                 let _ = fs::rename(left, self.path.join(&stage));
             }

@@ -11,8 +11,6 @@ use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::FailureKind;
-use longhaul_core::pace::{PACE_HEADER, Pace};
-use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
@@ -129,16 +127,9 @@ fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Res
     let common = &args.transfer;
     let source = Url::parse(&header.source).ok();
     source.iter().try_for_each(|url| common.check_cleartext(url))?;
-    let mut client = common.client(cancel)?;
+    let client = common.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
-    if common.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-        client.headers.push(HeaderField::new(PACE_HEADER, &common.pace.header())?);
-    }
-    // Without a pace nothing else enforces the rate.
-    let limit = common
-        .pace
-        .rate()
-        .map_or(common.limit, |rate| Some(common.limit.map_or(rate, |limit| limit.min(rate))));
+    let limit = common.receiving_limit();
     let (streams, memory) = (args.streams.requested()?, args.memory.memory());
     Ok(JobOptions {
         transfer: common.transfer_options(streams, memory, limit, client),

@@ -108,27 +108,26 @@ impl BottleneckQueue {
         interval.is_late(data).then_some(data)
     }
 
-    /// Forgets what arrived: the sender has not sent as much as it may yet.
+    /// Forgets the arrivals of slow start, which do not reach the capacity.
     pub(super) fn note_growth(&mut self) {
         self.arrivals.clear();
     }
 
-    /// Returns whether the bottleneck was busy: arrivals come back to one highest rate, which they never exceed, and at that data were late
-    /// once in eight intervals, as BBR probes. A sender that keeps a rate delays nothing, and one that pauses sends at many.
+    /// Returns whether the bottleneck is busy: most intervals have one highest rate, and in some of these the data are late. A server that
+    /// limits its rate does not delay data; the rates of one that pauses differ.
     pub(super) fn is_at_capacity(&self, interval: &Interval) -> bool {
         let highest = self.arrivals.iter().map(|past| past.rate).fold(0.0, f64::max);
-        // A reading may take place before a packet or after it.
         let packets = 2.0 / interval.span.as_secs_f64().max(1e-9);
         let least = highest * (1.0 - params::CAPACITY_TOLERANCE);
         let reached: Vec<_> = self.arrivals.iter().filter(|past| past.rate >= least).collect();
         let late = reached.iter().filter(|past| past.is_late).count();
-        // Fewer packets show no rate so exactly.
+        // The count of packets is exact to one at each end of an interval.
         highest - packets >= highest * (1.0 - params::CAPACITY_TOLERANCE)
             && highest > 0.0
             && self.arrivals.len() >= params::CAPACITY_INTERVALS / 2
             && interval.arrival_rate() >= least
-            && reached.len() * 4 >= self.arrivals.len() * 3
-            && late * 8 >= reached.len()
+            && reached.len() as f64 >= self.arrivals.len() as f64 * params::CAPACITY_SHARE
+            && late as f64 >= reached.len() as f64 * params::CAPACITY_LATE_SHARE
     }
 }
 

@@ -105,8 +105,8 @@ impl CappedArrivals {
         })
     }
 
-    /// Returns whether a device may show soon: the lossy intervals are alike, as those of losses at random hardly are, but too few.
-    pub(super) fn may_be_device(&self) -> bool {
+    /// Returns whether one more lossy interval would show a device: all have one rate, which random losses rarely cause.
+    pub(super) fn is_undecided(&self) -> bool {
         let capped = self.capped().count();
         capped + 1 == params::CAPPED_INTERVALS && capped == self.lossy.len()
     }

@@ -140,8 +140,7 @@ impl Classifier {
         // another reason, as a clamp, leaves room.
         let is_full = interval.base_rtt() < LONG_RTT
             || interval.in_flight().get() as f64 >= room as f64 * params::FULL_WINDOW_SHARE;
-        // Of another program, data that it leaves in the socket throughout are all that is seen. From packets, a window that was reduced
-        // looks like them.
+        // Another program shows a slow reader only by unread data. A capture infers unread data from the window, which may be clamped.
         let is_left = !self.ends.is_capture
             && interval.now.threads.is_none()
             && self.end == End::Receiver
@@ -180,7 +179,7 @@ impl Classifier {
         // A sender that fills the window pauses, too, until that is acknowledged.
         let is_window_full = self.end == End::Receiver && self.is_window_full(interval);
         let lateness = self.queue.lateness(interval);
-        // A flow in a long queue beside others has gaps, too.
+        // In a long queue, packets of other flows leave gaps, too.
         let is_gapped = lateness != Some(Lateness::Queue) && self.is_stop_and_go(interval, first_byte);
         if self.end == End::Receiver && is_gapped {
             return Witness::StopAndGo;
@@ -226,7 +225,7 @@ impl Classifier {
         if let Some(loss) = self.losses.limiting() {
             let of_loss = if loss.is_overflow {
                 Witness::Overflow
-            } else if loss.is_shown(self.end) && !self.capped.may_be_device() {
+            } else if loss.is_random(self.end) && !self.capped.is_undecided() {
                 Witness::Losses
             } else {
                 Witness::Unexplained
@@ -298,7 +297,7 @@ impl Classifier {
         // opens seldom, so that less than a window passes in a round trip.
         // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
         let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
-        // In an interval in which it has grown, less was allowed before.
+        // While the window grows, the mean rate of the interval was bound to a smaller one.
         let windows = (interval.before.window.unwrap_or_default(), interval.now.window.unwrap_or_default());
         let (grows, window) = (windows.0 < windows.1, windows.1.get() as f64);
         let (smallest, largest) = (self.buffers.windows.0 as f64, self.buffers.windows.1 as f64);
@@ -362,7 +361,7 @@ impl Classifier {
             SenderPace::Requested(pace) => (pace, interval.streams(), Witness::RequestedPace),
             SenderPace::Shared(pace) => (pace, 1, Witness::RequestedPace),
         };
-        // Bursts: in an interval more or less may arrive.
+        // A pacing sender sends bursts: intervals hold different numbers of them.
         let mean = self.rates.recent.mean().filter(|rate| interval.rate() >= rate.scaled(0.5));
         let rate = mean.unwrap_or(interval.rate());
         let each = rate.as_bits_per_sec() as f64 / streams as f64;

@@ -30,9 +30,9 @@ pub(super) struct Loss {
     is_harmless: bool,
     /// Whether the congestion window is still smaller than without the loss.
     lasts: bool,
-    /// The bursts of losses up to this one that have followed one another before the window had recovered.
+    /// The number of bursts of losses without a recovery between them.
     bursts: u32,
-    /// Whether many packets of an interval were lost in them.
+    /// Whether an interval of these bursts is lossy.
     is_dense: bool,
 }
 
@@ -61,33 +61,28 @@ impl MovedSince {
 impl Loss {
     /// Returns whether enough was moved since to show the effect.
     fn is_measured(&self) -> bool {
-        /// Single intervals jitter.
-        const ENOUGH: u32 = 4;
-        self.since.iter().map(|half| half.intervals).sum::<u32>() >= ENOUGH
+        self.since.iter().map(|half| half.intervals).sum::<u32>() >= params::MEASURED_INTERVALS
     }
 
-    /// Returns whether the rate has remained, or where that before is not known, does not recover as a congestion window does: CUBIC's
-    /// grows by 11 % between the halves of the first quarter of its recovery. `None` where that is not known yet.
+    /// Returns whether the rate is as high as before, or, if the rate before is not known, does not recover as a congestion window does;
+    /// `None` until enough intervals are measured.
     fn has_no_effect(&self) -> Option<bool> {
-        /// Half of that growth.
-        const GROWTH: f64 = 1.05;
-        const ENOUGH: u32 = 6;
         let [earlier, later] = self.since;
         match self.rate_before {
             Some(before) => {
                 self.is_measured().then(|| earlier.and(later).rate() >= before.scaled(params::HARMLESS_SHARE))
             }
-            None => (earlier.intervals.min(later.intervals) >= ENOUGH)
-                .then(|| later.rate() <= earlier.rate().scaled(GROWTH)),
+            None => (earlier.intervals.min(later.intervals) >= params::RECOVERING_INTERVALS)
+                .then(|| later.rate() <= earlier.rate().scaled(params::RECOVERING_GROWTH)),
         }
     }
 
-    /// Returns whether losses are known to slow the transfer, seen from `end`: the rate before is known, or they go on. A policer and a short
-    /// queue, too, drop what slow start sends, many packets of it, and some more until the sender has found a rate that they let through. A
-    /// receiver cannot count what is lost at once.
-    pub(super) fn is_shown(&self, end: End) -> bool {
-        const GO_ON: u32 = 3;
-        self.rate_before.is_some() || self.bursts >= GO_ON || end == End::Sender && !self.is_dense
+    /// Returns whether random losses explain the rate, seen from `end`: the rate before is known, or the losses go on. At the end of slow
+    /// start, policers and short queues drop many packets at once; only a sender can count them.
+    pub(super) fn is_random(&self, end: End) -> bool {
+        self.rate_before.is_some()
+            || self.bursts >= params::LIMITING_BURSTS
+            || end == End::Sender && !self.is_dense
     }
 
     /// Returns whether the rate since has shown that the loss has no effect; another loss may have one.

@@ -52,10 +52,13 @@ pub(super) const CAPPED_TOLERANCE: f64 = 0.08;
 /// show that. Where none does, one in [`QUEUED_INTERVALS`] with a queue shows a bottleneck whose sender loses packets at random, too.
 pub(super) const EXCEEDING_INTERVALS: usize = 3;
 pub(super) const QUEUED_INTERVALS: usize = 8;
-/// Arrivals are at the path's capacity where three quarters of the last intervals have its rate within this share. Lab, 28 November 2026: 0.5 to 1
+/// Arrivals are at the path's capacity where [`CAPACITY_SHARE`] of the last intervals have its rate within this tolerance. Lab, 28 November 2026: 0.5 to 1
 /// of the time behind a bottleneck with BBR, 0.1 and more with CUBIC; never with servers that limit or pause.
 pub(super) const CAPACITY_INTERVALS: usize = 12;
 pub(super) const CAPACITY_TOLERANCE: f64 = 0.015;
+pub(super) const CAPACITY_SHARE: f64 = 0.75;
+/// BBR probes once in eight round trips (draft-ietf-ccwg-bbr), which delays the data: in so much of the intervals at capacity.
+pub(super) const CAPACITY_LATE_SHARE: f64 = 0.125;
 /// A window is full from this share in flight on. Receive autotuning keeps it at twice of what arrives in a round
 /// trip (Linux, tcp_rcv_space_adjust) wherever it may.
 pub(super) const FULL_WINDOW_SHARE: f64 = 0.7;
@@ -70,6 +73,15 @@ pub(super) const STEADY_WINDOW_SHARE: f64 = 0.98;
 /// The rate of slow start doubles in a round trip, or grows by half where acknowledgements are counted (RFC 3465, section 1); limited slow
 /// start and congestion avoidance grow by less (RFC 9406, section 4.2: a quarter).
 pub(super) const SLOW_START_GROWTH: f64 = 1.4;
+/// A congestion window that recovers grows from the first half of a quarter of CUBIC's recovery to the second one by 7 to 11 % (RFC 9438,
+/// section 4.2): a rate that grows by less, over so many intervals in each half, is not bound to it.
+pub(super) const RECOVERING_GROWTH: f64 = 1.05;
+pub(super) const RECOVERING_INTERVALS: u32 = 6;
+/// The effect of a loss is measured over so many intervals: single ones jitter.
+pub(super) const MEASURED_INTERVALS: u32 = 4;
+/// Losses are the limit from this burst on, where the rate before is not known: a policer or a short queue drops two bursts until the sender
+/// has found a rate. Lab, 28 November 2026, 40 and 100 ms: 1 or 2 behind policers, 2 and more with losses at random.
+pub(super) const LIMITING_BURSTS: u32 = 3;
 /// Slow start from 10 packets to 10 Gbit/s at 1448 bytes takes about 14 doublings, a round trip each, and settles in a few more.
 pub(super) const RAMP_UP_ROUND_TRIPS: u32 = 20;
 /// Round trips before the first byte: a look-up, connect, two of TLS, what the server can do, and the request.

@@ -29,7 +29,7 @@ pub(super) fn is_complete(
     let is_refuted = checksums.peek().is_some();
     for checksum in checksums {
         let wanted = WantedDigests { whole: Some(checksum.algorithm), pieces: None };
-        match fs::File::open(path).and_then(|file| digest::of(file, wanted, cancel)) {
+        match fs::File::open(path).and_then(|file| digest::of_file(file, wanted, cancel)) {
             Ok(Some(found)) if found.whole.as_ref() == Some(checksum) => return Some(true),
             Ok(None) => return None,
             Ok(Some(_)) | Err(_) => {}

@@ -43,7 +43,7 @@ pub(crate) struct Process {
     /// The boot of the kernel and the PID namespace, which `id` belongs to; empty if unknown.
     machine: String,
     pub(crate) id: u32,
-    /// The time of its start, in ticks since boot: tells it from a later process of the same number.
+    /// The time of its start, in ticks since boot: distinguishes it from a later process of the same number.
     started: u64,
 }
 

@@ -112,10 +112,10 @@ impl SharedDirStore {
                 continue;
             }
             let epoch = state.log.epoch(unit) + 1;
-            let won = self.win(state, unit, epoch)?;
-            if won.is_some() {
+            let claim = self.try_claim(state, unit, epoch)?;
+            if claim.is_some() {
                 state.cursor = unit.0;
-                return Ok(won);
+                return Ok(claim);
             }
             claimed.entry(unit).or_insert(epoch);
         }
@@ -137,7 +137,7 @@ impl SharedDirStore {
                 continue;
             }
             let epoch = state.log.epoch(*unit).max(*epoch) + 1;
-            if let Some(claim) = self.win(state, *unit, epoch)? {
+            if let Some(claim) = self.try_claim(state, *unit, epoch)? {
                 tracing::warn!(
                     "unit {unit} is taken over from {holder}, which has been silent for its lease"
                 );
@@ -148,7 +148,12 @@ impl SharedDirStore {
     }
 
     /// Creates a claim; returns it unless another worker was faster, or has ended the unit meanwhile.
-    fn win(&self, state: &mut WorkerState, unit: UnitId, epoch: u64) -> Result<Option<Claim>, FarmError> {
+    fn try_claim(
+        &self,
+        state: &mut WorkerState,
+        unit: UnitId,
+        epoch: u64,
+    ) -> Result<Option<Claim>, FarmError> {
         if !self.claims.create(unit, epoch)? {
             return Ok(None);
         }
@@ -161,10 +166,9 @@ impl SharedDirStore {
         Ok(Some(Claim { unit, epoch, left_by: state.log.released_by(unit) }))
     }
 
-    /// Returns whether this worker still holds a claim.
-    fn holds(&self, unit: UnitId, epoch: u64) -> Result<bool, FarmError> {
-        let highest = self.claims.all()?.get(&unit).copied();
-        Ok(highest == Some(epoch)
+    /// Returns whether this worker still holds a claim; `claimed` has the highest epoch of each claimed unit.
+    fn holds(&self, unit: UnitId, epoch: u64, claimed: &HashMap<UnitId, u64>) -> Result<bool, FarmError> {
+        Ok(claimed.get(&unit) == Some(&epoch)
             && self.claims.holder(unit, epoch)?.as_deref() == Some(self.claims.worker()))
     }
 }
@@ -202,11 +206,11 @@ impl ClaimStore for SharedDirStore {
     fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {
         let Claim { unit, epoch, .. } = *claim;
         let mut state = self.state.lock();
-        let is_held = self.holds(unit, epoch)?;
+        let is_held = self.holds(unit, epoch, &self.claims.all()?)?;
         state.mine.remove(&unit);
         let entry = match end {
             UnitEnd::Done(bytes) => LogEntry::Done { bytes: *bytes },
-            // Another worker executes the unit: it decides.
+            // The result of the worker that holds the unit counts.
             _ if !is_held => return Ok(()),
             UnitEnd::Failed(why) => {
                 let forgiven = state.log.forgiven(unit);
@@ -235,12 +239,10 @@ impl ClaimStore for SharedDirStore {
         if state.mine.is_empty() {
             return Ok(Vec::new());
         }
-        let highest = self.claims.all()?;
+        let claimed = self.claims.all()?;
         let mut lost = Vec::new();
         for (unit, epoch) in &state.mine {
-            let is_held = highest.get(unit) == Some(epoch)
-                && self.claims.holder(*unit, *epoch)?.as_deref() == Some(self.claims.worker());
-            if !is_held {
+            if !self.holds(*unit, *epoch, &claimed)? {
                 lost.push(*unit);
             }
         }

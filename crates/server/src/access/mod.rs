@@ -1,4 +1,4 @@
-//! Who may do what: tokens, their rights and directories, credentials in clear.
+//! Access control: tokens, their rights and directories, credentials in clear.
 
 mod authorisation;
 mod failed_logins;

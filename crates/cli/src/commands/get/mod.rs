@@ -17,9 +17,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{JobObserver, JobTag};
-use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::plan::LARGEST_WINDOW;
-use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
@@ -302,11 +300,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
 fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.check_cleartext(url))?;
-    // Without a pace nothing else enforces the rate.
-    let limit = match common.pace {
-        Pace::Rate(rate) => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
-        Pace::Auto | Pace::Off => common.limit,
-    };
+    let limit = common.receiving_limit();
     let (streams, memory) = (args.streams.requested()?, args.memory.memory());
     Ok(JobOptions {
         transfer: common.transfer_options(streams, memory, limit, client(args, cancel)?),
@@ -338,11 +332,8 @@ fn client(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.mirror);
     urls.clone().try_for_each(|url| args.transfer.check_cleartext_login(url))?;
-    let mut client = args.transfer.client(cancel)?;
+    let client = args.transfer.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, urls);
-    if args.transfer.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-        client.headers.push(HeaderField::new(PACE_HEADER, &args.transfer.pace.header())?);
-    }
     Ok(ClientConfig {
         recv_buffer: match args.recv_buffer {
             AutoOr::Auto => None,

@@ -7,21 +7,20 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::failure::FailureKind;
-use longhaul_core::proto::listing::check_name;
+use longhaul_core::proto::http::FileName;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::TransferOptions;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
-use longhaul_engine::source::http::{ClientConfig, SafeUrl};
+use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::source::is_known_scheme;
 use longhaul_engine::tree::{ListedFile, Walked};
 use longhaul_farm::plan::PlanHeader;
 use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
 use longhaul_farm::unit::{PlannedFile, seconds_of};
 use parking_lot::Mutex;
-use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::PlanArgs;
@@ -43,7 +42,7 @@ struct PlanRequest<'a> {
 
 /// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
 pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.connect.cancel();
+    let cancel = args.client.connect.cancel();
     let setup = || {
         let (sources, target) = operands(args)?;
         let options = options(args, &sources, &cancel)?;
@@ -104,11 +103,9 @@ fn checked(url: &Url) -> anyhow::Result<()> {
 }
 
 fn options(args: &PlanArgs, sources: &[Url], cancel: &Cancel) -> anyhow::Result<TransferOptions> {
-    sources.first().map_or(Ok(()), |url| args.logins.check_cleartext(url))?;
-    let config = args.connect.applied(ClientConfig::from_env())?;
-    let config = args.requests.applied(config, cancel)?;
-    let client = args.logins.applied(args.trust.applied(config), cancel)?;
-    let (retries, stall) = (args.connect.retries, args.connect.stall_timeout);
+    sources.first().map_or(Ok(()), |url| args.client.check_cleartext(url))?;
+    let client = args.client.config(cancel)?;
+    let (retries, stall) = (args.client.connect.retries, args.client.connect.stall_timeout);
     Ok(TransferOptions { retries, stall, client, ..TransferOptions::default() })
 }
 
@@ -212,16 +209,14 @@ impl PlanRequest<'_> {
 
 /// Returns the name of a file by its URL.
 fn name_of(url: &Url) -> anyhow::Result<PathBuf> {
-    let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-    let name = percent_decode_str(last).decode_utf8_lossy().into_owned();
     let shown = SafeUrl::of(url);
-    check_name(name.as_bytes()).with_context(|| {
+    let name = FileName::from_url_path(url.path()).with_context(|| {
         format!("{shown} names no file: use -r for a directory, or out=NAME in a list (-i)")
     })?;
-    if is_partial(&name) {
+    if is_partial(name.as_str()) {
         bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
     }
-    Ok(name.into())
+    Ok(name.as_str().into())
 }
 
 fn say_plan(plan: &Path, header: &PlanHeader) {
@@ -239,4 +234,18 @@ fn say_plan(plan: &Path, header: &PlanHeader) {
         header.target.display(),
         plan.display()
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_the_name_that_get_gives_it() {
+        let named = |url: &str| name_of(&url.parse().unwrap()).ok();
+        assert_eq!(named("http://h/a/b%20c?d"), Some("b c".into()));
+        assert_eq!(named("http://h/a/.bashrc"), Some("_.bashrc".into()));
+        assert_eq!(named("http://h/a/"), None);
+        assert_eq!(named("http://h/f.longhaul-part"), None);
+    }
 }

@@ -15,9 +15,7 @@ use longhaul_farm::plan::Plan;
 use longhaul_farm::plan_writer::MAX_UNIT_FILES;
 use longhaul_farm::shared_dir;
 
-use crate::connect_args::ConnectArgs;
-use crate::login_args::{LoginArgs, TrustArgs};
-use crate::request_args::RequestArgs;
+use crate::client_args::ClientArgs;
 use crate::{interrupt, say, values};
 
 /// Operands and options of `plan`.
@@ -65,16 +63,7 @@ pub(crate) struct PlanArgs {
     lease: Duration,
 
     #[command(flatten)]
-    connect: ConnectArgs,
-
-    #[command(flatten)]
-    requests: RequestArgs,
-
-    #[command(flatten)]
-    logins: LoginArgs,
-
-    #[command(flatten)]
-    trust: TrustArgs,
+    client: ClientArgs,
 }
 
 #[derive(Debug, Subcommand)]

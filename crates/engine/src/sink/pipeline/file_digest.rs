@@ -95,7 +95,8 @@ impl Pipeline {
     ) -> Result<Option<FileDigests>, OutputError> {
         let (file, whole) = (self.part.file(), ByteRange::with_len(0, self.written()));
         let synced = file.sync_data().and_then(|()| write_back::finish_and_drop(file, whole));
-        let read = synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of(file, wanted, cancel));
+        let read =
+            synced.and_then(|()| self.part.reopen()).and_then(|file| digest::of_file(file, wanted, cancel));
         read.map_err(|source| self.unverified(source))
     }
 }

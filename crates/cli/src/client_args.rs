@@ -1,0 +1,46 @@
+//! The options of all commands that send requests: connections, requests, logins, trust.
+
+use clap::Args;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::source::http::ClientConfig;
+use url::Url;
+
+use crate::connect_args::ConnectArgs;
+use crate::login_args::{LoginArgs, TrustArgs};
+use crate::request_args::RequestArgs;
+
+/// Options of requests to servers.
+#[derive(Debug, Args)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+
+    #[command(flatten)]
+    requests: RequestArgs,
+
+    #[command(flatten)]
+    pub(crate) logins: LoginArgs,
+
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+}
+
+impl ClientArgs {
+    /// Returns the client settings; `cancel` interrupts the reading of files.
+    pub(crate) fn config(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
+        let config = self.connect.applied(ClientConfig::from_env())?;
+        let config = self.requests.applied(config, cancel)?;
+        self.logins.applied(self.trust.applied(config), cancel)
+    }
+
+    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
+    ///
+    /// # Errors
+    /// The reason and the alternative.
+    pub(crate) fn check_cleartext(&self, url: &Url) -> anyhow::Result<()> {
+        if self.requests.has_secrets() {
+            self.logins.warn_of_cleartext(url);
+        }
+        self.logins.check_cleartext(url)
+    }
+}
