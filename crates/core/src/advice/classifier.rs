@@ -13,7 +13,7 @@ use super::send_buffer::{SendBufferReadings, is_below_windows};
 use super::slow_start::SlowStart;
 use super::witness::Witness;
 use super::{LONG_RTT, LimitedBy, TIMESTAMP_TICK, ThreadTimes};
-use crate::units::{Bytes, Rtt};
+use crate::units::{Bytes, Rate, Rtt};
 
 /// The rules of the classification, and what earlier intervals have shown.
 #[derive(Debug, Clone)]
@@ -105,7 +105,8 @@ impl Classifier {
         self.capped.record(interval, self.end);
         let queues = (was_queued, self.queue.is_standing(interval));
         self.losses.record(interval, queues, &self.rates.recent);
-        self.rates.recent.push(PastRate { end: interval.end, rate: interval.rate(), after_loss });
+        let arrived = interval.now.moved + interval.now.unread;
+        self.rates.recent.push(PastRate { end: interval.end, rate: interval.rate(), arrived, after_loss });
         self.buffers.send.record(interval);
         if let Some(window) = interval.now.window {
             let window = window.get() / interval.streams();
@@ -362,11 +363,11 @@ impl Classifier {
             SenderPace::Shared(pace) => (pace, 1, Witness::RequestedPace),
         };
         // A pacing sender sends bursts: intervals hold different numbers of them.
-        let mean = self.rates.recent.mean().filter(|rate| interval.rate() >= rate.scaled(0.5));
-        let rate = mean.unwrap_or(interval.rate());
-        let each = rate.as_bits_per_sec() as f64 / streams as f64;
-        let of_pace = each / pace.as_bits_per_sec() as f64;
-        let is_held = of_pace >= params::HELD_PACE_SHARE && of_pace * params::HELD_PACE_SHARE <= 1.0;
+        let is_held = |rate: Rate| {
+            let of_pace = rate.as_bits_per_sec() as f64 / streams as f64 / pace.as_bits_per_sec() as f64;
+            of_pace >= params::HELD_PACE_SHARE && of_pace * params::HELD_PACE_SHARE <= 1.0
+        };
+        let is_held = is_held(interval.rate()) || self.rates.recent.long_means().any(is_held);
         (is_held && interval.lost() == 0).then_some(witness)
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::params;
-use crate::units::Rate;
+use crate::units::{Bytes, Rate};
 
 /// The time that the intervals cover.
 pub(super) const COVERED: Duration = Duration::from_millis(2500);
@@ -35,6 +35,8 @@ pub(super) struct PastRate {
     /// When the interval ended.
     pub(super) end: Duration,
     pub(super) rate: Rate,
+    /// All bytes that had arrived by then.
+    pub(super) arrived: Bytes,
     /// Whether the connection may have waited for a retransmission.
     pub(super) after_loss: bool,
 }
@@ -78,10 +80,16 @@ impl RecentRates {
         Some(Rate::bits_per_sec(mean as u64))
     }
 
-    /// Returns the mean of those since slow start, where there are a few.
-    pub(super) fn mean(&self) -> Option<Rate> {
+    /// Returns the rates at which data have arrived over all of the time since slow start, and over its later half, where those are a few
+    /// intervals. What a reader fetches late had arrived at the sender's rate, and a reply begins with a burst.
+    pub(super) fn long_means(&self) -> impl Iterator<Item = Rate> {
         let settling = self.settling();
-        (settling >= FEW).then(|| Rate::bits_per_sec(self.mean_of_last(settling) as u64))
+        let since = |count: usize| {
+            let (first, last) = (self.rates.iter().rev().nth(count)?, self.rates.back()?);
+            Some(Rate::over(last.arrived.saturating_sub(first.arrived), last.end - first.end))
+        };
+        let counts = [settling.saturating_sub(1), settling / 2].into_iter().filter(|count| *count >= FEW);
+        counts.filter_map(since)
     }
 
     /// Returns the rate before a loss: the settled one, or where an earlier loss has lowered that, what it had grown to since.

@@ -44,6 +44,11 @@ fn even_rate_with_a_stock_buffer_in_flight_is_the_servers_send_buffer_unless_it_
         let finding = course.slow_start(110.0).go(20.0, 110.0).assert_limit(limit, 0.8);
         assert_advice(&finding, 1, cure);
     }
+    // Its bursts are late where threads wait, and a reply begins with a large one.
+    let mut late = receiving(20);
+    late.attribution = late.attribution.with_pace(SenderPace::of(rate(20), None));
+    let rates = [60.0].into_iter().chain([6.0, 38.0, 1.0, 35.0].into_iter().cycle().take(60));
+    rates.fold(late, |course, mbit| course.go(0.1, mbit)).assert_limit(Server, 0.8);
     // A server that pauses sends as much at other rates.
     let rates = [67.0, 153.0].into_iter().cycle().take(100);
     rates.fold(long(), |course, mbit| course.go(0.2, mbit)).assert_limit(Unknown, 0.7);
