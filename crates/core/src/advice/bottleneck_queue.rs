@@ -30,6 +30,8 @@ pub(super) struct BottleneckQueue {
     data_ages: VecDeque<(Duration, Duration)>,
     /// The end of the last interval in which packets were lost.
     last_loss: Option<Duration>,
+    /// Whether packets were ever lost behind a queue.
+    has_overflowed: bool,
     /// The last intervals.
     arrivals: VecDeque<Arrivals>,
 }
@@ -44,8 +46,8 @@ struct Arrivals {
 }
 
 impl BottleneckQueue {
-    /// Records the RTT of the data, and unless after a loss the time since they had arrived.
-    pub(super) fn record(&mut self, interval: &Interval, after_loss: bool) {
+    /// Records the RTT of the data, and unless after a loss the time since they had arrived; `was_queued` where a queue stood just before.
+    pub(super) fn record(&mut self, interval: &Interval, after_loss: bool, was_queued: bool) {
         fn forget<T>(readings: &mut VecDeque<(Duration, T)>, over: Duration, now: Duration) {
             while readings.front().is_some_and(|(at, _)| at.saturating_add(over) < now) {
                 readings.pop_front();
@@ -53,6 +55,7 @@ impl BottleneckQueue {
         }
         if interval.lost() > 0 {
             self.last_loss = Some(interval.end);
+            self.has_overflowed |= was_queued;
         }
         let over = standing_over(interval);
         self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
@@ -69,6 +72,11 @@ impl BottleneckQueue {
     /// Returns whether the delay of the data is known.
     pub(super) fn is_known(&self) -> bool {
         !self.data_rtts.is_empty()
+    }
+
+    /// Returns whether packets were ever lost behind a queue.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.has_overflowed
     }
 
     /// Returns why data are late; `None` where they are not.

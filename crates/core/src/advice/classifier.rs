@@ -101,7 +101,7 @@ impl Classifier {
         let is_overflow = in_slow_start && overflowed_in_slow_start(interval);
         let was_queued = self.queue.is_standing(interval) || is_overflow;
         let after_loss = interval.lost() > 0 || self.losses.is_after_loss(interval);
-        self.queue.record(interval, after_loss);
+        self.queue.record(interval, after_loss, was_queued);
         self.capped.record(interval, self.end);
         let queues = (was_queued, self.queue.is_standing(interval));
         self.losses.record(interval, queues, &self.rates.recent);
@@ -388,6 +388,10 @@ impl Classifier {
         }
         if self.end == End::Receiver && interval.is_local() {
             return Witness::EvenRate;
+        }
+        // A bottleneck whose queue has overflowed may hold the rate, as BBR finds it, and so may the server.
+        if self.queue.has_overflowed() {
+            return Witness::Unexplained;
         }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
         let Some((rtt, rate)) = long.zip(self.rates.recent.settled()) else { return Witness::Unexplained };

@@ -156,6 +156,11 @@ fn overflow_at_the_end_of_slow_start_is_the_path() {
     let (overflow, random) = (ends(22), ends(2));
     assert!(overflow.shares.get(Path) > overflow.shares.get(Loss), "{overflow:?}");
     assert!(random.shares.get(Unknown) > 0.6 && random.shares.get(Path) == 0.0, "{random:?}");
+    // BBR then holds the path's rate without a queue, which a server's limit would explain alike.
+    let overflowed = receiving(50).slow_start(40.0).run(0.1, 48.0, queue(22)).run(0.1, 40.0, lose);
+    let finding = overflowed.run(0.3, 30.0, lose).run(0.3, 30.0, queue(0)).run(4.0, 48.0, queue(0)).finding();
+    assert_eq!(finding.shares.get(Server), 0.0, "{finding:?}");
+    receiving(50).slow_start(40.0).go(4.0, 48.0).assert_limit(Server, 0.8);
     // A policer, too, drops what slow start sends; losses at random go on.
     for (bursts, limit) in [(0, Unknown), (1, Unknown), (6, Loss)] {
         let course = receiving(100).slow_start(16.0).lose(40).go(0.1, 8.4);
