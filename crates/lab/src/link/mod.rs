@@ -203,10 +203,10 @@ fn is_fine(spec: &PathSpec) -> bool {
     spec.rate.is_some_and(|rate| rate.time_for(Bytes::new(MAX_FRAME as u64)) > LUMP)
 }
 
-/// Time for which the writer collects due packets to reduce wake-ups: at most 1/50 of the delay.
+/// Time for which the writer collects due packets to reduce wake-ups: at most a fifth of the lateness that the delay allows.
 fn batch(spec: &PathSpec) -> Duration {
     let most = if is_fine(spec) { LUMP } else { 2 * LUMP };
-    (spec.one_way() / 50).clamp(Duration::from_micros(20), most)
+    (spec.one_way() / 100).clamp(Duration::from_micros(20), most)
 }
 
 /// Returns the ring's size: BDP and a full queue, a quarter more for record headers, and a margin.
