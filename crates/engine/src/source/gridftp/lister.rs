@@ -66,10 +66,8 @@ impl FtpLister {
         drop(transport);
         let limit = session.control.limit;
         let reply = session.control.reply("the listing", access.at(), &Deadline::new(cancel, limit))?;
-        if !reply.is_positive() {
-            let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
-            return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }.into());
-        }
+        let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
+        FtpError::require_positive(reply, access.at(), verb)?;
         // LIST has changed the directory of relative paths.
         if form == ListingForm::Facts || access.address.path.starts_with(b"/") {
             self.sessions.keep(session);
