@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Seek, Write};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::listing::ListedEntry;
 use longhaul_core::units::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
-use crate::source::http::{ClientConfig, SafeUrl};
+use crate::source::http::{ClientConfig, Read as Received, SafeUrl};
 
 /// Lists and creates directories of one server. Supports calls from several threads.
 pub(crate) trait RemoteDirectories: Send + Sync {
@@ -124,6 +124,45 @@ pub(crate) struct ListerOptions {
     pub(crate) spool: Arc<Directory>,
 }
 
+/// The maximum size of a listing, about 8 million entries.
+const MAX_LISTING: Bytes = Bytes::gib(1);
+
+impl ListerOptions {
+    /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` is told the number of
+    /// bytes received so far.
+    ///
+    /// # Errors
+    /// That of `read`. The inner error is of the listing or of this host, or that the server has stalled.
+    pub(crate) fn receive<E>(
+        &self,
+        shown: &str,
+        mut read: impl FnMut(&mut [u8], Bytes) -> Result<Received, E>,
+    ) -> Result<Result<Spool, Failure>, E> {
+        let failed = |kind, message| Ok(Err(Failure::new(kind, message)));
+        let (mut spool, mut buffer, mut last) = (Spool::new(&self.spool), vec![0; 64 << 10], Instant::now());
+        loop {
+            match read(&mut buffer, spool.length)? {
+                Received::Data(length) => {
+                    last = Instant::now();
+                    if let Err(error) = spool.add(&buffer[..length]) {
+                        let message = format!("cannot keep the listing of {shown}: {error}");
+                        return failed(FailureKind::Disk, message);
+                    }
+                }
+                Received::Idle if last.elapsed() > self.stall => {
+                    return Ok(Err(Failure::stalled(shown, Bytes::new(1), self.stall)));
+                }
+                Received::Idle => {}
+                Received::End => return Ok(Ok(spool)),
+            }
+            if spool.length > MAX_LISTING {
+                let message = format!("the listing of {shown} is longer than {MAX_LISTING}");
+                return failed(FailureKind::Data, message);
+            }
+        }
+    }
+}
+
 /// An open directory listing.
 pub(crate) struct OpenListing {
     /// The directory's URL after redirects, with a trailing slash.
@@ -187,11 +226,6 @@ impl Spool {
         Self { directory: Arc::clone(directory), memory: Vec::new(), file: None, length: Bytes::ZERO }
     }
 
-    /// Returns the number of bytes.
-    pub(crate) fn length(&self) -> Bytes {
-        self.length
-    }
-
     /// Appends bytes.
     ///
     /// # Errors
@@ -241,7 +275,7 @@ mod tests {
             let mut spool = Spool::new(&directory);
             content[..length].chunks(70_000).for_each(|piece| spool.add(piece).unwrap());
             assert_eq!(spool.file.is_some(), length > IN_MEMORY);
-            assert_eq!(spool.length(), Bytes::new(length as u64));
+            assert_eq!(spool.length, Bytes::new(length as u64));
             let mut read = Vec::new();
             spool.into_reader().unwrap().read_to_end(&mut read).unwrap();
             assert!(read == content[..length]);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_sys::tcp_info;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise};
 
@@ -28,42 +29,9 @@ const ENCRYPTED: Bytes = Bytes::kib(256);
 /// The step in which pages are dropped from the cache.
 const DROPPED: Bytes = Bytes::mib(8);
 
-/// The reason why the body was not sent completely.
-pub(super) enum BodyError {
-    Http(HttpError),
-    Send(SendError),
-    Stalled(Duration),
-    /// The request after the body could not be created.
-    Trailing(UploadError),
-}
-
 /// Sends a request after the last byte of a body, once ready; returns whether there is nothing more
 /// to send.
 pub(super) type TrailingRequest<'a> = dyn FnMut(&mut Connection) -> Result<bool, UploadError> + 'a;
-
-impl From<HttpError> for BodyError {
-    fn from(error: HttpError) -> Self {
-        Self::Http(error)
-    }
-}
-
-impl From<SendError> for BodyError {
-    fn from(error: SendError) -> Self {
-        Self::Send(error)
-    }
-}
-
-impl BodyError {
-    /// Adds the URL and the peer.
-    pub(super) fn at(self, at: &UrlAndPeer) -> UploadError {
-        match self {
-            Self::Http(error) => error.into(),
-            Self::Send(error) => UploadError::of_send(error, at),
-            Self::Stalled(waited) => UploadError::Stalled { at: at.clone(), waited },
-            Self::Trailing(error) => error,
-        }
-    }
-}
 
 /// Sends all of `supply` and the request of `trailing`, and waits until the server has acknowledged
 /// everything or answers.
@@ -74,16 +42,9 @@ pub(super) fn send(
     supply: &mut Supply,
     context: &UploadContext<'_>,
     trailing: Option<&mut TrailingRequest<'_>>,
-) -> Result<bool, BodyError> {
+) -> Result<bool, UploadError> {
     let mut pump = Pump::new(connection, context.progress, context.request.transfer.stall);
-    let result = pump.run(connection, supply, context.drop_behind(), trailing);
-    // An answer received before the connection broke explains more than the kernel's error.
-    if let Err(BodyError::Send(SendError::Socket(_))) = &result
-        && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
-    {
-        return Ok(false);
-    }
-    result
+    pump.run(connection, supply, &DropBehind::of(context), trailing)
 }
 
 /// Moves file bytes into one connection.
@@ -97,16 +58,17 @@ pub(super) struct Pump<'a> {
 impl<'a> Pump<'a> {
     /// Creates the pump of a connection with the stall timeout `stall`.
     pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
-        Self { progress, stall: Stall::new(connection.socket(), stall), text: Vec::new() }
+        let stall = Stall::new(connection.socket(), stall, connection.at().clone());
+        Self { progress, stall, text: Vec::new() }
     }
 
     fn run(
         &mut self,
         connection: &mut Connection,
         supply: &mut Supply,
-        mut behind: Option<DropBehind>,
+        behind: &DropBehind,
         mut trailing: Option<&mut TrailingRequest<'_>>,
-    ) -> Result<bool, BodyError> {
+    ) -> Result<bool, UploadError> {
         let mut all_sent = false;
         loop {
             if self.progress.cancel.is_cancelled() {
@@ -123,19 +85,25 @@ impl<'a> Pump<'a> {
                 }
             }
             if !all_sent && !ready.is_empty() {
-                all_sent = self.turn(connection, supply)? == Turn::Done;
+                let turn = self.turn(connection, supply);
+                // An answer received before the connection broke explains more than the kernel's error.
+                if let Err(SendError::Socket(_)) = &turn
+                    && connection.poll_answer().is_ok_and(|answer| answer == EarlyAnswer::Final)
+                {
+                    return Ok(false);
+                }
+                let turn = turn.map_err(|error| UploadError::of_send(error, connection.at()))?;
+                all_sent = turn == Turn::Done;
                 add(&self.progress.transfer.waits.writer, supply.take_waited());
                 self.progress.sent(supply.sent());
                 if all_sent {
                     connection.finish_body();
                 }
             }
-            if let Some(behind) = &mut behind {
-                behind.follow(self.progress.snapshot().0.present, self.progress);
-            }
+            behind.follow(self.progress, || self.progress.snapshot().0.present);
             if all_sent
                 && let Some(request) = &mut trailing
-                && request(connection).map_err(BodyError::Trailing)?
+                && request(connection)?
             {
                 trailing = None;
             }
@@ -151,16 +119,15 @@ impl<'a> Pump<'a> {
         &mut self,
         connection: &mut Connection,
         supply: &mut Supply,
-    ) -> Result<Turn, BodyError> {
-        let socket = |error| SendError::Socket(error);
-        connection.socket().set_nonblocking(true).map_err(socket)?;
+    ) -> Result<Turn, SendError> {
+        connection.socket().set_nonblocking(true).map_err(SendError::Socket)?;
         let turn = if connection.is_tls() {
             self.encrypt(connection, supply)
         } else {
             supply.turn(connection.socket(), self.progress.share(TURN))
         };
-        connection.socket().set_nonblocking(false).map_err(socket)?;
-        Ok(turn?)
+        connection.socket().set_nonblocking(false).map_err(SendError::Socket)?;
+        turn
     }
 
     fn encrypt(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, SendError> {
@@ -185,28 +152,29 @@ impl<'a> Pump<'a> {
 
 /// Drops sent and hashed pages from the cache.
 pub(super) struct DropBehind {
-    source: Arc<SourceFile>,
+    /// The file, if its reader fills the cache with pages that were not cached before.
+    source: Option<Arc<SourceFile>>,
     /// The offset up to which pages are dropped.
-    dropped: Bytes,
+    dropped: Mutex<Bytes>,
 }
 
 impl DropBehind {
-    /// Creates it if `reader` fills the cache with pages that were not cached before.
-    pub(super) fn of(source: &Arc<SourceFile>, reader: Reader) -> Option<Self> {
-        let drops = reader == Reader::PageCache { drop_behind: true };
-        drops.then(|| Self { source: Arc::clone(source), dropped: Bytes::ZERO })
+    pub(super) fn of(context: &UploadContext<'_>) -> Self {
+        let drops = context.reader == Reader::PageCache { drop_behind: true };
+        Self { source: drops.then(|| Arc::clone(context.source)), dropped: Mutex::default() }
     }
 
     /// Drops pages that are hashed and `present` on the server: before that, the socket may have to
     /// retransmit them.
-    pub(super) fn follow(&mut self, present: Bytes, progress: &UploadProgress<'_>) {
-        let hashed = Bytes::new(progress.hashed.load(Ordering::Relaxed));
-        let done = present.min(hashed);
-        if done >= self.dropped + DROPPED {
-            let length = NonZeroU64::new((done - self.dropped).get());
+    pub(super) fn follow(&self, progress: &UploadProgress<'_>, present: impl FnOnce() -> Bytes) {
+        let Some(source) = &self.source else { return };
+        let mut dropped = self.dropped.lock();
+        let done = present().min(Bytes::new(progress.hashed.load(Ordering::Relaxed)));
+        if done >= *dropped + DROPPED {
+            let length = NonZeroU64::new((done - *dropped).get());
             // Only a hint.
-            let _ = fadvise(self.source.file(), self.dropped.get(), length, Advice::DontNeed);
-            self.dropped = done;
+            let _ = fadvise(source.file(), dropped.get(), length, Advice::DontNeed);
+            *dropped = done;
         }
     }
 }
@@ -230,12 +198,14 @@ pub(super) struct Stall {
     limit: Duration,
     since: Instant,
     acked: Option<Bytes>,
+    /// The URL and the peer, for errors.
+    at: UrlAndPeer,
 }
 
 impl Stall {
-    pub(super) fn new(socket: &TcpStream, limit: Duration) -> Self {
+    pub(super) fn new(socket: &TcpStream, limit: Duration, at: UrlAndPeer) -> Self {
         let acked = tcp_info::read(socket).ok().and_then(|info| info.bytes_acked());
-        Self { limit, since: Instant::now(), acked }
+        Self { limit, since: Instant::now(), acked, at }
     }
 
     /// Restarts the timeout, after an interim answer.
@@ -245,7 +215,7 @@ impl Stall {
 
     /// Fails if less than [`MIN_DELIVERY`] was acknowledged within the limit; returns the number
     /// of unacknowledged bytes, if the kernel reports it.
-    pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, BodyError> {
+    pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, UploadError> {
         let Ok(info) = tcp_info::read(socket) else { return Ok(None) };
         let acked = info.bytes_acked();
         let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
@@ -255,7 +225,7 @@ impl Stall {
             (self.since, self.acked) = (Instant::now(), acked);
         }
         if self.since.elapsed() > self.limit {
-            return Err(BodyError::Stalled(self.limit));
+            return Err(UploadError::stalled(&self.at, self.limit));
         }
         Ok(outstanding)
     }

@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::units::Bytes;
 
-use super::body::DropBehind;
+use super::MAX_REPAIRS;
 use super::error::UploadError;
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
 use super::ranges;
 use super::request::PutRequest;
 use crate::send::{Reader, SourceFile, Supply};
+use crate::source::http::UrlAndPeer;
 
 /// The file and the options of an upload, whatever the protocol.
 #[derive(Clone, Copy)]
@@ -42,15 +45,30 @@ impl UploadContext<'_> {
         self.reader = ranges::reader(self.reader, self.request.reader);
     }
 
+    /// Counts a round in which `wrong` ranges are sent again to `at`, and warns of them. Fails after too many rounds, or if ranges
+    /// cannot be sent.
+    pub(super) fn begin_repair(
+        &self,
+        at: &UrlAndPeer,
+        wrong: &RangeSet,
+        rounds: &mut u32,
+        is_repairable: bool,
+    ) -> Result<(), UploadError> {
+        if *rounds == MAX_REPAIRS || !is_repairable {
+            return Err(UploadError::corrupted(at, wrong, *rounds));
+        }
+        *rounds += 1;
+        if wrong.total() > Bytes::ZERO {
+            let (ranges, server) = (wrong.clone(), at.to_string());
+            self.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges, server }));
+        }
+        Ok(())
+    }
+
     /// Opens a range of the file for sending.
     pub(super) fn supply(&self, range: ByteRange) -> Result<Supply, UploadError> {
         Supply::open(self.source, self.reader, range, self.progress.tree())
-            .map_err(|error| UploadError::cannot_read(self.source.path().clone(), error))
-    }
-
-    /// Returns what drops sent pages from the cache, if they were not cached before.
-    pub(super) fn drop_behind(&self) -> Option<DropBehind> {
-        DropBehind::of(self.source, self.reader)
+            .map_err(|error| UploadError::cannot_read(self.source.path(), &error))
     }
 
     /// Returns the pacing of each of several connections. [`Pace::Auto`] then paces none: they share the path by their windows.

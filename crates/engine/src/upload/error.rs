@@ -1,7 +1,7 @@
 //! Errors of uploads.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
@@ -16,268 +16,177 @@ use crate::source::gridftp::FtpError;
 use crate::source::http::{self, HttpError, UrlAndPeer, asks_unspoken_login, of_tls, send_error};
 use crate::transfer::error::TransferError;
 
-/// An error of an upload; a server that can resume keeps what it has received.
+/// An error of an upload; a server that can resume keeps what it has received. Each variant is one that a caller treats in its
+/// own way; all others are [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub enum UploadError {
     /// The connection to the server, or the response, failed.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// The FTP server, or the connection to it, failed.
-    #[error(transparent)]
-    Ftp(Failure),
-    /// The source cannot be opened or read.
-    #[error("cannot {operation} {}: {source}", .path.display())]
-    Source {
-        /// The operation.
-        operation: &'static str,
-        /// The source.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The source is not a file.
-    #[error("cannot send {}: it is {what}", .path.display())]
-    NotAFile {
-        /// The source.
-        path: PathBuf,
-        /// The kind of object.
-        what: &'static str,
-    },
-    /// The source's path ends without a name, and the URL in `/`.
-    #[error("{} has no name to put it under: end the URL in one", .path.display())]
-    NoName {
-        /// The source.
-        path: PathBuf,
-    },
-    /// Direct I/O was requested, but the source's file system does not support it.
-    #[error("cannot read {} by Direct I/O: its file system has none; use --reader auto", .0.display())]
-    NoDirectIo(PathBuf),
-    /// The source changed while it was sent.
-    #[error("{} changed while it was sent; run again once no program writes to it", .0.display())]
-    Changed(PathBuf),
     /// The socket failed.
-    #[error("sending to {at} failed: {source}; check the network and run again")]
-    Send {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    #[error("sending to {0} failed: {1}; check the network and run again")]
+    Send(UrlAndPeer, io::Error),
     /// The server refused a request.
-    #[error("{at} refused {step}: {status} {reason}{}", advice(*.status, *.explained, *.unspoken_login))]
+    #[error("{failure}")]
     Refused {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The refused step.
-        step: &'static str,
         /// The status code.
         status: u16,
-        /// The reason phrase and the server's explanation, escaped.
-        reason: String,
-        /// Whether the server gave an explanation.
-        explained: bool,
-        /// Whether the server asks for a login in no way that this program speaks.
-        unspoken_login: bool,
         /// The server's Retry-After.
         retry_after: Option<Duration>,
+        /// The failure.
+        failure: Failure,
     },
     /// The streams ended before the server had every range.
     #[error(transparent)]
     Streams(#[from] TransferError),
-    /// The server has another part of the file than it reported before.
-    #[error("{at} has another part of the file than it reported; run again to continue from there")]
-    Moved {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-    },
-    /// The bytes on the server differ from the source, even after repeated sending.
-    #[error("{}", corrupted(at, ranges, *rounds))]
-    Corrupted {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The wrong ranges.
-        ranges: RangeSet,
-        /// The number of rounds in which they were sent again.
-        rounds: u32,
-    },
-    /// The server's answer contradicts the upload.
-    #[error("cannot use the answer of {at}: {why}")]
-    Answer {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The error.
-        why: String,
-    },
-    /// The server acknowledged less than [`MIN_DELIVERY`](crate::delivery_meter::MIN_DELIVERY)
-    /// within the timeout.
-    #[error("{at} took nothing within {waited:?}: taken for dead; run again")]
-    Stalled {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The timeout.
-        waited: Duration,
-    },
-    /// The congestion control is not available in the kernel.
-    #[error(
-        "cannot use the congestion control '{name}': {source}; /proc/sys/net/ipv4/tcp_available_congestion_control lists those there are"
-    )]
-    Congestion {
-        /// The name.
-        name: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A thread could not be started.
-    #[error("cannot start a thread for {0}: {1}")]
-    Thread(&'static str, io::Error),
     /// The thread that computes the digest ended without one, which is a bug.
     #[error("the digest was not computed: report this as a bug, and use --no-verify meanwhile")]
     NoDigest,
-    /// The user interrupted the upload.
-    #[error("interrupted; {}", match .resumable {
-        Some(true) => "the server keeps what it has: run the same command to resume",
-        Some(false) => "this server cannot resume",
-        None => "nothing was sent yet",
-    })]
-    Interrupted {
-        /// Whether the next run can resume; `None` if the server has not reported that yet.
-        resumable: Option<bool>,
-    },
+    /// Any other failure: of the source, of the answer, or of an FTP server.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl UploadError {
     /// Creates the error of an answer that is not a success.
-    pub(super) fn refused(at: &UrlAndPeer, step: &'static str, answer: &UploadAnswer) -> Self {
-        let head = &answer.head;
-        let phrase = head.reason().escape_debug();
-        Self::Refused {
-            at: at.clone(),
-            step,
-            status: head.status(),
-            reason: answer
-                .reason
-                .as_ref()
-                .map_or_else(|| phrase.to_string(), |why| format!("{phrase}: {why}")),
-            explained: answer.reason.is_some(),
-            unspoken_login: asks_unspoken_login(head),
-            retry_after: head.retry_after(SystemTime::now()),
-        }
+    pub(super) fn refused(at: &UrlAndPeer, step: &str, answer: &UploadAnswer) -> Self {
+        let (head, explanation) = (&answer.head, answer.reason.as_deref());
+        let (status, retry_after) = (head.status(), head.retry_after(SystemTime::now()));
+        let reason = head.reason().escape_debug();
+        let meaning = if explanation.is_some() { "" } else { meaning(status) };
+        let explanation = explanation.map_or_else(String::new, |why| format!(": {why}"));
+        let advice = http::explained(meaning, remedy(status), asks_unspoken_login(head));
+        let message = format!("{at} refused {step}: {status} {reason}{explanation}{advice}");
+        let cause = if http::is_too_busy(status) { Cause::Refused } else { Cause::Connection };
+        let failure = Failure::new(kind_of_status(status), message)
+            .caused_by(cause)
+            .with_retry(Retry::of_status(status, retry_after));
+        Self::Refused { status, retry_after, failure }
+    }
+
+    /// Creates the error of an answer that contradicts the upload.
+    pub(super) fn answer(at: &UrlAndPeer, why: &str) -> Self {
+        Failure::new(FailureKind::Protocol, format!("cannot use the answer of {at}: {why}")).into()
+    }
+
+    /// Creates the error of a server that has another part of the file than it reported before.
+    pub(super) fn moved(at: &UrlAndPeer) -> Self {
+        let message =
+            format!("{at} has another part of the file than it reported; run again to continue from there");
+        Failure::new(FailureKind::Temporary, message).into()
+    }
+
+    /// Creates the error of a server that acknowledged less than [`MIN_DELIVERY`](crate::delivery_meter::MIN_DELIVERY) within
+    /// the timeout.
+    pub(super) fn stalled(at: &UrlAndPeer, waited: Duration) -> Self {
+        let message = format!("{at} took nothing within {waited:?}: taken for dead; run again");
+        Failure::new(FailureKind::Temporary, message).into()
+    }
+
+    /// Creates the error of bytes on the server that differ from the source, even after they were sent again.
+    pub(super) fn corrupted(at: &UrlAndPeer, ranges: &RangeSet, rounds: u32) -> Self {
+        let message = if ranges.total() == Bytes::ZERO {
+            format!(
+                "{at} refuses the file's digest, although the digests of all pieces agree, after {rounds} attempts; the memory of one side changes \
+                 bytes: check it and run again"
+            )
+        } else {
+            format!(
+                "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
+                 one side, changes bytes: check them and run again, which sends only these"
+            )
+        };
+        Failure::new(FailureKind::Data, message).into()
     }
 
     /// Creates the error of a failed send.
     pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
             SendError::Socket(source) if of_tls(&source).is_some() => send_error(source, at).into(),
-            SendError::Socket(source) => Self::Send { at: at.clone(), source },
-            SendError::Read { path, source } => Self::cannot_read(path, source),
-            SendError::Changed { path } => Self::Changed(path),
+            SendError::Socket(source) => Self::Send(at.clone(), source),
+            error => Self::of_reading(error),
         }
     }
 
     /// Creates the error of a failed read.
     pub(super) fn of_reading(error: SendError) -> Self {
         match error {
-            SendError::Read { path, source } => Self::cannot_read(path, source),
-            SendError::Changed { path } => Self::Changed(path),
+            SendError::Read { path, source } => Self::cannot_read(&path, &source),
+            SendError::Changed { path } => Self::changed(&path),
             // Reading needs no socket.
-            SendError::Socket(source) => Self::cannot_read(PathBuf::new(), source),
+            SendError::Socket(source) => Self::cannot_read(Path::new(""), &source),
         }
     }
 
-    pub(super) fn cannot_read(path: PathBuf, source: io::Error) -> Self {
-        Self::Source { operation: "read", path, source }
+    /// Creates the error of a source that cannot be read.
+    pub(super) fn cannot_read(path: &Path, error: &io::Error) -> Self {
+        Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", path.display())).into()
+    }
+
+    /// Creates the error of a source that changed while it was sent.
+    pub(super) fn changed(path: &Path) -> Self {
+        let path = path.display();
+        let message = format!("{path} changed while it was sent; run again once no program writes to it");
+        Failure::new(FailureKind::Data, message).into()
+    }
+
+    /// Returns the kind of the failure, whether a retry can help, and the cause.
+    fn class(&self) -> (FailureKind, Retry, Cause) {
+        match self {
+            Self::Http(error) => error.class(),
+            Self::Failed(failure) | Self::Refused { failure, .. } => {
+                (failure.kind, failure.retry, failure.cause)
+            }
+            // The streams have retried.
+            Self::Streams(error) => (error.kind(), Retry::Never, Cause::Connection),
+            Self::Send(..) => (FailureKind::Temporary, Retry::Backoff, Cause::Connection),
+            Self::NoDigest => (FailureKind::Internal, Retry::Never, Cause::Connection),
+        }
     }
 
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
-        use FailureKind as Kind;
-        match self {
-            Self::Interrupted { .. } => Kind::Interrupted,
-            Self::Http(error) => error.kind(),
-            Self::Streams(error) => error.kind(),
-            Self::Ftp(error) => error.kind,
-            Self::Source { operation: "read", .. } => Kind::Disk,
-            Self::Source { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Kind::Denied,
-            Self::Source { .. } | Self::NotAFile { .. } => Kind::NotFound,
-            Self::NoName { .. } | Self::NoDirectIo(_) | Self::Congestion { .. } => Kind::Usage,
-            Self::Changed(_) | Self::Corrupted { .. } => Kind::Data,
-            Self::Refused { status, .. } => kind_of_status(*status),
-            Self::Answer { .. } => Kind::Protocol,
-            Self::Send { .. } | Self::Stalled { .. } | Self::Moved { .. } => Kind::Temporary,
-            Self::Thread(..) => Kind::Host,
-            Self::NoDigest => Kind::Internal,
-        }
+        self.class().0
+    }
+
+    /// Returns whether a retry can help.
+    pub(super) fn retry(&self) -> Retry {
+        self.class().1
+    }
+
+    /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
+    pub(super) fn is_before_connection(&self) -> bool {
+        self.class().2 == Cause::Unreachable
     }
 
     /// Returns whether the server takes no files at all, however long it is tried.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Refused { status: 405 | 501 | 505, .. })
     }
-
-    /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
-    pub(super) fn is_before_connection(&self) -> bool {
-        match self {
-            Self::Http(error) => error.is_before_connection(),
-            Self::Ftp(error) => error.cause == Cause::Unreachable,
-            _ => false,
-        }
-    }
-
-    /// Returns whether a retry can help.
-    pub(super) fn retry(&self) -> Retry {
-        match self {
-            Self::Http(error) => error.retry(),
-            Self::Ftp(error) => error.retry,
-            // The streams have retried.
-            Self::Streams(_) => Retry::Never,
-            Self::Refused { status, retry_after, .. } => Retry::of_status(*status, *retry_after),
-            error => error.kind().retry(),
-        }
-    }
 }
 
 impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
-        let mut error = Failure::from(error);
-        match error.kind {
+        let mut failure = Failure::from(error);
+        match failure.kind {
             FailureKind::Interrupted => return HttpError::Cancelled.into(),
             // The missing object is the directory in which to create the file.
-            FailureKind::NotFound => error.kind = FailureKind::CannotCreate,
+            FailureKind::NotFound => failure.kind = FailureKind::CannotCreate,
             _ => {}
         }
-        Self::Ftp(error)
+        failure.into()
     }
 }
 
 /// Converts an error of one connection to that of a stream.
 impl From<UploadError> for Failure {
     fn from(error: UploadError) -> Self {
-        let error = match error {
-            UploadError::Http(error) => return error.into(),
-            error => error,
-        };
-        let retry = error.retry();
-        let cause = match &error {
-            UploadError::Refused { status, .. } if http::is_too_busy(*status) => Cause::Refused,
-            // Another stream could not read the source or satisfy the server either.
-            _ if retry == Retry::Never => Cause::EveryStream,
-            _ => Cause::Connection,
-        };
-        Self::new(error.kind(), error.to_string()).caused_by(cause).with_retry(retry)
+        let (kind, retry, cause) = error.class();
+        // Another stream could not read the source or satisfy the server either.
+        let is_of_all = retry == Retry::Never && !matches!(error, UploadError::Http(_));
+        let cause = if is_of_all { Cause::EveryStream } else { cause };
+        Self::new(kind, error.to_string()).caused_by(cause).with_retry(retry)
     }
-}
-
-fn corrupted(at: &UrlAndPeer, ranges: &RangeSet, rounds: u32) -> String {
-    if ranges.total() == Bytes::ZERO {
-        return format!(
-            "{at} refuses the file's digest, although the digests of all pieces agree, after {rounds} attempts; the memory of one side changes \
-             bytes: check it and run again"
-        );
-    }
-    format!(
-        "{at} has other bytes than were sent in {ranges}, after {rounds} attempts to send them again; the network, or the memory or disk of \
-         one side, changes bytes: check them and run again, which sends only these"
-    )
 }
 
 /// Returns the kind of a refused upload.
@@ -291,12 +200,6 @@ fn kind_of_status(status: u16) -> FailureKind {
         405 => Kind::Unavailable,
         _ => Kind::of_status(status),
     }
-}
-
-/// Returns the likely meaning of a status, unless the server `has_explained` it, and a remedy.
-fn advice(status: u16, has_explained: bool, unspoken_login: bool) -> String {
-    let meaning = if has_explained { "" } else { meaning(status) };
-    http::explained(meaning, remedy(status), unspoken_login)
 }
 
 /// Returns the likely meaning of a status.
@@ -338,43 +241,43 @@ pub(super) fn of_bytes(found: Option<Bytes>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::proto::http::ResponseHead;
+
     use super::*;
+
+    fn refused(status: u16, explanation: Option<&str>) -> UploadError {
+        let url = crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap());
+        let head = format!("HTTP/1.1 {status} No\r\n\r\n");
+        let head = ResponseHead::parse(head.as_bytes()).unwrap();
+        let reason = explanation.map(str::to_owned);
+        let answer = UploadAnswer { head, reason, metalink: None, is_early: false };
+        UploadError::refused(&UrlAndPeer { url, peer: ([127, 0, 0, 1], 80).into() }, "the upload", &answer)
+    }
 
     #[test]
     fn each_refusal_names_a_remedy_and_a_kind() {
-        let refused = |status: u16, explained| UploadError::Refused {
-            at: UrlAndPeer {
-                url: crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap()),
-                peer: ([127, 0, 0, 1], 80).into(),
-            },
-            step: "the upload",
-            status,
-            reason: "No".into(),
-            explained,
-            unspoken_login: false,
-            retry_after: None,
-        };
         for status in [400, 401, 403, 404, 405, 407, 409, 413, 414, 422, 423, 500, 501, 503, 507] {
-            let text = refused(status, false).to_string();
+            let text = refused(status, None).to_string();
             let is_explained = [": ", "; "].iter().any(|mark| text.contains(&format!(" {status} No{mark}")));
             assert!(is_explained, "{text}");
         }
         for (status, end) in [
-            (423, " 423 No; wait for its end, or choose another name"),
-            (403, " 403 No"),
-            (414, " 414 No; choose a shorter name"),
+            (423, " 423 No: why; wait for its end, or choose another name"),
+            (403, " 403 No: why"),
+            (414, " 414 No: why; choose a shorter name"),
         ] {
-            assert!(refused(status, true).to_string().ends_with(end), "{status}");
+            assert!(refused(status, Some("why")).to_string().ends_with(end), "{status}");
         }
-        assert_eq!(refused(414, true).kind(), FailureKind::CannotCreate);
-        assert_eq!(refused(503, false).retry(), Retry::Backoff);
-        for status in [401, 403, 409, 413, 423, 501, 507] {
-            assert_eq!(refused(status, false).retry(), Retry::Never, "{status}");
+        for (status, kind, retry, cause) in [
+            (414, FailureKind::CannotCreate, Retry::Never, Cause::EveryStream),
+            (503, FailureKind::Unavailable, Retry::Backoff, Cause::Refused),
+            (500, FailureKind::Unavailable, Retry::Backoff, Cause::Connection),
+            (423, FailureKind::Temporary, Retry::Never, Cause::EveryStream),
+            (405, FailureKind::Unavailable, Retry::Never, Cause::EveryStream),
+            (507, FailureKind::Disk, Retry::Never, Cause::EveryStream),
+        ] {
+            let failure = Failure::from(refused(status, None));
+            assert_eq!((failure.kind, failure.retry, failure.cause), (kind, retry, cause), "{failure}");
         }
-        let (mut busy, wait) = (refused(503, true), std::time::Duration::from_secs(9));
-        if let UploadError::Refused { retry_after, .. } = &mut busy {
-            *retry_after = Some(wait);
-        }
-        assert_eq!(busy.retry(), Retry::After(wait));
     }
 }

@@ -16,13 +16,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use super::context::UploadContext;
 use super::error::UploadError;
 use super::progress::UploadProgress;
-use crate::digest::{PrefixDigest, WantedDigests};
+use crate::cancel::Cancel;
+use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
 use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
 use crate::threads::named;
@@ -70,9 +72,10 @@ impl Hashing {
             // The receiver is dropped if the upload has failed.
             drop(sender.send(hashed));
         };
-        named("hasher")
-            .spawn_scoped(threads, hash)
-            .map_err(|error| UploadError::Thread("the digest", error))?;
+        named("hasher").spawn_scoped(threads, hash).map_err(|error| {
+            let message = format!("cannot start a thread for the digest: {error}");
+            Failure::new(FailureKind::Host, message)
+        })?;
         Ok(Self { hashed, hash: None })
     }
 
@@ -134,9 +137,31 @@ fn follow_ranges(
 /// Fills `bytes` from the file through the page cache.
 fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadError> {
     source.file().read_exact_at(bytes, at).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => UploadError::Changed(source.path().clone()),
-        _ => UploadError::cannot_read(source.path().clone(), error),
+        io::ErrorKind::UnexpectedEof => UploadError::changed(source.path()),
+        _ => UploadError::cannot_read(source.path(), &error),
     })
+}
+
+/// Computes digests of a range of the file, read through the page cache.
+pub(super) fn digests_of(
+    source: &SourceFile,
+    range: ByteRange,
+    wanted: WantedDigests,
+    cancel: &Cancel,
+) -> Result<FileDigests, UploadError> {
+    let mut digest = PrefixDigest::new(wanted);
+    let mut buffer = vec![0; READ_SIZE.min(range.len()).as_usize()];
+    let mut at = range.start();
+    while at < range.end() {
+        if cancel.is_cancelled() {
+            return Err(HttpError::Cancelled.into());
+        }
+        let most = buffer.len().min(Bytes::new(range.end() - at).as_usize());
+        read(source, at, &mut buffer[..most])?;
+        digest.update(&buffer[..most]);
+        at += most as u64;
+    }
+    Ok(digest.digests())
 }
 
 /// Reads a range past the page cache; the ring adds it to the tree.
@@ -148,7 +173,7 @@ fn read_past_the_cache(
     tree: &Arc<TreeDigest>,
 ) -> Result<(), UploadError> {
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, part, Some(tree))
-        .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
+        .map_err(|error| UploadError::cannot_read(source.path(), &error))?;
     while !ahead.is_done() {
         progress.check_cancel()?;
         let length = ahead.next(part.len()).map_err(UploadError::of_reading)?.len();
@@ -196,16 +221,10 @@ fn through_the_cache(
             continue;
         }
         let most = (progress.size - at).min(READ_SIZE).as_usize();
-        match source.file().read_at(&mut buffer[..most], at.get()) {
-            Ok(0) => return Err(UploadError::Changed(source.path().clone())),
-            Ok(n) => {
-                hasher.update(&buffer[..n]);
-                at += Bytes::new(n as u64);
-                progress.hashed.store(at.get(), Ordering::Relaxed);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
-        }
+        read(source, at.get(), &mut buffer[..most])?;
+        hasher.update(&buffer[..most]);
+        at += Bytes::new(most as u64);
+        progress.hashed.store(at.get(), Ordering::Relaxed);
         progress.check_cancel()?;
     }
     Ok(())
@@ -219,7 +238,7 @@ fn past_the_cache(
 ) -> Result<(), UploadError> {
     let all = ByteRange::with_len(0, progress.size);
     let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all, None)
-        .map_err(|error| UploadError::cannot_read(source.path().clone(), error))?;
+        .map_err(|error| UploadError::cannot_read(source.path(), &error))?;
     while !ahead.is_done() {
         if progress.read_so_far() < progress.size && device_is_busy(progress) {
             wait(progress)?;

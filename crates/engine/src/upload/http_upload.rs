@@ -4,7 +4,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::{Event, Warning};
+use longhaul_core::event::Event;
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -17,7 +17,7 @@ use super::hashing::Hashing;
 use super::ranges::{self, RangeSupport};
 use super::resumable::{self, Completion, PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
-use super::{MAX_REPAIRS, dav, mismatch, plain, progress};
+use super::{dav, mismatch, plain, progress};
 use crate::retry::Retries;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
@@ -177,7 +177,7 @@ impl<'scope, 'env> HttpUpload<'scope, 'env> {
         // Some servers do not support pipelining; some close the connection on OPTIONS, and accept PUT. Another address may
         // answer in place of a silent one.
         let answers = answers.or_else(|error| {
-            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout { .. }))
+            let is_slow = matches!(error, UploadError::Http(HttpError::Timeout(..)))
                 && session.target.addresses.usable() < 2;
             if is_unanswered(&error) && !is_slow { alone(session) } else { Err(error) }
         });
@@ -215,20 +215,8 @@ impl<'scope, 'env> HttpUpload<'scope, 'env> {
 
 /// Returns whether the server was reached, and has not said how it accepts files.
 fn is_unanswered(error: &UploadError) -> bool {
-    use HttpError as E;
-    match error {
-        UploadError::Http(error) => matches!(
-            error,
-            E::Send { .. }
-                | E::Receive { .. }
-                | E::ClosedBeforeHead { .. }
-                | E::NotHttp { .. }
-                | E::Head { .. }
-                | E::Timeout { .. }
-                | E::RedirectRefused { .. }
-        ),
-        _ => false,
-    }
+    matches!(error, UploadError::Http(HttpError::RedirectRefused(..)))
+        || matches!(error, UploadError::Http(error) if error.is_unanswered())
 }
 
 /// Has the server compare the digest and give the file its name; sends wrong ranges again. The answer to the first completing request may
@@ -278,16 +266,11 @@ fn send_again(
     session.close();
     let (ranges, digest) = mismatch::differing(session, pieces)?;
     let is_repairable = support.concurrent.is_some() || ranges.total() == Bytes::ZERO;
-    if *repairs == MAX_REPAIRS || !is_repairable {
-        return Err(UploadError::Corrupted { at, ranges, rounds: *repairs });
-    }
-    *repairs += 1;
+    session.context.begin_repair(&at, &ranges, repairs, is_repairable)?;
     if ranges.total() == Bytes::ZERO {
         // One side hashed other bytes than it wrote or sent: both have hashed the file again.
         return Ok(digest);
     }
-    let server = at.to_string();
-    session.context.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: ranges.clone(), server }));
     let mut held = RangeSet::new();
     held.insert(ByteRange::with_len(0, session.context.progress.size));
     ranges.iter().for_each(|range| held.remove(range));

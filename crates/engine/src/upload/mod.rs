@@ -41,6 +41,7 @@ mod session;
 mod shared_pace;
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ use std::thread;
 use std::time::Instant;
 
 use longhaul_core::event::JobObserver;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 
 pub use error::UploadError;
@@ -78,11 +80,17 @@ const MAX_REPAIRS: u32 = 4;
 pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Outcome, UploadError> {
     let start = Instant::now();
     let source = Arc::new(open(&request.path)?);
-    let reader =
-        Reader::choose(request.reader, &source).map_err(|_| UploadError::NoDirectIo(request.path.clone()))?;
+    let unusable = |message| Failure::new(FailureKind::Usage, message);
+    let reader = Reader::choose(request.reader, &source).map_err(|_| {
+        let path = request.path.display();
+        unusable(format!("cannot read {path} by Direct I/O: its file system has none; use --reader auto"))
+    })?;
     if let Some(name) = &request.congestion {
-        CongestionPlan::check(name)
-            .map_err(|source| UploadError::Congestion { name: name.clone(), source })?;
+        CongestionPlan::check(name).map_err(|error| {
+            unusable(format!(
+                "cannot use the congestion control '{name}': {error}; /proc/sys/net/ipv4/tcp_available_congestion_control lists those there are"
+            ))
+        })?;
     }
     let congestion = CongestionPlan::plan(request.congestion.as_deref(), request.transfer.pace);
     let is_ftp = matches!(request.url.scheme(), "ftp" | "ftps" | "gsiftp");
@@ -121,7 +129,12 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
         Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest | UploadError::Streams(_))
             if cancel.is_cancelled() =>
         {
-            return Err(UploadError::Interrupted { resumable: progress.resumable() });
+            let fate = match progress.resumable() {
+                Some(true) => "the server keeps what it has: run the same command to resume",
+                Some(false) => "this server cannot resume",
+                None => "nothing was sent yet",
+            };
+            return Err(Failure::new(FailureKind::Interrupted, format!("interrupted; {fate}")).into());
         }
         result => result?,
     };
@@ -143,7 +156,11 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
 
 /// Opens the source; refuses anything but a file before a read can block.
 fn open(path: &Path) -> Result<SourceFile, UploadError> {
-    let fail = |source| UploadError::Source { operation: "open", path: path.to_owned(), source };
+    let fail = |error: io::Error| {
+        let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let kind = if is_denied { FailureKind::Denied } else { FailureKind::NotFound };
+        Failure::new(kind, format!("cannot open {}: {error}", path.display()))
+    };
     let file = input_file::open(path).map_err(fail)?;
     let kind = file.metadata().map_err(fail)?.file_type();
     let what = match kind {
@@ -158,7 +175,8 @@ fn open(path: &Path) -> Result<SourceFile, UploadError> {
         kind if kind.is_fifo() => "a pipe, and only files are sent",
         _ => "a device, and only files are sent",
     };
-    Err(UploadError::NotAFile { path: path.to_owned(), what })
+    let message = format!("cannot send {}: it is {what}", path.display());
+    Err(Failure::new(FailureKind::NotFound, message).into())
 }
 
 /// Returns whether a file of size 0 has content, as in /proc.

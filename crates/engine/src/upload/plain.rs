@@ -73,7 +73,7 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
                         found.get(),
                         size.get()
                     );
-                    return Err(UploadError::Answer { at, why });
+                    return Err(UploadError::answer(&at, &why));
                 }
                 (status, _) => format!("{at} answers {status} to HEAD"),
             }

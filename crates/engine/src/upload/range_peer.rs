@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use parking_lot::Mutex;
 
 use super::body::DropBehind;
 use super::context::UploadContext;
@@ -71,7 +70,7 @@ pub(super) struct RangePeer<'a> {
     pub(super) pace: SharedPace<'a>,
     /// Whether the server has accepted a range.
     accepts: AtomicBool,
-    behind: Option<Mutex<DropBehind>>,
+    behind: DropBehind,
     shown: String,
 }
 
@@ -84,7 +83,7 @@ impl<'a> RangePeer<'a> {
             target,
             pace: session.connection.shared_pace(&context),
             accepts: AtomicBool::new(false),
-            behind: context.drop_behind().map(Mutex::new),
+            behind: DropBehind::of(&context),
             shown: target.url.safe_url().to_string(),
         }
     }
@@ -98,9 +97,7 @@ impl<'a> RangePeer<'a> {
     /// gap.
     pub(super) fn accepted(&self, present: Bytes) {
         self.accepts.store(true, Ordering::Relaxed);
-        if let Some(behind) = &self.behind {
-            behind.lock().follow(present, self.context.progress);
-        }
+        self.behind.follow(self.context.progress, || present);
     }
 }
 

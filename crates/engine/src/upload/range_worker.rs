@@ -22,7 +22,7 @@ use rustix::event::PollFlags;
 use socket2::SockRef;
 
 use super::answer::UploadAnswer;
-use super::body::{self, BodyError, Pump, TICK};
+use super::body::{self, Pump, TICK};
 use super::error::UploadError;
 use super::range_peer::RangePeer;
 use super::ranges::ALIGNMENT;
@@ -254,11 +254,11 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     }
 
     /// Creates the error of an interrupted body. An answer received before explains more than the kernel's error.
-    fn explain(&mut self, error: BodyError) -> Result<Turn, Failure> {
-        if let BodyError::Send(SendError::Socket(_)) = &error {
+    fn explain(&mut self, error: SendError) -> Result<Turn, Failure> {
+        if let SendError::Socket(_) = &error {
             self.read_answers()?;
         }
-        Err(error.at(self.connection.at()).into())
+        Err(UploadError::of_send(error, self.connection.at()).into())
     }
 
     /// Reads the answers that have arrived.
@@ -312,8 +312,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
                 Ok(())
             }
             _ => {
-                let why = "it confirms a range before it has it".to_owned();
-                Err(UploadError::Answer { at: self.connection.at().clone(), why }.into())
+                let why = "it confirms a range before it has it";
+                Err(UploadError::answer(self.connection.at(), why).into())
             }
         }
     }
@@ -349,8 +349,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
             return Err(Failure::stolen(&self.worker.peer.target.url.safe_url().to_string()));
         }
-        let at = self.connection.at();
-        let outstanding = self.pump.stall.check(self.connection.socket()).map_err(|error| error.at(at))?;
+        let outstanding = self.pump.stall.check(self.connection.socket())?;
         if outstanding == Some(0) {
             self.stream.keep_alive();
         }
@@ -362,7 +361,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let limit = self.worker.peer.context.request.transfer.stall;
         let due = *self.answer_due.get_or_insert_with(Instant::now);
         if due.elapsed() > limit {
-            return Err(UploadError::Stalled { at: at.clone(), waited: limit }.into());
+            return Err(UploadError::stalled(self.connection.at(), limit).into());
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use url::Url;
 
@@ -60,11 +61,14 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// `/`.
 ///
 /// # Errors
-/// [`UploadError::NoName`] if the path has no name, as `/` or `..`.
+/// That of a path without a name, as `/` or `..`.
 pub fn destination(url: &Url, path: &Path) -> Result<Url, UploadError> {
     let mut url = url.clone();
     if url.path().ends_with('/') {
-        let name = path.file_name().ok_or_else(|| UploadError::NoName { path: path.to_owned() })?;
+        let name = path.file_name().ok_or_else(|| {
+            let message = format!("{} has no name to put it under: end the URL in one", path.display());
+            Failure::new(FailureKind::Usage, message)
+        })?;
         let within = format!("{}{}", url.path(), percent_encode(name.as_encoded_bytes(), ESCAPED));
         url.set_path(&within);
     }

@@ -138,15 +138,14 @@ impl UploadResource {
                 held.insert(ByteRange::with_len(0, offset));
                 Ok(Some(held))
             }
-            offset => Err(UploadError::Answer {
-                at: session.at(),
-                why: format!(
-                    "it reports {} of {} bytes of a file of {}; start over with --no-resume",
-                    of_bytes(offset),
-                    of_bytes(length),
+            offset => {
+                let (offset, length) = (of_bytes(offset), of_bytes(length));
+                let why = format!(
+                    "it reports {offset} of {length} bytes of a file of {}; start over with --no-resume",
                     size.get()
-                ),
-            }),
+                );
+                Err(UploadError::answer(&session.at(), &why))
+            }
         }
     }
 
@@ -221,15 +220,12 @@ impl UploadResource {
         require_at(session, offset, "the upload", answer)?;
         match offset_of(&answer.head) {
             Some(there) if there == whole => Ok(PartOutcome::Whole),
-            Some(there) if there > offset && there < whole => Err(UploadError::Moved { at: session.at() }),
-            there => Err(UploadError::Answer {
-                at: session.at(),
-                why: format!(
-                    "of {} bytes it reports {}; start over with --no-resume",
-                    whole.get(),
-                    of_bytes(there)
-                ),
-            }),
+            Some(there) if there > offset && there < whole => Err(UploadError::moved(&session.at())),
+            there => {
+                let (whole, there) = (whole.get(), of_bytes(there));
+                let why = format!("of {whole} bytes it reports {there}; start over with --no-resume");
+                Err(UploadError::answer(&session.at(), &why))
+            }
         }
     }
 
@@ -274,7 +270,7 @@ fn require_at(
     answer: &UploadAnswer,
 ) -> Result<(), UploadError> {
     if answer.head.status() == 409 && offset_of(&answer.head).is_some_and(|there| there != offset) {
-        return Err(UploadError::Moved { at: session.at() });
+        return Err(UploadError::moved(&session.at()));
     }
     session.require_success(step, answer)
 }

@@ -265,13 +265,12 @@ impl<'a> UploadSession<'a> {
         if let Some(range) = body
             && consents(connection)?
         {
-            let at = connection.at().clone();
             let mut supply = context.supply(range)?;
             context.progress.begin_part(Bytes::new(range.start()), supply.ring());
             paced.iter().for_each(PacingHandle::resume);
             let sent = body::send(connection, &mut supply, &context, trailing);
             paced.iter().for_each(PacingHandle::pause);
-            is_early = !sent.map_err(|error| error.at(&at))?;
+            is_early = !sent?;
         }
         let head = connection.read_head()?;
         Ok(UploadAnswer { is_early, ..UploadAnswer::read(head, connection) })
@@ -392,10 +391,10 @@ impl<'a> UploadSession<'a> {
         answer: &UploadAnswer,
     ) -> Result<(), UploadError> {
         match answer.head.status() {
-            200..=299 if answer.is_early => Err(UploadError::Answer {
-                at: self.at(),
-                why: format!("it reports success of {step} before it has all of it"),
-            }),
+            200..=299 if answer.is_early => {
+                let why = format!("it reports success of {step} before it has all of it");
+                Err(UploadError::answer(&self.at(), &why))
+            }
             200..=299 => Ok(()),
             _ => Err(UploadError::refused(&self.at(), step, answer)),
         }
@@ -404,12 +403,9 @@ impl<'a> UploadSession<'a> {
     fn refused_redirect(&self, head: &ResponseHead) -> UploadError {
         let to = head.text("location").unwrap_or("nowhere");
         let to = self.target.url().join(to).map(|to| SafeUrl::of(&to).to_string());
-        HttpError::RedirectRefused {
-            from: self.target.safe_url(),
-            to: to.unwrap_or_else(|_| "what is no URL".to_owned()),
-            why: "an upload follows only 307 and 308, which keep its method; put to that URL itself if you trust it",
-        }
-        .into()
+        let to = to.unwrap_or_else(|_| "what is no URL".to_owned());
+        let why = "an upload follows only 307 and 308, which keep its method; put to that URL itself if you trust it";
+        HttpError::RedirectRefused(self.target.safe_url(), to, why).into()
     }
 }
 

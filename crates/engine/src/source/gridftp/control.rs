@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
+use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::proto::gridftp::{Command, Reply, ReplyError, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -69,7 +70,7 @@ impl ControlConnection {
     /// Switches to TLS, and completes its handshake.
     ///
     /// # Errors
-    /// [`FtpError::Unrequested`] if data follows the server's consent: it arrived in clear and must not be trusted.
+    /// [`FtpError::WrongData`] if data follows the server's consent: it arrived in clear and must not be trusted.
     pub(super) fn begin_tls(
         self,
         session: ClientConnection,
@@ -80,7 +81,7 @@ impl ControlConnection {
             Transport::Plain(socket) if !self.replies.has_pending() => {
                 Self { transport: Transport::tls(session, socket), ..self }
             }
-            _ => return Err(FtpError::Unrequested { at: at.to_owned(), what: "text before TLS".to_owned() }),
+            _ => return Err(FtpError::unrequested(at, "text before TLS")),
         };
         while control.transport.await_handshake().map_err(|source| FtpError::of_receive(at, source))? {
             check(deadline, at, "the TLS handshake")?;
@@ -210,8 +211,12 @@ impl ControlConnection {
 
     /// Returns the next reply, extracted from its token if the connection is protected.
     fn next_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        let fail = |source| FtpError::Reply { at: at.to_owned(), source };
-        let Some(security) = &mut self.security else { return self.replies.next_reply().map_err(fail) };
+        let fail = |error: ReplyError| {
+            let message =
+                format!("cannot use the reply of {at}: {error}; is this the right port and scheme?");
+            Failure::new(FailureKind::Protocol, message)
+        };
+        let Some(security) = &mut self.security else { return Ok(self.replies.next_reply().map_err(fail)?) };
         loop {
             if let Some(reply) = security.replies.next_reply().map_err(fail)? {
                 return Ok(Some(reply));
@@ -311,7 +316,7 @@ impl ControlConnection {
 pub(super) fn check(deadline: &Deadline<'_>, at: &str, step: &'static str) -> Result<(), FtpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
-        return Err(FtpError::Timeout { at: at.to_owned(), step, waited: deadline.limit });
+        return Err(FtpError::timeout(at, step, deadline.limit));
     }
     Ok(())
 }

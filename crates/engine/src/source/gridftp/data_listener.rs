@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::retry::Retry;
 use longhaul_sys::sockopt::set_recv_buffer;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -48,7 +50,7 @@ impl DataListener {
             let address = listener.local_addr()?;
             Ok(Self { listener, address, peer })
         };
-        open().map_err(|source| FtpError::Listen { local: at, source })
+        open().map_err(|error| cannot_listen(at, &error))
     }
 
     /// Returns the socket, for polling.
@@ -77,10 +79,16 @@ impl DataListener {
                         error.kind(),
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
-                Err(source) => return Err(FtpError::Listen { local: self.address, source }),
+                Err(error) => return Err(cannot_listen(self.address, &error)),
             }
         }
     }
+}
+
+/// Creates the error of a listener; this host may have ports or descriptors again later.
+fn cannot_listen(local: SocketAddr, error: &io::Error) -> FtpError {
+    let message = format!("cannot listen for data connections at {local}: {error}");
+    Failure::new(FailureKind::Host, message).with_retry(Retry::Backoff).into()
 }
 
 #[cfg(test)]

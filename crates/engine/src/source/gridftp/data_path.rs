@@ -48,7 +48,7 @@ impl DataPath {
         while let Some((socket, peer)) = self.listener.accept()? {
             if self.channels.len() >= ALWAYS_ACCEPTED.max(self.parallelism * MORE_THAN_ASKED) {
                 let what = format!("more than {} data connections", self.channels.len());
-                return Err(FtpError::Unrequested { at: at.to_owned(), what });
+                return Err(FtpError::unrequested(at, &what));
             }
             self.accepted += 1;
             let transport =

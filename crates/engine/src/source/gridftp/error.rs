@@ -5,27 +5,22 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::gridftp::{BlockError, CommandError, LedgerError, PassiveError, Reply, ReplyError};
+use longhaul_core::proto::gridftp::{CommandError, LedgerError, PassiveError, Reply};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use super::gsi::GsiError;
 use crate::connect::ConnectError;
-use crate::source::http::{HttpError, of_tls, tls_explained};
+use crate::source::http::{HttpError, of_tls, tls_explained, unusable_url};
 
-/// An error of an FTP or GridFTP source.
+/// An error of an FTP or GridFTP source. Each variant is one that a caller treats in its own way; all others are
+/// [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub(crate) enum FtpError {
-    /// The URL is not usable.
-    #[error("cannot use the URL {url}: {why}")]
-    Url { url: String, why: &'static str },
     /// The host was not reached.
     #[error(transparent)]
     Connect(ConnectError),
-    /// The file of logins or root certificates cannot be read.
-    #[error(transparent)]
-    File(#[from] HttpError),
     /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
     Command { at: String, source: CommandError },
@@ -39,31 +34,11 @@ pub(crate) enum FtpError {
     #[error("{at} closed the control connection")]
     Closed { at: String },
     /// A reply did not arrive in time.
-    #[error("{at} did not finish {step} within {waited:?}; try again later")]
-    Timeout { at: String, step: &'static str, waited: Duration },
-    /// A control connection was not ready for use in time.
-    #[error(
-        "{at} did not finish {step} within {waited:?}; check its port and scheme, or raise --connect-timeout"
-    )]
-    ConnectTimeout { at: String, step: &'static str, waited: Duration },
-    /// A data connection was not ready for use in time.
-    #[error(
-        "{at} did not finish the TLS handshake of a data connection ({peer}) within {waited:?}; try again later, or set \
-         --connect-timeout to more"
-    )]
-    HandshakeTimeout { at: String, peer: SocketAddr, waited: Duration },
-    /// The received bytes are not a reply.
-    #[error("cannot use the reply of {at}: {source}; is this the right port and scheme?")]
-    Reply { at: String, source: ReplyError },
+    #[error("{at} did not finish {step} within {waited:?}; {remedy}")]
+    Timeout { at: String, step: &'static str, waited: Duration, remedy: &'static str },
     /// TLS failed: the certificate is not trusted, or the ends have no common parameters.
     #[error("cannot set up TLS with {at}: {why}")]
     Tls { at: String, why: String },
-    /// Authentication by certificates failed, or the protected control connection is broken.
-    #[error(transparent)]
-    Gsi(#[from] GsiError),
-    /// The server does not encrypt.
-    #[error("{at} does not encrypt {what}: {reply}; {remedy}")]
-    NotEncrypted { at: String, what: &'static str, reply: Reply, remedy: &'static str },
     /// The login was refused.
     #[error("{at} refused the login of '{user}': {reply}{}", hint("PASS", .reply))]
     Login { at: String, user: String, reply: Reply },
@@ -76,9 +51,6 @@ pub(crate) enum FtpError {
     /// The address for data connections cannot be used.
     #[error("cannot open a data connection to {at}: {source}")]
     Passive { at: String, source: PassiveError },
-    /// Listening failed at every address.
-    #[error("cannot listen for data connections at {local}: {source}")]
-    Listen { local: SocketAddr, source: io::Error },
     /// The server did not connect to this host.
     #[error("{at} opened no data connection to {local} within {waited:?}")]
     NotConnected { at: String, local: SocketAddr, waited: Duration },
@@ -88,83 +60,59 @@ pub(crate) enum FtpError {
     /// A data connection ended early.
     #[error("{at} closed a data connection early, after {got}")]
     ClosedEarly { at: String, got: Bytes },
-    /// The server sent more than the range or the file holds.
-    #[error("{at} sent more than the {expected} that were requested")]
-    TooMuch { at: String, expected: Bytes },
-    /// A block violates MODE E.
-    #[error("cannot use the data of {at}: {source}")]
-    Block { at: String, source: BlockError },
-    /// Blocks contradict each other or the request.
-    #[error("cannot use the data of {at}: {source}")]
-    Ledger { at: String, source: LedgerError },
-    /// The server sent an unexpected reply or data.
-    #[error("{at} sent {what} without a request")]
-    Unrequested { at: String, what: String },
+    /// The blocks of a chunk contradict each other or the request, so that any byte of the chunk may be wrong.
+    #[error(transparent)]
+    WrongData(Failure),
     /// The chunk that a data connection belongs to is unknown.
     #[error(
         "{at} opened new data connections for a chunk that was requested ahead; chunks are requested one by one from now on"
     )]
     OpenedAnew { at: String },
-    /// TLS on a data connection ended without its closing message, and no size shows the end of the file.
-    #[error(
-        "{at} ended a data connection without closing TLS, after {got}, and reports no size: bytes may be missing"
-    )]
-    Unclosed { at: String, got: Bytes },
-    /// The file has changed.
-    #[error(
-        "{at} changed on the server during the transfer ({was} became {now}); use --no-resume to fetch the new file"
-    )]
-    Changed { at: String, was: String, now: String },
-    /// The stream of the transfer has ended.
+    /// Any other failure, also of the stream.
     #[error(transparent)]
-    Stream(#[from] Failure),
+    Failed(#[from] Failure),
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
 }
 
-impl From<ConnectError> for FtpError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Cancelled => Self::Cancelled,
-            error => Self::Connect(error),
-        }
-    }
-}
-
-/// Returns a remedy for a reply.
-fn hint(verb: &str, reply: &Reply) -> &'static str {
-    let kind = FtpError::kind_of(reply);
-    // Some servers accept an anonymous login, and refuse what follows it.
-    if verb == "PASS" || reply.code == 530 {
-        return "; give a login with --user, in the URL or in ~/.netrc";
-    }
-    if matches!(verb, "STOR" | "ESTO" | "RNTO") {
-        return match kind {
-            FailureKind::NotFound => {
-                ": the directory must exist there and be writable, and the name must not be that of a directory; create a \
-                 directory with MKD, or send a whole one with put -r"
-            }
-            FailureKind::Denied => ": this login may not write there",
-            FailureKind::Disk => ": make room there and run again",
-            FailureKind::Temporary => ": try again later",
-            _ => "",
-        };
-    }
-    match kind {
-        FailureKind::NotFound => ": check the URL; a path of ftp:// is relative to the login's directory",
-        FailureKind::Temporary => ": try again later",
-        _ => "",
-    }
-}
+/// What Globus reports by 500 where it cannot open a data connection, which is 425 in RFC 959.
+const UNREACHED: [&str; 5] =
+    ["connection refused", "onnect() failed", "timed out", "unreachable", "no route"];
 
 impl FtpError {
-    /// Returns whether a connection was accepted and not answered.
-    pub(super) fn is_silence(&self) -> bool {
-        matches!(
-            self,
-            Self::Timeout { .. } | Self::ConnectTimeout { .. } | Self::Closed { .. } | Self::Receive { .. }
-        )
+    /// Fails if `reply` refuses `verb`.
+    pub(super) fn require_positive(reply: Reply, at: &str, verb: &'static str) -> Result<(), Self> {
+        if reply.is_positive() { Ok(()) } else { Err(Self::Refused { at: at.to_owned(), verb, reply }) }
+    }
+
+    /// Creates the error of a URL that cannot be used; `why` names the reason and a remedy.
+    pub(super) fn url(url: &str, why: &str) -> Self {
+        unusable_url(&url, why).into()
+    }
+
+    /// Creates the error of an unexpected reply or data.
+    pub(super) fn unrequested(at: &str, what: &str) -> Self {
+        Self::WrongData(Failure::new(FailureKind::Protocol, format!("{at} sent {what} without a request")))
+    }
+
+    /// Creates the error of the blocks of a chunk. Missing bytes may arrive over another connection.
+    pub(super) fn of_ledger(at: &str, source: &LedgerError) -> Self {
+        let failure = unusable_data(at, source);
+        match source {
+            LedgerError::Missing { .. } | LedgerError::Channels { .. } => {
+                failure.with_retry(Retry::Backoff).into()
+            }
+            LedgerError::Outside { .. }
+            | LedgerError::Overlap(_)
+            | LedgerError::AfterEnd(_)
+            | LedgerError::Fragments => Self::WrongData(failure),
+        }
+    }
+
+    /// Creates the error of a step that took too long.
+    pub(super) fn timeout(at: &str, step: &'static str, waited: Duration) -> Self {
+        Self::Timeout { at: at.to_owned(), step, waited, remedy: "try again later" }
     }
 
     /// Creates the error of a failed receive on the control connection; an error of TLS itself is explained.
@@ -189,155 +137,146 @@ impl FtpError {
     }
 
     /// Returns the error of a control connection to `peer` that is not ready for use yet.
-    pub(super) fn while_connecting(self, peer: SocketAddr) -> Self {
-        match self {
-            Self::Timeout { at, step, waited } => {
-                Self::ConnectTimeout { at: format!("{at} ({peer})"), step, waited }
-            }
-            error => error,
+    pub(super) fn while_connecting(mut self, peer: SocketAddr) -> Self {
+        if let Self::Timeout { at, remedy, .. } = &mut self {
+            *at = format!("{at} ({peer})");
+            *remedy = "check its port and scheme, or raise --connect-timeout";
         }
+        self
+    }
+
+    /// Returns whether a connection was accepted and not answered.
+    pub(super) fn is_silence(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Closed { .. } | Self::Receive { .. })
     }
 
     /// Returns whether no reply can be received: the control connection is lost, or none can be opened.
     pub(super) fn loses_control(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect(_)
-                | Self::Send { .. }
-                | Self::Receive { .. }
-                | Self::Closed { .. }
-                | Self::Timeout { .. }
-                | Self::ConnectTimeout { .. }
-                | Self::Busy { .. }
-                | Self::Login { .. }
-        )
+        let is_unopened =
+            matches!(self, Self::Connect(_) | Self::Send { .. } | Self::Busy { .. } | Self::Login { .. });
+        is_unopened || self.is_silence()
     }
 
     /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
     pub(super) fn rules_out_extended_mode(&self) -> bool {
         match self {
             Self::NotConnected { .. } => true,
-            Self::Refused { verb, reply, .. } => match *verb {
-                // RFC 959: 425 is "can't open data connection". Globus reports this by 500 and its own texts.
-                "ERET" | "RETR" => {
-                    reply.code == 425
-                        || contains_any(
-                            reply,
-                            &[
-                                "connection refused",
-                                "onnect() failed",
-                                "timed out",
-                                "unreachable",
-                                "no route",
-                            ],
-                        )
+            Self::Refused { verb: "ERET" | "RETR", reply, .. } => {
+                reply.code == 425 || contains_any(reply, &UNREACHED)
+            }
+            // The server cannot connect to this address, or does not support MODE E despite its features.
+            Self::Refused { verb: "PORT" | "EPRT" | "MODE", reply, .. } => reply.is_permanent(),
+            _ => false,
+        }
+    }
+}
+
+impl From<ConnectError> for FtpError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Cancelled => Self::Cancelled,
+            error => Self::Connect(error),
+        }
+    }
+}
+
+/// The file of logins or root certificates cannot be read.
+impl From<HttpError> for FtpError {
+    fn from(error: HttpError) -> Self {
+        Failure::new(FailureKind::NotFound, error.to_string()).into()
+    }
+}
+
+/// Authentication by certificates failed, or the protected control connection is broken.
+impl From<GsiError> for FtpError {
+    fn from(error: GsiError) -> Self {
+        Failure::new(error.kind(), error.to_string()).into()
+    }
+}
+
+impl From<FtpError> for Failure {
+    fn from(error: FtpError) -> Self {
+        let message = error.to_string();
+        let failed = |kind| Self::new(kind, message);
+        match error {
+            FtpError::Failed(failure) | FtpError::WrongData(failure) => failure,
+            FtpError::Connect(error) => {
+                let of_host = matches!(error, ConnectError::Thread { .. });
+                let cause = if of_host { Cause::Connection } else { Cause::Unreachable };
+                failed(error.kind()).caused_by(cause).with_retry(error.retry())
+            }
+            FtpError::Busy { .. } => failed(FailureKind::Unavailable).caused_by(Cause::Refused),
+            FtpError::Cancelled => failed(FailureKind::Interrupted).caused_by(Cause::Interrupted),
+            FtpError::Refused { verb, reply, .. } => match kind_of(&reply) {
+                // Globus reports a lost data connection by 500.
+                kind @ FailureKind::Protocol
+                    if reply.code == 500 && matches!(verb, "ERET" | "RETR" | "ESTO" | "STOR") =>
+                {
+                    failed(kind).with_retry(Retry::Backoff)
                 }
-                // The server cannot connect to this address, or does not support MODE E despite its features.
-                "PORT" | "EPRT" | "MODE" => reply.is_permanent(),
-                _ => false,
+                kind => failed(kind),
             },
-            _ => false,
+            FtpError::Login { .. } => failed(FailureKind::Denied),
+            FtpError::Command { .. } => failed(FailureKind::Usage),
+            FtpError::Tls { .. } | FtpError::Passive { .. } => failed(FailureKind::Protocol),
+            FtpError::Send { .. }
+            | FtpError::Receive { .. }
+            | FtpError::Closed { .. }
+            | FtpError::Timeout { .. }
+            | FtpError::Data { .. }
+            | FtpError::ClosedEarly { .. }
+            | FtpError::OpenedAnew { .. }
+            | FtpError::NotConnected { .. } => failed(FailureKind::Temporary),
         }
     }
+}
 
-    /// Returns whether the blocks of a chunk contradict each other or the request, so that any byte of the chunk may be
-    /// wrong.
-    pub(super) fn refutes_data(&self) -> bool {
-        match self {
-            Self::Block { .. } | Self::Unrequested { .. } => true,
-            Self::Ledger { source, .. } => match source {
-                LedgerError::Outside { .. }
-                | LedgerError::Overlap(_)
-                | LedgerError::AfterEnd(_)
-                | LedgerError::Fragments => true,
-                LedgerError::Missing { .. } | LedgerError::Channels { .. } => false,
-            },
-            _ => false,
-        }
+/// Creates the error of data that violates MODE E.
+pub(super) fn unusable_data(at: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Protocol, format!("cannot use the data of {at}: {why}"))
+}
+
+/// Returns a remedy for a reply.
+fn hint(verb: &str, reply: &Reply) -> &'static str {
+    let kind = kind_of(reply);
+    // Some servers accept an anonymous login, and refuse what follows it.
+    if verb == "PASS" || reply.code == 530 {
+        return "; give a login with --user, in the URL or in ~/.netrc";
     }
-
-    fn kind_of(reply: &Reply) -> FailureKind {
-        match reply.code {
-            _ if contains_any(reply, &["permission denied", "not permitted", "access denied"]) => {
-                FailureKind::Denied
+    if matches!(verb, "STOR" | "ESTO" | "RNTO") {
+        return match kind {
+            FailureKind::NotFound => {
+                ": the directory must exist there and be writable, and the name must not be that of a directory; create a \
+                 directory with MKD, or send a whole one with put -r"
             }
-            _ if contains_any(reply, &["no such file", "not found", "does not exist"]) => {
-                FailureKind::NotFound
-            }
-            452 | 552 => FailureKind::Disk,
-            _ if contains_any(reply, &["no space left", "disk full", "quota exceeded"]) => FailureKind::Disk,
-            _ if contains_any(reply, &["is a directory"]) => FailureKind::NotFound,
-            421 | 425 | 426 | 450 | 451 => FailureKind::Temporary,
-            _ if reply.is_transient() => FailureKind::Temporary,
-            530..=532 | 534 | 535 => FailureKind::Denied,
-            550 | 553 => FailureKind::NotFound,
-            _ => FailureKind::Protocol,
-        }
+            FailureKind::Denied => ": this login may not write there",
+            FailureKind::Disk => ": make room there and run again",
+            FailureKind::Temporary => ": try again later",
+            _ => "",
+        };
     }
-
-    /// Returns the kind of the failure.
-    pub(crate) fn kind(&self) -> FailureKind {
-        match self {
-            Self::Url { .. } | Self::Command { .. } => FailureKind::Usage,
-            Self::Connect(error) => error.kind(),
-            Self::File(_) => FailureKind::NotFound,
-            Self::Send { .. }
-            | Self::Receive { .. }
-            | Self::Closed { .. }
-            | Self::Timeout { .. }
-            | Self::ConnectTimeout { .. }
-            | Self::HandshakeTimeout { .. }
-            | Self::Data { .. }
-            | Self::ClosedEarly { .. }
-            | Self::OpenedAnew { .. }
-            | Self::Unclosed { .. }
-            | Self::NotConnected { .. } => FailureKind::Temporary,
-            Self::Reply { .. }
-            | Self::Passive { .. }
-            | Self::TooMuch { .. }
-            | Self::Block { .. }
-            | Self::Ledger { .. }
-            | Self::Unrequested { .. }
-            | Self::Tls { .. }
-            | Self::NotEncrypted { .. } => FailureKind::Protocol,
-            Self::Gsi(error) => error.kind(),
-            Self::Login { .. } => FailureKind::Denied,
-            Self::Busy { .. } => FailureKind::Unavailable,
-            Self::Refused { reply, .. } => Self::kind_of(reply),
-            Self::Listen { .. } => FailureKind::Host,
-            Self::Changed { .. } => FailureKind::Data,
-            Self::Stream(error) => error.kind,
-            Self::Cancelled => FailureKind::Interrupted,
-        }
+    match kind {
+        FailureKind::NotFound => ": check the URL; a path of ftp:// is relative to the login's directory",
+        FailureKind::Temporary => ": try again later",
+        _ => "",
     }
+}
 
-    /// Returns whether a retry can help.
-    pub(crate) fn retry(&self) -> Retry {
-        let kind = self.kind();
-        match self {
-            Self::Connect(error) => error.retry(),
-            Self::Stream(error) => error.retry,
-            // Globus reports a lost data connection by 500.
-            Self::Refused {
-                verb: "ERET" | "RETR" | "ESTO" | "STOR", reply: Reply { code: 500, .. }, ..
-            } if kind == FailureKind::Protocol => Retry::Backoff,
-            // Missing bytes may arrive over another connection.
-            Self::Ledger { source: LedgerError::Missing { .. } | LedgerError::Channels { .. }, .. }
-            | Self::Listen { .. } => Retry::Backoff,
-            _ => kind.retry(),
+/// Returns the kind of a refusal.
+fn kind_of(reply: &Reply) -> FailureKind {
+    match reply.code {
+        _ if contains_any(reply, &["permission denied", "not permitted", "access denied"]) => {
+            FailureKind::Denied
         }
-    }
-
-    fn cause(&self) -> Cause {
-        match self {
-            Self::Stream(error) => error.cause,
-            Self::Busy { .. } => Cause::Refused,
-            Self::Changed { .. } => Cause::OtherFile,
-            Self::Cancelled => Cause::Interrupted,
-            Self::Connect(ConnectError::Thread { .. }) => Cause::Connection,
-            Self::Connect(_) => Cause::Unreachable,
-            _ => Cause::Connection,
-        }
+        _ if contains_any(reply, &["no such file", "not found", "does not exist"]) => FailureKind::NotFound,
+        452 | 552 => FailureKind::Disk,
+        _ if contains_any(reply, &["no space left", "disk full", "quota exceeded"]) => FailureKind::Disk,
+        _ if contains_any(reply, &["is a directory"]) => FailureKind::NotFound,
+        421 | 425 | 426 | 450 | 451 => FailureKind::Temporary,
+        _ if reply.is_transient() => FailureKind::Temporary,
+        530..=532 | 534 | 535 => FailureKind::Denied,
+        550 | 553 => FailureKind::NotFound,
+        _ => FailureKind::Protocol,
     }
 }
 
@@ -347,17 +286,6 @@ fn contains_any(reply: &Reply, texts: &[&str]) -> bool {
         let line = line.to_ascii_lowercase();
         texts.iter().any(|text| line.contains(text))
     })
-}
-
-impl From<FtpError> for Failure {
-    fn from(error: FtpError) -> Self {
-        match error {
-            FtpError::Stream(error) => error,
-            error => {
-                Self::new(error.kind(), error.to_string()).caused_by(error.cause()).with_retry(error.retry())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -278,8 +278,8 @@ impl Source for GridFtpSource<'_> {
         let limit = session.control.limit + SLOWEST_CHECKSUM.time_for(state.size.unwrap_or_default());
         let reply = session.control.reply("CKSM", access.at(), &Deadline::new(cancel, limit))?;
         let digest = parse_checksum(&reply, algorithm);
-        if digest.is_none() && !reply.is_positive() {
-            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "CKSM", reply }.into());
+        if digest.is_none() {
+            FtpError::require_positive(reply, access.at(), "CKSM")?;
         }
         self.keep(session);
         Ok(digest)

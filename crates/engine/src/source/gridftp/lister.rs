@@ -2,14 +2,12 @@
 
 use std::io::{BufReader, Read};
 use std::sync::Arc;
-use std::time::Instant;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{
     Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind};
-use longhaul_core::units::Bytes;
 use url::Url;
 
 use super::error::FtpError;
@@ -21,14 +19,11 @@ use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 use crate::retry::Retries;
-use crate::source::http::SafeUrl;
+use crate::source::http::{Read as BodyRead, SafeUrl};
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
 };
-
-/// The maximum size of a listing, about 10 million entries.
-const LONGEST: Bytes = Bytes::gib(1);
 
 /// Lists the directories of an FTP server; shares sessions with file transfers.
 #[derive(Clone)]
@@ -66,10 +61,8 @@ impl FtpLister {
         drop(transport);
         let limit = session.control.limit;
         let reply = session.control.reply("the listing", access.at(), &Deadline::new(cancel, limit))?;
-        if !reply.is_positive() {
-            let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
-            return Err(FtpError::Refused { at: access.at().to_owned(), verb, reply }.into());
-        }
+        let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
+        FtpError::require_positive(reply, access.at(), verb)?;
         // LIST has changed the directory of relative paths.
         if form == ListingForm::Facts || access.address.path.starts_with(b"/") {
             self.sessions.keep(session);
@@ -94,39 +87,23 @@ impl FtpLister {
         transport: &mut Transport,
         cancel: &Cancel,
     ) -> Result<Spool, Failure> {
-        let (mut spool, mut buffer, mut last) =
-            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
-        loop {
-            match transport.receive(&mut buffer) {
-                Ok(Received::Data(length)) => {
-                    last = Instant::now();
-                    spool.add(&buffer[..length]).map_err(|error| {
-                        let message = format!("cannot keep the listing of {}: {error}", access.at());
-                        Failure::new(FailureKind::Disk, message)
-                    })?;
-                }
-                Ok(Received::Idle) if last.elapsed() > self.options.stall => {
-                    return Err(Failure::stalled(access.at(), Bytes::new(1), self.options.stall));
-                }
-                Ok(Received::Idle) => {}
-                // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
-                // 13.24 does not.
-                Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
-                    return Err(
-                        FtpError::ClosedEarly { at: access.at().to_owned(), got: spool.length() }.into()
-                    );
-                }
-                Ok(Received::End { .. }) => return Ok(spool),
-                Err(source) => return Err(FtpError::Data { at: access.at().to_owned(), source }.into()),
-            }
+        let at = || access.at().to_owned();
+        self.options.receive(access.at(), |buffer, got| {
             if cancel.is_cancelled() {
                 return Err(Failure::interrupted());
             }
-            if spool.length() > LONGEST {
-                let message = format!("the listing of {} is longer than {LONGEST}", access.at());
-                return Err(Failure::new(FailureKind::Data, message));
+            match transport.receive(buffer) {
+                Ok(Received::Data(length)) => Ok(BodyRead::Data(length)),
+                Ok(Received::Idle) => Ok(BodyRead::Idle),
+                // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
+                // 13.24 does not.
+                Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
+                    Err(FtpError::ClosedEarly { at: at(), got }.into())
+                }
+                Ok(Received::End { .. }) => Ok(BodyRead::End),
+                Err(source) => Err(FtpError::Data { at: at(), source }.into()),
             }
-        }
+        })?
     }
 }
 

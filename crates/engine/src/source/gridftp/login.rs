@@ -48,7 +48,7 @@ impl<'a> ServerAccess<'a> {
     /// Chooses the login: that of the URL, the user, .netrc, or anonymous; with GSI that of the URL or the certificate.
     ///
     /// # Errors
-    /// [`FtpError::File`].
+    /// Those of an option that the scheme does not support, and of an unreadable .netrc.
     pub(super) fn new(
         mut address: RemoteAddress,
         config: &'a ClientConfig,
@@ -56,15 +56,15 @@ impl<'a> ServerAccess<'a> {
     ) -> Result<Self, FtpError> {
         if config.encrypt && address.scheme == Scheme::Ftp {
             let why = "it has no encryption; use ftps:// or gsiftp://, or leave out --encrypt";
-            return Err(FtpError::Url { url: address.shown, why });
+            return Err(FtpError::url(&address.shown, why));
         }
         if address.scheme != Scheme::Ftps && !config.tls.pins.is_empty() {
             let why = "its server proves no key of --pin; use ftps://, or leave out --pin";
-            return Err(FtpError::Url { url: address.shown, why });
+            return Err(FtpError::url(&address.shown, why));
         }
         if config.proxies.is_given() {
             let why = "FTP goes through no proxy; leave out --proxy, or use https://";
-            return Err(FtpError::Url { url: address.shown, why });
+            return Err(FtpError::url(&address.shown, why));
         }
         let given = match &config.credentials {
             Some(Credentials::Basic(login)) => Some(login.clone()),
@@ -82,7 +82,7 @@ impl<'a> ServerAccess<'a> {
         }
         let in_clear = address.scheme == Scheme::Ftp && !is_loopback(&address.host);
         if in_clear && !config.allow_cleartext && login.as_ref().is_some_and(is_secret) {
-            return Err(FtpError::Url { url: address.shown, why: EXPOSED });
+            return Err(FtpError::url(&address.shown, EXPOSED));
         }
         if login.is_none() && address.scheme != Scheme::GsiFtp {
             address.make_absolute();
@@ -184,7 +184,7 @@ impl<'a> ServerAccess<'a> {
         // --resolve may lead the name of this host elsewhere.
         let in_clear = *scheme == Scheme::Ftp && !peer.ip().to_canonical().is_loopback();
         if in_clear && !self.config.allow_cleartext && is_secret(&self.key.login) {
-            return Err(FtpError::Url { url: format!("{} ({peer})", self.at()), why: EXPOSED });
+            return Err(FtpError::url(&format!("{} ({peer})", self.at()), EXPOSED));
         }
         let limit = self.config.timeouts.head;
         let control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
@@ -327,14 +327,9 @@ impl<'a> ServerAccess<'a> {
     ) -> Result<SessionAndState, FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
-            return Err(FtpError::Unrequested {
-                at: self.at().to_owned(),
-                what: "another number of replies".into(),
-            });
+            return Err(FtpError::unrequested(self.at(), "another number of replies"));
         };
-        if !image.is_positive() {
-            return Err(FtpError::Refused { at: self.at().to_owned(), verb: "TYPE", reply: image.clone() });
-        }
+        FtpError::require_positive(image.clone(), self.at(), "TYPE")?;
         security::check_data(self, &protection, protected)?;
         let features = Features::parse(features);
         let (state, state_commands) = match RemoteState::first(mlst, size, time, self.at()) {

@@ -45,7 +45,7 @@ impl RemoteAddress {
         let address = Self::of_any(url)?;
         if address.path.is_empty() || address.path.ends_with(b"/") {
             let why = "it names a directory; name a file, or use -r";
-            return Err(FtpError::Url { url: address.shown, why });
+            return Err(FtpError::url(&address.shown, why));
         }
         Ok(address)
     }
@@ -63,7 +63,7 @@ impl RemoteAddress {
     }
 
     fn of_any(url: &Url) -> Result<Self, FtpError> {
-        let fail = |why| FtpError::Url { url: SafeUrl::of(url).to_string(), why };
+        let fail = |why| FtpError::url(&SafeUrl::of(url).to_string(), why);
         let scheme = match url.scheme() {
             "ftp" => Scheme::Ftp,
             "ftps" => Scheme::Ftps,

@@ -64,7 +64,7 @@ impl StateCommands {
                 }
                 Ok(RemoteState { size: parse_size(size), modified })
             }
-            _ => Err(FtpError::Unrequested { at: at.to_owned(), what: "another number of replies".into() }),
+            _ => Err(FtpError::unrequested(at, "another number of replies")),
         }
     }
 }
@@ -93,7 +93,7 @@ impl RemoteState {
     ) -> Result<(Self, StateCommands), FtpError> {
         if let Ok(facts) = parse_mlst(mlst) {
             if matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent) {
-                return Err(FtpError::Url { url: at.to_owned(), why: "it names a directory; name a file" });
+                return Err(FtpError::url(at, "it names a directory; name a file"));
             }
             if facts.size.is_some() && facts.modify.is_some() {
                 return Ok((facts.into(), StateCommands::Mlst));

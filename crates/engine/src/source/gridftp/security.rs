@@ -11,6 +11,7 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, Reply};
 use rustls::pki_types::ServerName;
 use url::Host;
@@ -65,7 +66,7 @@ pub(super) fn begin_tls(
     if reply.code != 234 {
         let remedy =
             "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";
-        return Err(FtpError::NotEncrypted { at: at.to_owned(), what: "the login", reply, remedy });
+        return Err(not_encrypted(at, "the login", &reply, remedy));
     }
     let session = client.connection().map_err(|error| FtpError::of_tls(at, &error))?;
     Ok((control.begin_tls(session, at, deadline)?, DataProtection::Ftps(client)))
@@ -99,6 +100,11 @@ pub(super) fn check_data(
         DataProtection::Gsi(_) => "leave out --encrypt to fetch the data in clear",
         DataProtection::Ftps(_) => "ftps:// fetches no data in clear",
     };
-    let (at, reply) = (access.at().to_owned(), refusal.clone());
-    Err(FtpError::NotEncrypted { at, what: "data connections as they are needed", reply, remedy })
+    Err(not_encrypted(access.at(), "data connections as they are needed", refusal, remedy))
+}
+
+/// Creates the error of a server that does not encrypt.
+fn not_encrypted(at: &str, what: &str, reply: &Reply, remedy: &str) -> FtpError {
+    let message = format!("{at} does not encrypt {what}: {reply}; {remedy}");
+    Failure::new(FailureKind::Protocol, message).into()
 }

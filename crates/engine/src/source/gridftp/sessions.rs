@@ -125,9 +125,7 @@ impl Session {
         }
         self.data = None;
         for reply in self.control.ask(&[Command::ModeStream], at, cancel)? {
-            if !reply.is_positive() {
-                return Err(FtpError::Refused { at: at.to_owned(), verb: "MODE", reply });
-            }
+            FtpError::require_positive(reply, at, "MODE")?;
         }
         self.mode = Mode::Stream;
         Ok(())

@@ -66,9 +66,7 @@ impl StoreSession<'_> {
         let access = &self.store.access;
         if self.session.mode != Mode::Extended {
             for reply in self.session.control.ask(&[Command::ModeExtended], access.at(), cancel)? {
-                if !reply.is_positive() {
-                    return Err(FtpError::Refused { at: access.at().to_owned(), verb: "MODE", reply });
-                }
+                FtpError::require_positive(reply, access.at(), "MODE")?;
             }
             self.session.mode = Mode::Extended;
         }
@@ -166,12 +164,12 @@ impl StoreSession<'_> {
 
     /// Creates the error of a missing reply.
     pub(crate) fn timeout(&self, step: &'static str, waited: Duration) -> FtpError {
-        FtpError::Timeout { at: self.store.at().to_owned(), step, waited }
+        FtpError::timeout(self.store.at(), step, waited)
     }
 
     /// Creates the error of an unexpected reply.
     pub(crate) fn unrequested(&self, what: &str) -> FtpError {
-        FtpError::Unrequested { at: self.store.at().to_owned(), what: what.to_owned() }
+        FtpError::unrequested(self.store.at(), what)
     }
 
     /// Returns whether a store in one stream can start at an offset.

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, ListingForm, Reply, parse_epsv, parse_pasv};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -86,9 +87,7 @@ fn list_current(
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
     for reply in session.control.ask(&[Command::Cwd(&access.address.path)], access.at(), cancel)? {
-        if !reply.is_positive() {
-            return Err(FtpError::Refused { at: access.at().to_owned(), verb: "CWD", reply });
-        }
+        FtpError::require_positive(reply, access.at(), "CWD")?;
     }
     begin_listing(access, session, Command::List, cancel)
 }
@@ -153,11 +152,16 @@ pub(super) fn await_begin(
 /// Fails once the deadline of a data connection's TLS handshake has passed.
 ///
 /// # Errors
-/// [`FtpError::HandshakeTimeout`].
+/// That of the timeout, or [`FtpError::Cancelled`].
 pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAddr) -> Result<(), FtpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
-        return Err(FtpError::HandshakeTimeout { at: at.to_owned(), peer, waited: deadline.limit });
+        let message = format!(
+            "{at} did not finish the TLS handshake of a data connection ({peer}) within {:?}; try again later, or set \
+             --connect-timeout to more",
+            deadline.limit
+        );
+        return Err(Failure::new(FailureKind::Temporary, message).into());
     }
     Ok(())
 }
@@ -258,11 +262,7 @@ pub(super) fn end(
     if !broken_off {
         let reply = session.control.reply("the transfer", at, &Deadline::new(cancel, limit))?;
         session.control.drop_unrequested(at);
-        return if reply.is_positive() {
-            Ok(())
-        } else {
-            Err(FtpError::Refused { at: at.to_owned(), verb, reply })
-        };
+        return FtpError::require_positive(reply, at, verb);
     }
     // Some servers send 426 and then 226, some only one: the reply to NOOP marks the end, except with proftpd, which
     // may send it while the transfer still ends.
@@ -279,7 +279,7 @@ pub(super) fn end(
             return Ok(());
         }
     }
-    Err(FtpError::Unrequested { at: at.to_owned(), what: "more replies than commands".into() })
+    Err(FtpError::unrequested(at, "more replies than commands"))
 }
 
 /// Fetches a small range of the file.

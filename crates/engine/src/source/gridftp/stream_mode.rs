@@ -3,7 +3,7 @@
 
 use std::net::Shutdown;
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -59,7 +59,7 @@ fn fetch_range(
     drop(transport);
     match received {
         Ok(()) => {}
-        Err(FtpError::Stream(error)) => return Err(error),
+        Err(FtpError::Failed(error)) => return Err(error),
         // The server's reply takes precedence over the error of the data connection.
         Err(error) => {
             let deadline = Deadline::new(&cancel, REPORT_PATIENCE);
@@ -214,8 +214,9 @@ fn receive_all(
         };
         match received {
             Ok(Received::Data(_)) if left.is_empty() => {
-                let expected = size.unwrap_or_default();
-                return Err(FtpError::TooMuch { at: at(), expected }.into());
+                let (at, expected) = (context.access.at(), size.unwrap_or_default());
+                let message = format!("{at} sent more than the {expected} that were requested");
+                return Err(Failure::new(FailureKind::Protocol, message));
             }
             Ok(Received::Data(n)) => {
                 let (own, _) = stream.delivered(n, left, transport.socket());
@@ -228,11 +229,14 @@ fn receive_all(
             Ok(Received::End { clean }) if size.unwrap_or_default() == Bytes::ZERO => {
                 let got = stream.delivered_so_far();
                 let is_empty = size.is_some() && got == Bytes::ZERO;
-                return if clean || is_empty {
-                    Ok(())
-                } else {
-                    Err(FtpError::Unclosed { at: at(), got }.into())
-                };
+                if clean || is_empty {
+                    return Ok(());
+                }
+                let message = format!(
+                    "{} ended a data connection without closing TLS, after {got}, and reports no size: bytes may be missing",
+                    context.access.at()
+                );
+                return Err(Failure::new(FailureKind::Temporary, message));
             }
             Ok(Received::End { .. }) => {
                 return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());

@@ -1,6 +1,6 @@
 //! Bytes that arrived since the server last showed that the file is unchanged.
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
@@ -73,5 +73,8 @@ pub(super) fn compare(described: &RemoteState, now: &RemoteState, at: &str) -> R
     if described.agrees(now) {
         return Ok(());
     }
-    Err(FtpError::Changed { at: at.to_owned(), was: described.to_string(), now: now.to_string() })
+    let message = format!(
+        "{at} changed on the server during the transfer ({described} became {now}); use --no-resume to fetch the new file"
+    );
+    Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into())
 }

@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use url::Url;
 
 use super::connection::Connection;
-use super::error::HttpError;
+use super::error::{HttpError, unusable_url};
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, ResolvedHosts};
 use crate::source::http::authentication::credentials::Credentials;
@@ -102,8 +103,7 @@ impl Client {
     /// Creates a client.
     ///
     /// # Errors
-    /// [`HttpError::OwnHeader`] and [`HttpError::Header`] for headers that cannot be sent, [`HttpError::CaFile`] and
-    /// [`HttpError::ClientCertificate`] for certificates that cannot be read.
+    /// Those of headers that cannot be sent, and of certificates that cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self, HttpError> {
         Self::with_caches(config, Arc::default())
     }
@@ -130,7 +130,8 @@ impl Client {
             .cloned()
             .partition(|h| is_whole(h) || LEFT_OUT.iter().any(|name| h.is(name)));
         if let Some(own) = given.iter().find(|h| OWN.iter().any(|name| h.is(name))) {
-            return Err(HttpError::OwnHeader(own.name().to_owned()));
+            let message = format!("cannot send the header '{}': the transfer sets it; remove it", own.name());
+            return Err(Failure::new(FailureKind::Usage, message).into());
         }
         let names: Vec<_> = left_out.iter().map(HeaderField::name).collect();
         if !names.is_empty() && !caches.has_warned_of_headers.swap(true, Ordering::Relaxed) {
@@ -156,13 +157,13 @@ impl Client {
     /// Creates a target from `url` without a request.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL of another scheme, or one whose server cannot prove a pinned key,
-    /// [`HttpError::Cleartext`] if a login or token would be sent unencrypted.
+    /// Those of a URL of another scheme, of one whose server cannot prove a pinned key, and of a login or token that would
+    /// be sent unencrypted.
     pub fn target(&self, url: &Url) -> Result<ResolvedUrl, HttpError> {
         if url.scheme() == "http" && !self.config.tls.pins.is_empty() {
             let why =
                 "its server cannot prove the key of --pin without TLS; use https://, or leave out --pin";
-            return Err(HttpError::Url { url: SafeUrl::of(url), why });
+            return Err(unusable_url(&SafeUrl::of(url), why).into());
         }
         let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
         if given.is_some() {
@@ -193,7 +194,7 @@ impl Client {
     /// See [`open`](Self::open).
     pub(super) fn open_uncoded(&self, url: &Url, cancel: &Cancel) -> Result<OpenedUrl, HttpError> {
         let opened = self.open(url, None, cancel)?;
-        let bad = |source| HttpError::Head { at: opened.connection.at().clone(), source };
+        let bad = |error| HttpError::Head(opened.connection.at().clone(), error);
         opened.head.require_identity().map_err(bad)?;
         Ok(opened)
     }
@@ -219,9 +220,8 @@ impl Client {
     /// Prefers other addresses of a host to one that has accepted a connection and not answered on it, unless it is one of
     /// `answered`.
     pub(crate) fn note_silence(&self, error: &HttpError, answered: &[SocketAddr]) {
-        if let HttpError::Timeout { at, .. }
-        | HttpError::ClosedBeforeHead { at, .. }
-        | HttpError::Receive { at, .. } = error
+        if let HttpError::Timeout(at, ..) | HttpError::ClosedBeforeHead(at, _) | HttpError::Receive(at, _) =
+            error
             && !answered.contains(&at.peer)
         {
             self.caches.hosts.was_silent(at.peer, Instant::now());

@@ -1,232 +1,58 @@
 //! Errors of an HTTP source; every message names the operation, the URL or host, and a remedy.
 
-pub(super) mod failure;
-
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use longhaul_core::failure::FailureKind;
-use longhaul_core::proto::http::{ChunkedError, ContentRange, HeadError, HeaderError, ResponseHead};
-use longhaul_core::proto::socks5::SocksError;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::proto::http::{ContentRange, HeadError, HeaderError, RangeError, ResponseHead};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use crate::connect::{ConnectError, Deadline};
+use crate::source::http::http_source::first_answer::RangeFailure;
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
-/// An error of the HTTP source; [`kind`](Self::kind) classifies it, [`retry`](Self::retry) returns whether a retry can
-/// help.
+/// An error of the HTTP source. Each variant is one that a caller treats in its own way; all others are
+/// [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The URL's scheme or host is not usable.
-    #[error("cannot use the URL {url}: {why}")]
-    Url {
-        /// The URL.
-        url: SafeUrl,
-        /// The reason, and a remedy.
-        why: &'static str,
-    },
-    /// A header given by the user cannot be sent.
-    #[error("cannot send a header: {0}")]
-    Header(#[from] HeaderError),
-    /// A header given by the user is set by the transfer itself.
-    #[error("cannot send the header '{0}': the transfer sets it; remove it")]
-    OwnHeader(String),
-    /// A proxy from an option or the environment is not usable. Its URL is not shown, because it may contain a
-    /// password.
-    #[error("cannot use the proxy in {variable}: {why}")]
-    ProxySetting {
-        /// The environment variable or option.
-        variable: &'static str,
-        /// The reason, and a remedy.
-        why: &'static str,
-    },
-    /// The file with further root certificates cannot be read.
-    #[error("cannot read root certificates from {}: {why}; name a PEM file", .path.display())]
-    CaFile {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
-    /// The client's certificate or its key is not usable.
-    #[error("cannot use the client's certificate in {}: {why}; name PEM files with --cert and --key", .path.display())]
-    ClientCertificate {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
-    /// The host has no root certificates.
-    #[error(
-        "no root certificates on this host, so no server can be trusted: install ca-certificates; or give --cacert FILE"
-    )]
-    NoRoots,
-    /// A login or token would be sent unencrypted.
-    #[error(
-        "will not send a login or a token to {to} unencrypted, where any host on the path can read it; use https:// or ftps://, or permit \
-         it with --allow-cleartext"
-    )]
-    Cleartext {
-        /// The URL, and the peer where that decides.
-        to: String,
-    },
-    /// The server's file is not newer than the local one (304).
-    #[error("{at} has nothing newer")]
-    NotModified {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-    },
-    /// The .netrc file cannot be read.
-    #[error("cannot read logins from {}: {why}; correct the file or set NETRC", .path.display())]
-    Netrc {
-        /// The file.
-        path: PathBuf,
-        /// The reason, without content of the file.
-        why: String,
-    },
     /// The host or proxy was not reached.
     #[error(transparent)]
     Connect(ConnectError),
+    /// The SOCKS proxy did not reach the server.
+    #[error("{0}")]
+    SocksRefused(Failure),
     /// TLS failed: the certificate is not trusted, or the ends have no common parameters.
-    #[error("cannot set up TLS with {at}: {why}")]
-    Tls {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The reason, and possibly a hint.
-        why: String,
-    },
-    /// The proxy refused to connect.
-    #[error(
-        "the proxy of {at} refused the connection: {status} {reason}; check the proxy's settings and login"
-    )]
-    ProxyRefused {
-        /// The URL and the proxy's address.
-        at: UrlAndPeer,
-        /// The proxy's status code.
-        status: u16,
-        /// The proxy's reason, escaped.
-        reason: String,
-    },
-    /// The SOCKS proxy failed to connect.
-    #[error("the proxy of {at} cannot be used: {source}")]
-    Socks {
-        /// The URL and the proxy's address.
-        at: UrlAndPeer,
-        /// The reason.
-        source: SocksError,
-    },
+    #[error("cannot set up TLS with {0}: {1}")]
+    Tls(UrlAndPeer, String),
     /// A request could not be sent.
-    #[error("cannot send a request to {at}: {source}")]
-    Send {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error("cannot send a request to {0}: {1}")]
+    Send(UrlAndPeer, io::Error),
     /// Receiving failed.
-    #[error("cannot receive from {at}: {source}")]
-    Receive {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error("cannot receive from {0}: {1}")]
+    Receive(UrlAndPeer, io::Error),
     /// A step between connecting and the response's head timed out.
-    #[error("{at} did not finish {step} within {waited:?}; try again later")]
-    Timeout {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The awaited step.
-        step: &'static str,
-        /// The timeout.
-        waited: Duration,
-    },
-    /// The head of a response exceeds the limit.
-    #[error("the answer of {at} has a head of more than {limit}: the server is broken or hostile")]
-    HeadTooLong {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The limit.
-        limit: Bytes,
-    },
-    /// The server sends interim answers (1xx) without end.
-    #[error("{at} sends interim answers (1xx) without end: the server is broken or hostile")]
-    TooManyInterim {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-    },
-    /// The answer is not HTTP/1.
-    #[error("the answer of {at} is not HTTP/1: it starts with \"{first}\"{hint}")]
-    NotHttp {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The first bytes, escaped.
-        first: String,
-        /// The probable protocol with a remedy, or empty.
-        hint: &'static str,
-    },
+    #[error("{0} did not finish {1} within {2:?}; try again later")]
+    Timeout(UrlAndPeer, &'static str, Duration),
+    /// The connection ended before an answer, or after this part of its head.
+    #[error("{0} closed the connection before it had answered ({1} of a head came)")]
+    ClosedBeforeHead(UrlAndPeer, Bytes),
+    /// The answer is not HTTP/1: its first bytes, escaped, and the probable protocol with a remedy, or nothing.
+    #[error("the answer of {0} is not HTTP/1: it starts with \"{1}\"{2}")]
+    NotHttp(UrlAndPeer, String, &'static str),
     /// The head of a response is invalid or unsafe.
-    #[error("cannot use the answer of {at}: {source}")]
-    Head {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The error.
-        source: HeadError,
-    },
-    /// The connection ended before an answer, or within its head.
-    #[error("{at} closed the connection before it had answered ({got} of a head came)")]
-    ClosedBeforeHead {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The bytes of the head received.
-        got: Bytes,
-    },
-    /// The connection ended before the body.
-    #[error("{at} closed the connection early, after {} of {} bytes", .got.get(),
-        .expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string()))]
-    ClosedEarly {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The bytes of the body received.
-        got: Bytes,
-        /// The body's length, if in the head.
-        expected: Option<Bytes>,
-    },
-    /// A body that ends with the connection was truncated: TLS ended without its closing message.
-    #[error("{at} ended a body of unknown length after {} bytes without TLS's closing message: it may be cut off", .got.get())]
-    NoCloseNotify {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The bytes of the body received.
-        got: Bytes,
-    },
-    /// The body violates the chunked coding announced by the head.
-    #[error("the body from {at} breaks its chunked coding: {source}")]
-    Chunked {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The error.
-        source: ChunkedError,
-    },
+    #[error("cannot use the answer of {0}: {1}")]
+    Head(UrlAndPeer, HeadError),
     /// The server answered with a status other than success.
-    #[error("{at} answered {status} {reason}{}{}", explained(.explanation.as_deref().unwrap_or(meaning(*.status)), remedy(*.status), *.unspoken_login),
-        .retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs())))]
+    #[error("{failure}")]
     Status {
-        /// The URL and the peer.
-        at: UrlAndPeer,
         /// The status code.
         status: u16,
         /// The reason phrase, escaped.
         reason: Box<str>,
-        /// The server's explanation, as one line.
-        explanation: Option<Box<str>>,
-        /// Whether the server asks for a login in no way that this program speaks.
-        unspoken_login: bool,
-        /// The server's Retry-After.
-        retry_after: Option<Duration>,
+        /// The failure.
+        failure: Failure,
     },
     /// The requested range lies outside the file (416).
     #[error("{at} has no such range{}: the file is shorter than expected", .total.map_or_else(String::new, |t| format!(" in a file of {} bytes", t.get())))]
@@ -236,69 +62,139 @@ pub enum HttpError {
         /// The length of the file, if in the answer.
         total: Option<Bytes>,
     },
-    /// Redirects form a loop.
-    #[error("the redirects go round in a circle: {0}; ask the server's owner")]
-    RedirectLoop(Chain),
-    /// There are more redirects than allowed.
-    #[error("too many redirects: {0}; fetch the last URL itself")]
-    TooManyRedirects(Chain),
-    /// A redirect cannot or must not be followed.
-    #[error("will not follow the redirect from {from} to {to}: {why}")]
-    RedirectRefused {
-        /// The URL that redirects.
-        from: SafeUrl,
-        /// The target, escaped and without secrets.
-        to: String,
-        /// The reason.
-        why: &'static str,
-    },
-    /// The connection's methods were called in an invalid order, which is a bug.
-    #[error("the connection to {at} was used out of order: {why}")]
-    OutOfOrder {
-        /// The URL and the peer.
-        at: UrlAndPeer,
-        /// The premature call.
-        why: &'static str,
-    },
+    /// A redirect from a URL to another, escaped and without secrets, cannot or must not be followed.
+    #[error("will not follow the redirect from {0} to {1}: {2}")]
+    RedirectRefused(SafeUrl, String, &'static str),
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
+    /// Any other failure.
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl HttpError {
-    /// Adds the server's explanation to an error of a status.
-    pub(super) fn in_words(mut self, words: impl FnOnce() -> Option<String>) -> Self {
-        if let Self::Status { explanation, .. } = &mut self {
-            *explanation = words().map(String::into_boxed_str);
-        }
-        self
-    }
-
-    /// Returns an error if `head` is not a success.
-    pub(crate) fn of_status(at: &UrlAndPeer, head: &ResponseHead) -> Result<(), Self> {
-        let at = at.clone();
-        match (head.status(), head.content_range()) {
+    /// Returns an error if `head` is not a success; `explain` returns the server's explanation of a refusal as one line.
+    pub(crate) fn of_status(
+        at: &UrlAndPeer,
+        head: &ResponseHead,
+        explain: impl FnOnce() -> Option<String>,
+    ) -> Result<(), Self> {
+        let status = head.status();
+        match (status, head.content_range()) {
             // 202 is a notice, 204 has no content, 205 and 207 have none that is the file's, but as a first answer (`Client::follow`). With IM, 226 is a difference between two
             // versions (RFC 3229), which no request asks for.
             (200..=299, _)
-                if !matches!(head.status(), 202 | 204 | 205 | 207)
-                    && (head.status() != 226 || head.text("im").is_none()) =>
+                if !matches!(status, 202 | 204 | 205 | 207)
+                    && (status != 226 || head.text("im").is_none()) =>
             {
-                Ok(())
+                return Ok(());
             }
-            (304, _) => Err(Self::NotModified { at }),
-            (416, Some(ContentRange::Unsatisfied { total })) => {
-                Err(Self::RangeNotSatisfiable { at, total: Some(total) })
+            (304, _) => {
+                let failure = Failure::new(FailureKind::Protocol, format!("{at} has nothing newer"));
+                return Err(failure.caused_by(Cause::NotModified).into());
             }
-            (416, _) => Err(Self::RangeNotSatisfiable { at, total: None }),
-            (status, _) => Err(Self::Status {
-                at,
-                status,
-                reason: head.reason().escape_debug().to_string().into(),
-                explanation: None,
-                unspoken_login: asks_unspoken_login(head),
-                retry_after: head.retry_after(SystemTime::now()),
-            }),
+            (416, range) => {
+                let total = match range {
+                    Some(ContentRange::Unsatisfied { total }) => Some(total),
+                    _ => None,
+                };
+                return Err(Self::RangeNotSatisfiable { at: at.clone(), total });
+            }
+            _ => {}
+        }
+        let (reason, retry_after) = (head.reason().escape_debug(), head.retry_after(SystemTime::now()));
+        let explanation = explain();
+        let meaning = explanation.as_deref().unwrap_or(meaning(status));
+        let why = explained(meaning, remedy(status), asks_unspoken_login(head));
+        let wait = retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs()));
+        let message = format!("{at} answered {status} {reason}{why}{wait}");
+        let cause = if is_too_busy(status) { Cause::Refused } else { Cause::Connection };
+        let failure = Failure::new(FailureKind::of_status(status), message)
+            .caused_by(cause)
+            .with_retry(Retry::of_status(status, retry_after));
+        Err(Self::Status { status, reason: reason.to_string().into(), failure })
+    }
+
+    /// Returns the kind of the failure, whether a retry can help, and the cause.
+    pub(crate) fn class(&self) -> (FailureKind, Retry, Cause) {
+        let (kind, cause) = match self {
+            Self::Failed(failure) | Self::SocksRefused(failure) | Self::Status { failure, .. } => {
+                return (failure.kind, failure.retry, failure.cause);
+            }
+            Self::Connect(error) => {
+                let cause = if self.is_before_connection() { Cause::Unreachable } else { Cause::Connection };
+                return (error.kind(), error.retry(), cause);
+            }
+            Self::RangeNotSatisfiable { .. } => (FailureKind::Data, Cause::OtherFile),
+            Self::Cancelled => (FailureKind::Interrupted, Cause::Interrupted),
+            Self::Send(..) | Self::Receive(..) | Self::Timeout(..) | Self::ClosedBeforeHead(..) => {
+                (FailureKind::Temporary, Cause::Connection)
+            }
+            Self::Tls(..) | Self::NotHttp(..) | Self::Head(..) | Self::RedirectRefused(..) => {
+                (FailureKind::Protocol, Cause::Connection)
+            }
+        };
+        (kind, kind.retry(), cause)
+    }
+
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        self.class().0
+    }
+
+    /// Returns whether a retry can help.
+    pub fn retry(&self) -> Retry {
+        self.class().1
+    }
+
+    /// Returns whether a retry can help an operation that no server has answered yet: an unreachable one stays so.
+    pub(crate) fn first_retry(&self) -> Retry {
+        self.retry().unless(self.is_before_connection())
+    }
+
+    /// Returns whether an established connection broke.
+    pub fn is_broken_connection(&self) -> bool {
+        self.kind() == FailureKind::Temporary && !matches!(self, Self::Timeout(..) | Self::Connect(_))
+    }
+
+    /// Returns whether no connection was established.
+    pub fn is_before_connection(&self) -> bool {
+        matches!(self, Self::Connect(error) if !matches!(error, ConnectError::Thread { .. }))
+    }
+
+    /// Returns whether the target of a redirect may have expired, so that the original URL must be requested again.
+    ///
+    /// S3 and Google Cloud Storage answer 403 for an expired signed URL, and 400 (ExpiredToken) for expired credentials in it.
+    pub fn may_be_expired(&self) -> bool {
+        let refused = matches!(self, Self::Status { status: 400 | 401 | 403 | 404 | 410, .. });
+        refused || self.is_before_connection() || matches!(self, Self::Tls(..))
+    }
+
+    /// Returns whether a connected server has answered nothing that can be understood.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(
+            self,
+            Self::Send(..)
+                | Self::Receive(..)
+                | Self::ClosedBeforeHead(..)
+                | Self::NotHttp(..)
+                | Self::Head(..)
+                | Self::Timeout(..)
+        )
+    }
+
+    /// Returns how the server failed if the error may be its answer to a range: a request for the whole file may succeed.
+    pub(crate) fn range_failure(&self) -> Option<RangeFailure> {
+        match self {
+            Self::RangeNotSatisfiable { .. } => Some(RangeFailure::Unsatisfiable),
+            Self::Status { status: 407 | 408 | 425, .. } => None,
+            // Some servers are too busy for ranges alone, or find no file.
+            Self::Status { status: 401 | 404 | 410 | 429 | 500 | 502..=599, .. } => {
+                Some(RangeFailure::Broken)
+            }
+            Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
+            error => error.is_unanswered().then_some(RangeFailure::Broken),
         }
     }
 }
@@ -312,24 +208,41 @@ impl From<ConnectError> for HttpError {
     }
 }
 
-/// The URLs of a chain of redirects.
-#[derive(Debug)]
-pub struct Chain(pub Vec<SafeUrl>);
-
-impl fmt::Display for Chain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A long chain repeats itself; its start is enough.
-        let shown = self.0.iter().take(8).map(SafeUrl::to_string).collect::<Vec<_>>();
-        write!(f, "{}", shown.join(" -> "))?;
-        if self.0.len() > shown.len() { write!(f, " -> ... ({} in all)", self.0.len()) } else { Ok(()) }
+impl From<HeaderError> for HttpError {
+    fn from(error: HeaderError) -> Self {
+        Failure::new(FailureKind::Usage, format!("cannot send a header: {error}")).into()
     }
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        let (kind, retry, cause) = error.class();
+        Self::new(kind, error.to_string()).caused_by(cause).with_retry(retry)
+    }
+}
+
+/// Creates the error of a URL that cannot be used; `why` names the reason and a remedy.
+pub(crate) fn unusable_url(url: &impl std::fmt::Display, why: &str) -> Failure {
+    Failure::new(FailureKind::Usage, format!("cannot use the URL {url}: {why}"))
+}
+
+/// Creates the error of a 206 with another range than requested.
+pub(crate) fn bad_range(shown: &str, source: &RangeError) -> Failure {
+    Failure::new(FailureKind::Protocol, format!("cannot use the answer of {shown}: {source}"))
+}
+
+/// Creates the error of a connection that ended within a body, whose length is `expected` if it is known.
+pub(super) fn closed_early(at: &UrlAndPeer, got: Bytes, expected: Option<Bytes>) -> Failure {
+    let expected = expected.map_or_else(|| "an unknown number of".to_owned(), |e| e.get().to_string());
+    let message = format!("{at} closed the connection early, after {} of {expected} bytes", got.get());
+    Failure::new(FailureKind::Temporary, message)
 }
 
 /// Fails once the deadline has passed or the transfer is cancelled; `step` completes "did not finish ...".
 pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str) -> Result<(), HttpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
-        return Err(HttpError::Timeout { at: at.clone(), step, waited: deadline.limit });
+        return Err(HttpError::Timeout(at.clone(), step, deadline.limit));
     }
     Ok(())
 }
@@ -376,5 +289,44 @@ pub(crate) fn remedy(status: u16) -> &'static str {
         407 => "give the proxy's login in the proxy's URL",
         _ if FailureKind::of_status(status) == FailureKind::Unavailable => "try again later",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::Attempts;
+
+    #[test]
+    fn only_refusals_and_failed_connections_hint_at_an_expired_url() {
+        let at =
+            UrlAndPeer { url: SafeUrl::of(&"http://h/".parse().unwrap()), peer: ([127, 0, 0, 1], 80).into() };
+        for status in [400, 401, 402, 403, 404, 410, 416, 429, 500, 503] {
+            let head = format!("HTTP/1.1 {status} No\r\nRetry-After: 9\r\n\r\n");
+            let head = ResponseHead::parse(head.as_bytes()).unwrap();
+            let error = HttpError::of_status(&at, &head, || None).unwrap_err();
+            assert_eq!(error.may_be_expired(), ![402, 416, 429, 500, 503].contains(&status), "{status}");
+            let failure = Failure::from(error);
+            let (retry, cause) = match status {
+                429 | 503 => (Retry::After(Duration::from_secs(9)), Cause::Refused),
+                500 => (Retry::After(Duration::from_secs(9)), Cause::Connection),
+                416 => (Retry::Never, Cause::OtherFile),
+                _ => (Retry::Never, Cause::Connection),
+            };
+            assert_eq!((failure.retry, failure.cause), (retry, cause), "{failure}");
+        }
+        let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };
+        let untrusted = HttpError::Tls(at.clone(), "expired".into());
+        let broken = closed_early(&at, Bytes::ZERO, None).into();
+        for (error, is_expired, retry, cause) in [
+            (HttpError::Connect(refused), true, Retry::Backoff, Cause::Unreachable),
+            (untrusted, true, Retry::Never, Cause::Connection),
+            (broken, false, Retry::Backoff, Cause::Connection),
+            (HttpError::Cancelled, false, Retry::Never, Cause::Interrupted),
+        ] {
+            assert_eq!(error.may_be_expired(), is_expired, "{error}");
+            let failure = Failure::from(error);
+            assert_eq!((failure.retry, failure.cause), (retry, cause), "{failure}");
+        }
     }
 }

@@ -4,7 +4,6 @@ mod linked_entries;
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{Ask, HeaderField, ResponseHead, UPLOAD_MTIME};
@@ -12,13 +11,12 @@ use longhaul_core::proto::listing::{
     HtmlLinks, JsonEntries, ListedEntry, ListedKind, ListingError, XmlEntries,
 };
 use longhaul_core::retry::Retry;
-use longhaul_core::units::Bytes;
 use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
+use super::SafeUrl;
 use super::client::{Client, OpenedUrl};
 use super::error::HttpError;
-use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::retry::Retries;
 use crate::source::http::client::clients::Clients;
@@ -35,8 +33,6 @@ const ACCEPT: &str = "application/json, text/html;q=0.5";
 const ACCEPT_HTML: &str = "text/html";
 /// The number of concurrent listings: on a long path each takes a round trip.
 const LISTINGS_AT_ONCE: usize = 16;
-/// The maximum size of a listing, about 8 million entries.
-const LONGEST: Bytes = Bytes::gib(1);
 /// The maximum number of consecutive empty pages: `longhaul serve` sends one if 10,000 consecutive names are those of
 /// sockets and pipes.
 const MAX_EMPTY_PAGES: usize = 100;
@@ -74,7 +70,9 @@ impl HttpLister {
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), Failure> {
         let (opened, listing) = self.retrying(directory, cancel, || {
             let mut opened = self.client.open_uncoded(directory, cancel)?;
-            let listing = self.receive(&mut opened)?;
+            let shown = opened.target.safe_url().to_string();
+            // An error of the connection permits a retry.
+            let listing = self.options.receive(&shown, |buffer, _| opened.connection.read_body(buffer))?;
             Ok((opened, listing))
         })?;
         Ok((opened, listing?))
@@ -100,36 +98,6 @@ impl HttpLister {
         let emit = |event: &_| tracing::debug!(?event, "asking {}", SafeUrl::of(url));
         let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
         retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
-    }
-
-    /// Receives a complete listing, so that no connection idles during the transfer of its files. The outer error
-    /// permits a retry.
-    fn receive(&self, opened: &mut OpenedUrl) -> Result<Result<Spool, Failure>, HttpError> {
-        let (mut spool, mut buffer, mut last) =
-            (Spool::new(&self.options.spool), vec![0; 64 << 10], Instant::now());
-        let shown = opened.target.safe_url().to_string();
-        loop {
-            match opened.connection.read_body(&mut buffer)? {
-                Read::Data(length) => {
-                    last = Instant::now();
-                    if let Err(error) = spool.add(&buffer[..length]) {
-                        let message = format!("cannot keep the listing of {shown}: {error}");
-                        return Ok(Err(Failure::new(FailureKind::Disk, message)));
-                    }
-                }
-                Read::Idle if last.elapsed() > self.options.stall => {
-                    return Ok(Err(Failure::stalled(&shown, Bytes::new(1), self.options.stall)));
-                }
-                Read::Idle => {}
-                Read::End => return Ok(Ok(spool)),
-            }
-            if spool.length() > LONGEST {
-                return Ok(Err(Failure::new(
-                    FailureKind::Data,
-                    format!("the listing of {shown} is longer than {LONGEST}"),
-                )));
-            }
-        }
     }
 }
 

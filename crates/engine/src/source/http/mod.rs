@@ -43,7 +43,7 @@ pub use connection::body::Read;
 pub(crate) use connection::explanation::read_explanation;
 pub use connection::{Connection, EarlyAnswer};
 pub use error::HttpError;
-pub(crate) use error::{asks_unspoken_login, explained, is_too_busy, remedy};
+pub(crate) use error::{asks_unspoken_login, explained, is_too_busy, remedy, unusable_url};
 pub(crate) use http_source::{HttpSource, SourceOptions};
 pub(crate) use lister::HttpLister;
 pub use target::proxy::ProxyPolicy;

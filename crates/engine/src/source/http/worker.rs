@@ -15,7 +15,7 @@ use longhaul_core::units::Bytes;
 
 use super::Read;
 use super::connection::Connection;
-use super::error::HttpError;
+use super::error::{HttpError, closed_early};
 use super::http_source::{DescribedSource, HttpSource};
 use crate::source::http::http_source::first_answer::MAX_RANGE_FAILURES;
 use crate::source::http::http_source::location::Location;
@@ -283,12 +283,7 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
                 // The end of a file of unknown length, at or after the offset reached before a restart.
                 Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
                 Read::End => {
-                    return Err(HttpError::ClosedEarly {
-                        at: connection.at().clone(),
-                        got: self.stream.delivered_so_far(),
-                        expected: None,
-                    }
-                    .into());
+                    return Err(closed_early(connection.at(), self.stream.delivered_so_far(), None));
                 }
             }
             self.stream.check_alive(self.worker.source.shown())?;

@@ -26,7 +26,7 @@ pub(super) struct BlockPeer<'a> {
     /// The URL and the server's address, for errors.
     pub(super) at: UrlAndPeer,
     shown: String,
-    behind: Option<Mutex<DropBehind>>,
+    behind: DropBehind,
     /// Connections that have sent all their blocks, but not yet EOD.
     sent: Mutex<Vec<DataSender>>,
     /// Raised once the store has failed.
@@ -48,7 +48,7 @@ impl<'a> BlockPeer<'a> {
             pace,
             shown: at.url.to_string(),
             at,
-            behind: context.drop_behind().map(Mutex::new),
+            behind: DropBehind::of(&context),
             sent: Mutex::default(),
             over: stop.child(),
             failure: Mutex::default(),
@@ -63,7 +63,7 @@ impl<'a> BlockPeer<'a> {
 
     /// Creates the error of a broken connection.
     pub(super) fn broken(&self, source: io::Error) -> UploadError {
-        UploadError::Send { at: self.at.clone(), source }
+        UploadError::Send(self.at.clone(), source)
     }
 
     /// Returns whether the store has failed, or the upload is cancelled.
@@ -89,9 +89,7 @@ impl<'a> BlockPeer<'a> {
 
     /// Records that the server has the file up to `present` without a gap.
     pub(super) fn acknowledged(&self, present: Bytes) {
-        if let Some(behind) = &self.behind {
-            behind.lock().follow(present, self.context.progress);
-        }
+        self.behind.follow(self.context.progress, || present);
     }
 }
 

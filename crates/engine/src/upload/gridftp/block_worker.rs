@@ -87,7 +87,8 @@ impl<'e, 's> BlockSender<'e, 's> {
         connection: &'e mut DataSender,
         paced: PacedConnection<'e>,
     ) -> Self {
-        let stall = Stall::new(connection.socket(), peer.context.request.transfer.stall);
+        let limit = peer.context.request.transfer.stall;
+        let stall = Stall::new(connection.socket(), limit, peer.at.clone());
         Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
     }
 
@@ -184,9 +185,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         if let Some(in_flight) = in_flight(self.connection.socket()) {
             self.count(self.given.saturating_sub(in_flight));
         }
-        let outstanding =
-            self.stall.check(self.connection.socket()).map_err(|error| error.at(&self.peer.at))?;
-        if outstanding == Some(0) {
+        if self.stall.check(self.connection.socket())? == Some(0) {
             self.stream.keep_alive();
         }
         Ok(())

@@ -100,7 +100,7 @@ fn end_connections(
         let wait = || {
             progress.check_cancel()?;
             report.read(session)?;
-            clock.check(in_flight(), report.last).map_err(|waited| stalled(peer, waited))
+            clock.check(in_flight(), report.last).map_err(|waited| UploadError::stalled(&peer.at, waited))
         };
         let sent = send_header(connection, header, wait, |error| peer.broken(error));
         sent.map_err(|error| report.explain(session, error))?;
@@ -119,10 +119,6 @@ fn end_connections(
             .check(in_flight(), report.last)
             .map_err(|waited| session.timeout("storing the file", waited))?;
     }
-}
-
-fn stalled(peer: &BlockPeer<'_>, waited: Duration) -> UploadError {
-    UploadError::Stalled { at: peer.at.clone(), waited }
 }
 
 /// The server's reports on a store.
@@ -160,7 +156,7 @@ impl Report<'_> {
 
     /// Returns the server's error if it arrives soon, else `error`.
     fn explain(&mut self, session: &mut StoreSession<'_>, error: UploadError) -> UploadError {
-        if !matches!(error, UploadError::Send { .. }) {
+        if !matches!(error, UploadError::Send(..)) {
             return error;
         }
         let began = Instant::now();

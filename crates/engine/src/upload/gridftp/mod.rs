@@ -29,9 +29,8 @@ use longhaul_core::retry::Backoff;
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
-use super::MAX_REPAIRS;
 use super::context::UploadContext;
-use super::error::{UploadError, of_bytes};
+use super::error::UploadError;
 use super::hashing::Hashing;
 use super::progress::UploadProgress;
 use super::ranges;
@@ -76,7 +75,7 @@ impl StoreContext<'_> {
                 let why =
                     format!("the server reports that it is stored, and has not received {left} bytes of it");
                 let source = io::Error::new(io::ErrorKind::ConnectionAborted, why);
-                return Err(UploadError::Send { at: self.at.clone(), source });
+                return Err(UploadError::Send(self.at.clone(), source));
             }
             self.progress.cancel.sleep(ACKNOWLEDGEMENT_TICK);
         }
@@ -278,18 +277,11 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
             let mut wrong = RangeSet::new();
             held.gaps(whole).into_iter().for_each(|gap| wrong.insert(gap));
             let at = self.at(session);
-            if self.repairs == MAX_REPAIRS || !session.takes_blocks() {
-                return Err(UploadError::Corrupted { at, ranges: wrong, rounds: self.repairs });
+            self.context.begin_repair(&at, &wrong, &mut self.repairs, session.takes_blocks())?;
+            // If all pieces agree now, the server read other bytes for the first checksum: compare again.
+            if wrong.total() > Bytes::ZERO {
+                self.send(session, &held)?;
             }
-            self.repairs += 1;
-            if wrong.total() == Bytes::ZERO {
-                // All pieces agree now, so the server read other bytes for the first checksum:
-                // compare again.
-                continue;
-            }
-            let server = at.to_string();
-            progress.emit(&Event::Warning(Warning::WrongOnServer { ranges: wrong, server }));
-            self.send(session, &held)?;
         }
     }
 
@@ -300,18 +292,14 @@ impl<'scope, 'env> FtpUpload<'scope, 'env> {
     fn compare_sizes(&self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
         let size = self.context.progress.size;
         match session.size(&self.context.progress.cancel)? {
-            Some(there) if there < size && !session.takes_blocks() => Err(UploadError::Send {
-                at: self.at(session),
-                source: io::ErrorKind::ConnectionAborted.into(),
-            }),
-            Some(there) if there != size => Err(UploadError::Answer {
-                at: self.at(session),
-                why: format!(
-                    "it has {} bytes of {}; run again with --no-resume",
-                    of_bytes(Some(there)),
-                    size.get()
-                ),
-            }),
+            Some(there) if there < size && !session.takes_blocks() => {
+                Err(UploadError::Send(self.at(session), io::ErrorKind::ConnectionAborted.into()))
+            }
+            Some(there) if there != size => {
+                let (there, size) = (there.get(), size.get());
+                let why = format!("it has {there} bytes of {size}; run again with --no-resume");
+                Err(UploadError::answer(&self.at(session), &why))
+            }
             Some(_) => Ok(()),
             None => {
                 self.warn(

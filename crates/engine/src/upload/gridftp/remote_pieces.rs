@@ -1,19 +1,16 @@
 //! Finds the bytes that the server has already, by comparing its checksums of pieces with the
 //! source's.
 
-use std::io;
-use std::os::unix::fs::FileExt;
-
-use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::checksum::Algorithm;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
 use crate::cancel::Cancel;
-use crate::digest::{PrefixDigest, WantedDigests};
+use crate::digest::WantedDigests;
 use crate::send::SourceFile;
 use crate::source::gridftp::StoreSession;
-use crate::source::http::HttpError;
 use crate::upload::error::UploadError;
+use crate::upload::hashing::digests_of;
 
 /// The number of pieces that a range is first cut into.
 const PIECES: u64 = 64;
@@ -23,8 +20,6 @@ const PARTS: u64 = 16;
 const FEW: usize = 4;
 /// The smallest piece except the last: a server opens and reads the file for each.
 const LEAST: Bytes = Bytes::mib(1);
-/// The bytes of the source read at once.
-const READ: Bytes = Bytes::mib(1);
 
 /// Returns the parts of `range` in which the server's file equals the source.
 ///
@@ -67,40 +62,13 @@ fn differing(
     let there = session.checksums(algorithm, &pieces, cancel)?;
     let mut wrong = Vec::new();
     for (piece, there) in pieces.into_iter().zip(there) {
-        if there.is_none() || there != Some(digest(source, algorithm, piece, cancel)?) {
+        let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
+        if there.is_none() || there != digests_of(source, piece, wanted, cancel)?.whole {
             wrong.push(piece);
         }
     }
     source.check().map_err(UploadError::of_reading)?;
     Ok(wrong)
-}
-
-/// Computes the digest of a part of the source.
-fn digest(
-    source: &SourceFile,
-    algorithm: Algorithm,
-    range: ByteRange,
-    cancel: &Cancel,
-) -> Result<Checksum, UploadError> {
-    let mut digest = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
-    let mut buffer = vec![0; READ.min(range.len()).as_usize()];
-    let mut at = range.start();
-    while at < range.end() {
-        if cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
-        }
-        let most = buffer.len().min(Bytes::new(range.end() - at).as_usize());
-        match source.file().read_at(&mut buffer[..most], at) {
-            Ok(0) => return Err(UploadError::Changed(source.path().clone())),
-            Ok(n) => {
-                digest.update(&buffer[..n]);
-                at += n as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(UploadError::cannot_read(source.path().clone(), error)),
-        }
-    }
-    digest.digests().whole.ok_or(UploadError::NoDigest)
 }
 
 #[cfg(test)]

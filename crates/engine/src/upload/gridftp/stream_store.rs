@@ -17,7 +17,7 @@ use crate::send::{SendError, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
 use crate::threads::add;
-use crate::upload::body::{Stall, TICK, wait_for};
+use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 
@@ -37,7 +37,7 @@ pub(super) fn send(
     let verb = session.begin(start, progress.size - offset, &progress.cancel)?;
     session.await_begin(&mut transport, verb, &progress.cancel)?;
     let connection = DataSender::new(transport);
-    let mut connection = connection.map_err(|source| UploadError::Send { at: at.clone(), source })?;
+    let mut connection = connection.map_err(|error| UploadError::Send(at.clone(), error))?;
     let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
     progress.sockets().add(0, connection.socket());
     progress.emit(&Event::Connected { stream: 0, peer: session.peer(), rtt });
@@ -48,7 +48,7 @@ pub(super) fn send(
         Ok(reply) if reply.is_positive() => Ok(()),
         Ok(reply) => Err(session.refused(verb, reply).into()),
         // The server's reply explains more than the kernel's error.
-        Err(error @ UploadError::Send { .. }) => {
+        Err(error @ UploadError::Send(..)) => {
             drop(connection);
             match session.finish(verb, REFUSAL_PATIENCE, &progress.cancel) {
                 Err(refused @ FtpError::Refused { .. }) => Err(refused.into()),
@@ -68,7 +68,7 @@ fn send_all(
     offset: Bytes,
 ) -> Result<Reply, UploadError> {
     let progress = upload.context.progress;
-    let broken = |source| UploadError::Send { at: at.clone(), source };
+    let broken = |error| UploadError::Send(at.clone(), error);
     let aborted = || broken(ErrorKind::ConnectionAborted.into());
     let range = ByteRange::new(offset.get(), progress.size.get());
     let mut supply = upload.context.supply(range)?;
@@ -76,8 +76,8 @@ fn send_all(
     let pace = upload.shared_pace(upload.context.request.transfer.pace);
     let paced = pace.pace(connection.socket());
     paced.resume();
-    let mut behind = upload.context.drop_behind();
-    let mut stall = Stall::new(connection.socket(), upload.context.request.transfer.stall);
+    let behind = DropBehind::of(&upload.context);
+    let mut stall = Stall::new(connection.socket(), upload.context.request.transfer.stall, at.clone());
     let mut is_done = supply.is_done();
     while !is_done {
         progress.check_cancel()?;
@@ -98,16 +98,14 @@ fn send_all(
                 error => UploadError::of_reading(error),
             })? == Turn::Done;
         }
-        if let Some(behind) = &mut behind {
-            behind.follow(progress.snapshot().0.present, progress);
-        }
-        stall.check(connection.socket()).map_err(|error| error.at(at))?;
+        behind.follow(progress, || progress.snapshot().0.present);
+        stall.check(connection.socket())?;
     }
     connection.close_tls();
     while !connection.flush().map_err(broken)? {
         progress.check_cancel()?;
         wait_for(connection.socket(), true, TICK);
-        stall.check(connection.socket()).map_err(|error| error.at(at))?;
+        stall.check(connection.socket())?;
     }
     connection.shutdown().map_err(broken)?;
     await_end(upload, session, (connection, at), stall)
@@ -132,7 +130,7 @@ fn await_end(
             return Ok(reply);
         }
         connection.receive_tickets();
-        let outstanding = stall.check(connection.socket()).map_err(|error| error.at(at))?;
+        let outstanding = stall.check(connection.socket())?;
         if outstanding.is_some_and(|bytes| bytes > 0) {
             acknowledged = Instant::now();
         }

@@ -9,7 +9,7 @@ use longhaul_core::units::Bytes;
 use super::Exchange;
 use crate::connect::Received;
 use crate::source::gridftp::channel::ChannelEvent;
-use crate::source::gridftp::error::FtpError;
+use crate::source::gridftp::error::{FtpError, unusable_data};
 use crate::transfer::Intake;
 
 /// The maximum receive calls on one connection before the next is served.
@@ -30,7 +30,7 @@ impl Exchange<'_, '_, '_, '_> {
                     Ok(Ok(ChannelEvent::Header(header))) => self.take_header(index, header),
                     Ok(Ok(ChannelEvent::Idle)) => Ok(false),
                     Ok(Ok(ChannelEvent::Closed { between })) => self.closed(index, between).map(|()| false),
-                    Ok(Err(source)) => Err(FtpError::Block { at: self.at(), source }),
+                    Ok(Err(error)) => Err(FtpError::WrongData(unusable_data(&self.at(), &error))),
                     Err(source) => Err(FtpError::Data { at: self.at(), source }),
                 }
             } else {
@@ -57,9 +57,9 @@ impl Exchange<'_, '_, '_, '_> {
         let (number, of_chunk) = (data.channels[index].number, data.channels[index].chunk);
         let at = self.at();
         let Some(chunk) = of_chunk.and_then(|chunk| self.chunk_mut(chunk)) else {
-            return Err(FtpError::Unrequested { at, what: "a block of data".into() });
+            return Err(FtpError::unrequested(&at, "a block of data"));
         };
-        chunk.ledger.announce(number, header).map_err(|source| FtpError::Ledger { at, source })?;
+        chunk.ledger.announce(number, header).map_err(|error| FtpError::of_ledger(&at, &error))?;
         Ok(header.payload().is_some() || self.end_block(index))
     }
 
@@ -70,7 +70,7 @@ impl Exchange<'_, '_, '_, '_> {
         let Some(data) = &mut self.session.data else { return Ok(false) };
         let (channel, intake) = (&mut data.channels[index], &mut self.intakes[index]);
         let Some(chunk) = self.chunks.iter_mut().find(|chunk| Some(chunk.number) == channel.chunk) else {
-            return Err(FtpError::Unrequested { at, what: "a block of data".into() });
+            return Err(FtpError::unrequested(&at, "a block of data"));
         };
         let (block, base) = (channel.payload(), chunk.range.start());
         let in_file = ByteRange::new(base + block.start(), base + block.end());

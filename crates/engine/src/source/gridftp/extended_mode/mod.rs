@@ -20,7 +20,7 @@ mod requests;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::gridftp::{LedgerError, Reply};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Rate;
@@ -105,11 +105,10 @@ pub(super) fn fetch(
         Err(error @ FtpError::OpenedAnew { .. }) => {
             // Requests chunks one at a time from now on, which avoids the error.
             context.worker.requests_ahead = false;
-            let message = error.to_string();
-            Err(Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce))
+            Err(Failure::from(error).with_retry(Retry::AtOnce))
         }
         Err(error) => {
-            if error.refutes_data() {
+            if let FtpError::WrongData(_) = error {
                 context.worker.unproved.take_back(stream)?;
             }
             Err(error.into())
@@ -204,7 +203,7 @@ impl Exchange<'_, '_, '_, '_> {
                 return Ok(());
             }
             // The chunk is proved, so missing bytes are not due to a shorter file.
-            front.ledger.finish().map_err(|source| FtpError::Ledger { at: self.at(), source })?;
+            front.ledger.finish().map_err(|error| FtpError::of_ledger(&self.at(), &error))?;
             self.context.worker.unproved.prove(front.range);
             self.chunks.pop_front();
         }
@@ -250,17 +249,17 @@ impl Exchange<'_, '_, '_, '_> {
 
     /// Creates the error that names the missing event.
     fn stalled(&self, stall: Duration) -> FtpError {
-        let at = self.at();
+        let at = self.context.access.at();
         let Some(first) = self.chunks.front().filter(|first| !first.lacks_bytes()) else {
             let shown = self.context.worker.source.shown();
             return Failure::stalled(shown, MIN_DELIVERY, stall).into();
         };
         match first.ledger.channels() {
             Some(announced) if !first.ledger.all_ended() => {
-                let source = LedgerError::Channels { announced, other: first.ledger.ended() };
-                FtpError::Ledger { at, source }
+                let other = first.ledger.ended();
+                FtpError::of_ledger(at, &LedgerError::Channels { announced, other })
             }
-            _ => FtpError::Timeout { at, step: "the transfer", waited: stall },
+            _ => FtpError::timeout(at, "the transfer", stall),
         }
     }
 }

@@ -32,7 +32,7 @@ impl Exchange<'_, '_, '_, '_> {
 
     fn take_reply(&mut self, reply: Reply) -> Result<(), FtpError> {
         let Some(&due) = self.due.front() else {
-            return Err(FtpError::Unrequested { at: self.at(), what: format!("the reply {reply}") });
+            return Err(FtpError::unrequested(self.context.access.at(), &format!("the reply {reply}")));
         };
         // 150 and markers, which do not count as progress: only bytes do.
         if reply.is_preliminary() {
@@ -43,14 +43,9 @@ impl Exchange<'_, '_, '_, '_> {
         match due {
             // A server without parallel connections opens one; a server without SBUF keeps its own buffers.
             DueReply::Setup("OPTS" | "SBUF") => Ok(()),
-            DueReply::Setup(verb) if !reply.is_positive() => {
-                Err(FtpError::Refused { at: self.at(), verb, reply })
-            }
-            DueReply::Setup(_) => Ok(()),
-            DueReply::Chunk(_) if !reply.is_positive() => {
-                Err(FtpError::Refused { at: self.at(), verb: "ERET", reply })
-            }
+            DueReply::Setup(verb) => FtpError::require_positive(reply, self.context.access.at(), verb),
             DueReply::Chunk(number) => {
+                FtpError::require_positive(reply, self.context.access.at(), "ERET")?;
                 if let Some(chunk) = self.chunk_mut(number) {
                     chunk.replied = true;
                 }

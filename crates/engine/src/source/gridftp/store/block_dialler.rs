@@ -55,11 +55,10 @@ impl BlockDialler<'_> {
         while transport.await_handshake().map_err(|source| FtpError::of_handshake(self.at, source))? {
             check_handshake(deadline, self.at, self.address)?;
         }
-        let at = || self.at.to_owned();
         match transport.poll_readable(&mut [0], Duration::ZERO) {
             None => Ok(()),
-            Some(0) => Err(FtpError::ClosedEarly { at: at(), got: Bytes::ZERO }),
-            Some(_) => Err(FtpError::Unrequested { at: at(), what: "data".to_owned() }),
+            Some(0) => Err(FtpError::ClosedEarly { at: self.at.to_owned(), got: Bytes::ZERO }),
+            Some(_) => Err(FtpError::unrequested(self.at, "data")),
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::netrc::netrc_login;
 use longhaul_core::units::Bytes;
 
@@ -63,7 +64,11 @@ impl NetrcFile {
     ///
     /// Bytes that are not UTF-8 are replaced, so that a comment in another encoding does not prevent parsing.
     pub(crate) fn login(&self, host: &str, takes_default: bool) -> Result<Option<Credentials>, HttpError> {
-        let fail = |why: String| HttpError::Netrc { path: self.path.clone(), why };
+        let fail = |why: String| {
+            let path = self.path.display();
+            let message = format!("cannot read logins from {path}: {why}; correct the file or set NETRC");
+            Failure::new(FailureKind::NotFound, message)
+        };
         let read = match &self.content {
             Some(content) => Ok(content.to_vec()),
             None => input_file::read_again(&self.path, LONGEST),
@@ -73,7 +78,7 @@ impl NetrcFile {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(None);
             }
-            Err(error) => return Err(fail(error.to_string())),
+            Err(error) => return Err(fail(error.to_string()).into()),
         };
         let login = netrc_login(&text, host, takes_default).map_err(|error| fail(error.to_string()))?;
         Ok(login.map(Credentials::Basic))

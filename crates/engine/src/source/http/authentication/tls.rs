@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -21,10 +22,16 @@ use crate::source::http::target::safe_url::UrlAndPeer;
 
 /// The maximum size of a PEM file.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
+/// The error of a host that trusts no authority.
+const NO_ROOTS: &str = "no root certificates on this host, so no server can be trusted: install ca-certificates; or give --cacert FILE";
 
 /// Reads the root certificates in a PEM file.
 pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, HttpError> {
-    let fail = |why: String| HttpError::CaFile { path: path.to_owned(), why };
+    let fail = |why: String| {
+        let message =
+            format!("cannot read root certificates from {}: {why}; name a PEM file", path.display());
+        HttpError::from(Failure::new(FailureKind::NotFound, message))
+    };
     let bytes = read_again(path, LONGEST_PEM).map_err(|error| fail(error.to_string()))?;
     read_certificates(&bytes).map_err(fail)
 }
@@ -32,7 +39,7 @@ pub(crate) fn read_ca_file(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// Creates the TLS settings for HTTP/1.1 only: trusts the system's roots and those of `config`.
 ///
 /// # Errors
-/// [`HttpError::CaFile`] and [`HttpError::ClientCertificate`] for unusable files, [`HttpError::NoRoots`].
+/// Those of unusable files, and of a host without root certificates.
 pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpError> {
     let given = config.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
     let native = rustls_native_certs::load_native_certs();
@@ -41,10 +48,11 @@ pub(crate) fn settings(config: &TlsConfig) -> Result<Arc<ClientConfig>, HttpErro
     }
     let provider = Arc::new(ring::default_provider());
     let verifier = ServerTrust::new(given, native.certs, config.pins.clone(), config.insecure, &provider);
-    let verifier = verifier.ok_or(HttpError::NoRoots)?;
+    let no_roots = || Failure::new(FailureKind::Protocol, NO_ROOTS);
+    let verifier = verifier.ok_or_else(no_roots)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // The provider supports the default versions.
-    let builder = builder.map_err(|_| HttpError::NoRoots)?;
+    let builder = builder.map_err(|_| no_roots())?;
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     let mut settings = match &config.certificate {
         None => builder.with_no_client_auth(),
@@ -70,7 +78,11 @@ pub(crate) fn read_client_certificate(
 
 impl ClientCertificate {
     fn error(&self, path: &Path, why: &dyn std::fmt::Display) -> HttpError {
-        HttpError::ClientCertificate { path: path.to_owned(), why: why.to_string() }
+        let path = path.display();
+        let message = format!(
+            "cannot use the client's certificate in {path}: {why}; name PEM files with --cert and --key"
+        );
+        Failure::new(FailureKind::NotFound, message).into()
     }
 }
 
@@ -82,7 +94,7 @@ pub(crate) fn handshake(
     at: &UrlAndPeer,
     deadline: &Deadline<'_>,
 ) -> Result<Transport, HttpError> {
-    let fail = |why: String| HttpError::Tls { at: at.clone(), why };
+    let fail = |why: String| HttpError::Tls(at.clone(), why);
     let name = match host {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
         Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
@@ -113,9 +125,9 @@ pub(crate) fn handshake(
 /// broken connection.
 fn handshake_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     let Some(tls) = of_tls(&source).filter(|tls| **tls != rustls::Error::DecryptError) else {
-        return HttpError::Receive { at: at.clone(), source };
+        return HttpError::Receive(at.clone(), source);
     };
-    HttpError::Tls { at: at.clone(), why: explained(tls, "http://") }
+    HttpError::Tls(at.clone(), explained(tls, "http://"))
 }
 
 /// Explains an error of TLS, with a remedy where there is one; `plain` is the scheme without TLS.
@@ -159,7 +171,7 @@ pub(crate) fn explained(error: &rustls::Error, plain: &str) -> String {
 pub(crate) fn send_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
         Some(_) => receive_error(source, at),
-        None => HttpError::Send { at: at.clone(), source },
+        None => HttpError::Send(at.clone(), source),
     }
 }
 
@@ -170,7 +182,7 @@ pub(crate) fn send_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
 pub(crate) fn receive_error(source: io::Error, at: &UrlAndPeer) -> HttpError {
     match of_tls(&source) {
         Some(rustls::Error::AlertReceived(alert)) if !reports_damage(*alert) => handshake_error(source, at),
-        _ => HttpError::Receive { at: at.clone(), source },
+        _ => HttpError::Receive(at.clone(), source),
     }
 }
 

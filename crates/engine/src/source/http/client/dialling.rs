@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use longhaul_core::proto::socks5::{SocksError, SocksTarget};
+use longhaul_core::proto::socks5::SocksTarget;
 use url::{Host, Url};
 
 use super::{Client, ClientAhead};
@@ -50,7 +50,7 @@ impl Client {
     /// held at once.
     ///
     /// # Errors
-    /// [`HttpError::Url`] for a URL of another scheme.
+    /// That of a URL of another scheme.
     pub(in crate::source::http) fn hold_early(&self, url: &Url) -> Result<(), HttpError> {
         let mut target = self.target(url)?;
         let (key, proxy) = self.key(&target)?;
@@ -160,7 +160,7 @@ impl Client {
             }
             match self.established(target, key.clone(), proxy, behind, socket?, deadline) {
                 // The proxy may reach another address of the server.
-                Err(error @ HttpError::Socks { source: SocksError::Refused(_), .. }) => {
+                Err(error @ HttpError::SocksRefused(_)) => {
                     refused.get_or_insert(error);
                 }
                 connected => return connected,

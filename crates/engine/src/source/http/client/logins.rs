@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::ResponseHead;
 use url::Url;
 
@@ -19,7 +20,7 @@ impl Client {
         if self.config.allow_cleartext || !is_cleartext(url) {
             return Ok(());
         }
-        Err(HttpError::Cleartext { to: SafeUrl::of(url).to_string() })
+        Err(exposed(&SafeUrl::of(url).to_string()))
     }
 
     /// Fails if a request for `target` over a connection to `peer`, which may be a proxy or a fixed address of the host, would
@@ -37,7 +38,7 @@ impl Client {
         if target.logs_in() && !target.is_https() {
             let to = UrlAndPeer { url: target.safe_url(), peer };
             let by = proxy.map_or_else(String::new, |proxy| format!(", the proxy of {}", proxy.variable));
-            return Err(HttpError::Cleartext { to: format!("{to}{by}") });
+            return Err(exposed(&format!("{to}{by}")));
         }
         if let Some(Proxy { variable, .. }) = proxy.filter(|proxy| proxy.has_login())
             && !self.caches.has_warned_of_proxy.swap(true, Ordering::Relaxed)
@@ -83,4 +84,13 @@ impl Client {
         }
         Ok(login)
     }
+}
+
+/// Creates the error of a login or token that would be sent unencrypted to `to`: the URL, and the peer where that decides.
+fn exposed(to: &str) -> HttpError {
+    let message = format!(
+        "will not send a login or a token to {to} unencrypted, where any host on the path can read it; use https:// or ftps://, or permit \
+         it with --allow-cleartext"
+    );
+    Failure::new(FailureKind::Usage, message).into()
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{Framing, ResponseHead};
 use longhaul_core::units::Bytes;
 
@@ -37,11 +38,13 @@ impl Connection {
     /// changes something restarts the timeout.
     ///
     /// # Errors
-    /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::NotHttp`],
-    /// [`HttpError::HeadTooLong`], [`HttpError::Head`], [`HttpError::ClosedBeforeHead`] and others. A
-    /// status that is no success is not an error here: see [`check_status`](Self::check_status).
+    /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::NotHttp`], [`HttpError::Head`],
+    /// [`HttpError::ClosedBeforeHead`] and others. A status that is no success is not an error here: see [`check_status`](Self::check_status).
     pub fn read_head(&mut self) -> Result<ResponseHead, HttpError> {
-        let out_of_order = |why| HttpError::OutOfOrder { at: self.at().clone(), why };
+        let out_of_order = |why| {
+            let message = format!("the connection to {} was used out of order: {why}", self.at());
+            HttpError::from(Failure::new(FailureKind::Internal, message))
+        };
         if !self.body.has_ended() {
             return Err(out_of_order("a head was asked for before the end of the body"));
         }
@@ -49,7 +52,7 @@ impl Connection {
             return Err(out_of_order("a head was asked for without a request"));
         };
         if self.persistence.has_ended {
-            return Err(HttpError::ClosedBeforeHead { at: self.at().clone(), got: Bytes::ZERO });
+            return Err(HttpError::ClosedBeforeHead(self.at().clone(), Bytes::ZERO));
         }
         // Without the body that was announced, the server would take the next request for it.
         // A body of a later request may still be on its way.
@@ -59,7 +62,7 @@ impl Connection {
             Some(head) => head,
             None => self.read_final_head(is_safe)?,
         };
-        let bad = |source| HttpError::Head { at: self.at().clone(), source };
+        let bad = |error| HttpError::Head(self.at().clone(), error);
         let framing = if is_head { Framing::Length(Bytes::ZERO) } else { head.framing().map_err(bad)? };
         self.unanswered.pop_front();
         self.body = Body::new(framing);
@@ -93,7 +96,11 @@ impl Connection {
         let head = self.transport.read_head(deadline)?;
         self.interim = if is_interim(head.status()) { self.interim + 1 } else { 0 };
         if self.interim > MAX_INTERIM {
-            return Err(HttpError::TooManyInterim { at: self.at().clone() });
+            let message = format!(
+                "{} sends interim answers (1xx) without end: the server is broken or hostile",
+                self.at()
+            );
+            return Err(Failure::new(FailureKind::Protocol, message).into());
         }
         Ok(head)
     }
@@ -148,8 +155,7 @@ impl Connection {
     /// With a known length and without TLS this is one recv(2) straight into `buffer`, never past the body.
     ///
     /// # Errors
-    /// [`HttpError::ClosedEarly`] where the body is cut off, [`HttpError::Chunked`],
-    /// [`HttpError::Receive`] and [`HttpError::Cancelled`].
+    /// [`HttpError::Receive`], [`HttpError::Cancelled`], and those of a body that is cut off or breaks its coding.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<Read, HttpError> {
         if self.cancel.is_cancelled() {
             return Err(HttpError::Cancelled);
@@ -168,7 +174,7 @@ impl Connection {
     /// # Errors
     /// [`HttpError::RangeNotSatisfiable`] for 416, else [`HttpError::Status`].
     pub fn check_status(&self, head: &ResponseHead) -> Result<(), HttpError> {
-        HttpError::of_status(self.at(), head)
+        HttpError::of_status(self.at(), head, || None)
     }
 
     /// Returns an error where `head` is no success, with the server's own words, which are read from its body.
@@ -176,7 +182,8 @@ impl Connection {
     /// # Errors
     /// As of [`check_status`](Self::check_status).
     pub fn check_answer(&mut self, head: &ResponseHead) -> Result<(), HttpError> {
-        self.check_status(head).map_err(|error| error.in_words(|| read_explanation(head, self)))
+        let at = self.at().clone();
+        HttpError::of_status(&at, head, || read_explanation(head, self))
     }
 
     /// Reads the rest of a short body so that the connection can be used again; returns whether that worked.

@@ -1,11 +1,12 @@
 //! A response's body, received directly into the caller's buffer.
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{ChunkedDecoder, Framing};
 use longhaul_core::units::Bytes;
 
 use crate::connect::Received;
 use crate::source::http::connection::buffered_transport::BufferedTransport;
-use crate::source::http::error::HttpError;
+use crate::source::http::error::{HttpError, closed_early};
 
 /// The bytes of framing received at once: a size line after the payload, and little of the next chunk.
 const FRAMING_PIECE: usize = 512;
@@ -86,7 +87,7 @@ impl Body {
                 match from.read(&mut buffer[..room])? {
                     Received::Data(n) => count(got, n),
                     Received::Idle => Read::Idle,
-                    Received::End { .. } => return Err(closed_early(from, *got, Some(*expected))),
+                    Received::End { .. } => return Err(cut_off(from, *got, Some(*expected))),
                 }
             }
             Self::UntilClose { got } => match from.read(buffer)? {
@@ -94,13 +95,17 @@ impl Body {
                 Received::Idle => Read::Idle,
                 Received::End { clean: true } => Read::End,
                 Received::End { clean: false } => {
-                    return Err(HttpError::NoCloseNotify { at: from.at().clone(), got: Bytes::new(*got) });
+                    let message = format!(
+                        "{} ended a body of unknown length after {got} bytes without TLS's closing message: it may be cut off",
+                        from.at()
+                    );
+                    return Err(Failure::new(FailureKind::Temporary, message).into());
                 }
             },
             Self::Chunked { decoder, got } => match read_chunked(decoder, from, buffer)? {
                 Some(Received::Data(n)) => count(got, n),
                 Some(Received::Idle) => Read::Idle,
-                Some(Received::End { .. }) => return Err(closed_early(from, *got, None)),
+                Some(Received::End { .. }) => return Err(cut_off(from, *got, None)),
                 None => Read::End,
             },
         };
@@ -116,8 +121,8 @@ fn count(got: &mut u64, n: usize) -> Read {
     Read::Data(n)
 }
 
-fn closed_early(from: &BufferedTransport, got: u64, expected: Option<u64>) -> HttpError {
-    HttpError::ClosedEarly { at: from.at().clone(), got: Bytes::new(got), expected: expected.map(Bytes::new) }
+fn cut_off(from: &BufferedTransport, got: u64, expected: Option<u64>) -> HttpError {
+    closed_early(from.at(), Bytes::new(got), expected.map(Bytes::new)).into()
 }
 
 /// Reads payload of one chunk; `None` at the end of the body.
@@ -140,7 +145,11 @@ fn read_chunked(
             return Ok(Some(received));
         }
         let used = decoder.framing(from.buffered());
-        from.consume(used.map_err(|source| HttpError::Chunked { at: from.at().clone(), source })?);
+        let used = used.map_err(|error| {
+            let message = format!("the body from {} breaks its chunked coding: {error}", from.at());
+            Failure::new(FailureKind::Protocol, message)
+        });
+        from.consume(used?);
         if decoder.is_done() {
             return Ok(None);
         }

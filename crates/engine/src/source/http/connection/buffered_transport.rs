@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{MAX_RESPONSE_HEAD, ResponseHead};
 use longhaul_core::units::Bytes;
 
@@ -154,18 +155,20 @@ impl BufferedTransport {
             let most = MAX_RESPONSE_HEAD.as_usize();
             if let Some(end) = ResponseHead::end(data, searched).filter(|end| *end <= most) {
                 let head = ResponseHead::parse(&data[..end]);
-                let head = head.map_err(|source| HttpError::Head { at: at.clone(), source });
+                let head = head.map_err(|error| HttpError::Head(at.clone(), error));
                 self.buffer.consume(end);
                 return head;
             }
             searched = data.len();
             if searched >= most {
-                return Err(HttpError::HeadTooLong { at: at.clone(), limit: MAX_RESPONSE_HEAD });
+                let message = format!(
+                    "the answer of {at} has a head of more than {MAX_RESPONSE_HEAD}: the server is broken or hostile"
+                );
+                return Err(Failure::new(FailureKind::Protocol, message).into());
             }
             check(deadline, at, "the head of its answer")?;
             if let Received::End { .. } = self.fill_buffer(HEAD_PIECE)? {
-                let got = Bytes::new(searched as u64);
-                return Err(HttpError::ClosedBeforeHead { at: self.at.clone(), got });
+                return Err(HttpError::ClosedBeforeHead(self.at.clone(), Bytes::new(searched as u64)));
             }
         }
     }
@@ -222,7 +225,7 @@ fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
         return Ok(());
     }
     let first = data[..data.len().min(SHOWN)].escape_ascii().to_string();
-    Err(HttpError::NotHttp { at: at.clone(), first, hint: recognise(data) })
+    Err(HttpError::NotHttp(at.clone(), first, recognise(data)))
 }
 
 /// Recognises other protocols by their first bytes.

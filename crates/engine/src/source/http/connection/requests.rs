@@ -25,7 +25,7 @@ impl Connection {
     /// [`HttpError::Send`], [`HttpError::Timeout`] and [`HttpError::Cancelled`].
     pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
         if !self.reusable() {
-            return Err(HttpError::ClosedBeforeHead { at: self.at().clone(), got: Bytes::ZERO });
+            return Err(HttpError::ClosedBeforeHead(self.at().clone(), Bytes::ZERO));
         }
         let RequestLine { target, host, headers, digest, .. } = &self.request;
         let login = digest.as_ref().and_then(|digest| digest.field(ask.method(), target));

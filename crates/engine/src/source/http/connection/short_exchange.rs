@@ -28,8 +28,7 @@ impl ShortAnswer {
     /// # Errors
     /// See [`Connection::check_answer`](crate::source::http::Connection::check_answer).
     pub(crate) fn check(&self) -> Result<(), HttpError> {
-        HttpError::of_status(&self.at, &self.head)
-            .map_err(|error| error.in_words(|| self.explanation.clone()))
+        HttpError::of_status(&self.at, &self.head, || self.explanation.clone())
     }
 }
 
@@ -60,7 +59,7 @@ impl Client {
             self.keep_cookies(&target, &head);
             let status = head.status();
             if matches!(status, 200..=299) {
-                let bad = |source| HttpError::Head { at: connection.at().clone(), source };
+                let bad = |error| HttpError::Head(connection.at().clone(), error);
                 head.require_identity().map_err(bad)?;
             }
             let follows =

@@ -14,8 +14,7 @@ use crate::retry::Retries;
 use crate::source::http::ResolvedUrl;
 use crate::source::http::client::{Chooser, Client, OpenedUrl};
 use crate::source::http::connection::Connection;
-use crate::source::http::error::HttpError;
-use crate::source::http::error::failure::bad_range;
+use crate::source::http::error::{HttpError, bad_range};
 use crate::source::http::http_source::HttpSource;
 use crate::source::http::http_source::known_pace::KnownPace;
 use crate::source::http::http_source::remote_file::{RemoteFile, held_by};
@@ -262,7 +261,7 @@ impl HttpSource<'_> {
         };
         retries.repeat(&mut 0, attempt, |tries, error| {
             // Each further timeout is as long as the first.
-            let has_tried = *tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout { .. });
+            let has_tried = *tries >= MAX_RANGE_FAILURES || matches!(error, HttpError::Timeout(..));
             let gives_up = has_tried && may_give_up() && error.range_failure().is_some();
             error.first_retry().unless(!ask.waits || gives_up)
         })

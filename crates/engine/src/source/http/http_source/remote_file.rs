@@ -228,6 +228,6 @@ fn validators(head: &ResponseHead) -> Validators {
 /// Parses the range that the answer `opened` contains.
 pub(crate) fn held_by(opened: &OpenedUrl) -> Result<RangeAnswer, Failure> {
     RangeAnswer::of(&opened.head, opened.requested.as_ref()).map_err(|source| {
-        crate::source::http::error::failure::bad_range(&opened.target.safe_url().to_string(), &source)
+        crate::source::http::error::bad_range(&opened.target.safe_url().to_string(), &source)
     })
 }

@@ -4,9 +4,11 @@ use std::fmt::Write;
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::proto::netrc::Login;
-use longhaul_core::proto::socks5::{SocksHandshake, SocksStep, SocksTarget};
+use longhaul_core::proto::socks5::{SocksError, SocksHandshake, SocksStep, SocksTarget};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use url::{Host, Url};
 
@@ -93,10 +95,13 @@ impl Proxy {
         };
         // In TLS the client sends first: bytes received already would not be the server's.
         let socket = transport.into_socket().filter(|_| matches!(head.status(), 200..=299));
-        socket.ok_or_else(|| HttpError::ProxyRefused {
-            at: at.clone(),
-            status: head.status(),
-            reason: head.reason().escape_debug().to_string(),
+        socket.ok_or_else(|| {
+            let (status, reason) = (head.status(), head.reason().escape_debug().to_string());
+            let message = format!(
+                "the proxy of {at} refused the connection: {status} {reason}; check the proxy's settings and login"
+            );
+            let failure = Failure::new(FailureKind::of_status(status), message);
+            failure.with_retry(Retry::of_status(status, None)).into()
         })
     }
 }
@@ -110,7 +115,7 @@ impl Proxy {
         at: &UrlAndPeer,
         deadline: &Deadline<'_>,
     ) -> Result<TcpStream, HttpError> {
-        let fail = |source| HttpError::Socks { at: at.clone(), source };
+        let fail = |error| socks_error(&error, at);
         let mut handshake = SocksHandshake::new(target, self.login.clone()).map_err(fail)?;
         let mut transport = Transport::Plain(socket);
         let (mut received, mut send) = (Vec::new(), handshake.greeting());
@@ -120,7 +125,7 @@ impl Proxy {
                 check(deadline, at, "the proxy's handshake")?;
                 match transport.send(&mut pending) {
                     Err(source) if source.kind() != ErrorKind::WouldBlock => {
-                        return Err(HttpError::Send { at: at.clone(), source });
+                        return Err(HttpError::Send(at.clone(), source));
                     }
                     _ => {}
                 }
@@ -144,12 +149,30 @@ impl Proxy {
                     Ok(Received::Data(_)) => received.extend(byte),
                     Ok(Received::Idle) => {}
                     Ok(Received::End { .. }) => {
-                        return Err(HttpError::ClosedBeforeHead { at: at.clone(), got: Bytes::ZERO });
+                        return Err(HttpError::ClosedBeforeHead(at.clone(), Bytes::ZERO));
                     }
-                    Err(source) => return Err(HttpError::Receive { at: at.clone(), source }),
+                    Err(source) => return Err(HttpError::Receive(at.clone(), source)),
                 }
             };
         }
+    }
+}
+
+/// Creates the error of a SOCKS proxy.
+fn socks_error(error: &SocksError, at: &UrlAndPeer) -> HttpError {
+    let kind = match error {
+        SocksError::NeedsLogin | SocksError::Denied => FailureKind::Denied,
+        SocksError::NotSocks => FailureKind::Protocol,
+        SocksError::TooLong => FailureKind::Usage,
+        SocksError::Refused(_) => FailureKind::Unavailable,
+    };
+    let failure = Failure::new(kind, format!("the proxy of {at} cannot be used: {error}"));
+    match error {
+        // A retry helps after a general failure, or if the host could not be reached; it does not change rules (RFC 1928,
+        // section 6).
+        SocksError::Refused(1 | 3..=6) => HttpError::SocksRefused(failure),
+        SocksError::Refused(_) => HttpError::SocksRefused(failure.with_retry(Retry::Never)),
+        _ => failure.into(),
     }
 }
 
@@ -164,7 +187,7 @@ impl ProxyPolicy {
     /// Checks that every proxy is usable.
     ///
     /// # Errors
-    /// [`HttpError::ProxySetting`].
+    /// The first unusable one.
     pub fn check(&self) -> Result<(), HttpError> {
         [&self.http, &self.https].into_iter().flatten().try_for_each(|setting| proxy(setting).map(drop))
     }
@@ -213,7 +236,10 @@ impl ProxyPolicy {
 }
 
 fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
-    let fail = |why| HttpError::ProxySetting { variable: setting.variable, why };
+    // Its URL is not shown, because it may contain a password.
+    let fail = |why| {
+        Failure::new(FailureKind::Usage, format!("cannot use the proxy in {}: {why}", setting.variable))
+    };
     let text = setting.url.trim();
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = without_zone(&text).ok().and_then(|text| Url::parse(&text).ok());
@@ -223,7 +249,7 @@ fn proxy(setting: &Setting) -> Result<Proxy, HttpError> {
         "socks5" => (ProxyKind::Socks5, 1080),
         // GNOME sets `ALL_PROXY=socks://..`.
         "socks5h" | "socks" => (ProxyKind::Socks5h, 1080),
-        _ => return Err(fail("write http://, socks5:// or socks5h://, then host:port")),
+        _ => return Err(fail("write http://, socks5:// or socks5h://, then host:port").into()),
     };
     // The URL parser treats an address in a SOCKS URL as a name.
     let host = url.host_str().filter(|host| !host.is_empty()).and_then(|host| Host::parse(host).ok());

@@ -1,14 +1,17 @@
 //! The rules for following redirects.
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use url::Url;
 
-use crate::source::http::error::{Chain, HttpError};
+use crate::source::http::error::HttpError;
 use crate::source::http::target::resolved_url::ResolvedUrl;
 use crate::source::http::target::safe_url::SafeUrl;
 
 /// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 50;
+/// The maximum number of URLs of a chain in a message: a long chain repeats itself.
+const MAX_SHOWN: usize = 8;
 
 /// The URLs requested so far.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ impl Redirects {
     /// Returns the target of the redirect `head`, the answer to a request for `from`.
     ///
     /// # Errors
-    /// [`HttpError::RedirectRefused`], [`HttpError::RedirectLoop`] and [`HttpError::TooManyRedirects`].
+    /// [`HttpError::RedirectRefused`], and the errors of a loop and of too many redirects.
     pub(crate) fn follow(
         &mut self,
         from: &ResolvedUrl,
@@ -48,17 +51,18 @@ impl Redirects {
         let seen = self.visited.iter().zip(&self.cookies).any(|past| past == (next.url(), &cookie));
         self.visited.push(next.url().clone());
         self.cookies.push(cookie);
-        if seen {
-            return Err(HttpError::RedirectLoop(self.chain()));
-        }
-        if self.visited.len() > MAX_REDIRECTS + 1 {
-            return Err(HttpError::TooManyRedirects(self.chain()));
-        }
-        Ok(next)
+        let message = if seen {
+            format!("the redirects go round in a circle: {}; ask the server's owner", self.chain())
+        } else if self.visited.len() > MAX_REDIRECTS + 1 {
+            format!("too many redirects: {}; fetch the last URL itself", self.chain())
+        } else {
+            return Ok(next);
+        };
+        Err(Failure::new(FailureKind::Protocol, message).into())
     }
 
     fn location(&self, from: &Url, head: &ResponseHead) -> Result<Url, HttpError> {
-        let refuse = |to: String, why| HttpError::RedirectRefused { from: SafeUrl::of(from), to, why };
+        let refuse = |to: String, why| HttpError::RedirectRefused(SafeUrl::of(from), to, why);
         let location = head.location().ok_or_else(|| refuse("nowhere".to_owned(), "it has no Location"))?;
         let to = from
             .join(&location)
@@ -73,8 +77,11 @@ impl Redirects {
         Ok(to)
     }
 
-    fn chain(&self) -> Chain {
-        Chain(self.visited.iter().map(SafeUrl::of).collect())
+    /// Formats the chain of URLs.
+    fn chain(&self) -> String {
+        let urls = self.visited.iter().take(MAX_SHOWN).map(|url| SafeUrl::of(url).to_string());
+        let (shown, count) = (urls.collect::<Vec<_>>().join(" -> "), self.visited.len());
+        if count > MAX_SHOWN { format!("{shown} -> ... ({count} in all)") } else { shown }
     }
 }
 

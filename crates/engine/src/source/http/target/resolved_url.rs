@@ -15,7 +15,7 @@ use url::{Host, Position, Url};
 use crate::source::http::authentication::credentials::{Credentials, is_loopback};
 use crate::source::http::authentication::digest_login::DigestLogin;
 use crate::source::http::connection::RequestLine;
-use crate::source::http::error::HttpError;
+use crate::source::http::error::{HttpError, unusable_url};
 use crate::source::http::target::safe_url::SafeUrl;
 use crate::source::http::target::server_addresses::ServerAddresses;
 pub(crate) use redirect_secrets::is_secret;
@@ -60,7 +60,7 @@ impl ResolvedUrl {
         mut headers: Vec<HeaderField>,
         otherwise: Option<&Credentials>,
     ) -> Result<Self, HttpError> {
-        let fail = |why| HttpError::Url { url: SafeUrl::of(url), why };
+        let fail = |why| unusable_url(&SafeUrl::of(url), why).into();
         if !matches!(url.scheme(), "http" | "https") {
             return Err(fail("only http://, https://, ftp://, ftps:// and gsiftp:// are known"));
         }
@@ -182,7 +182,7 @@ impl ResolvedUrl {
     pub(crate) fn endpoint(&self) -> Result<(Host<String>, u16), HttpError> {
         let endpoint = self.url.host().zip(self.url.port_or_known_default());
         let (host, port) =
-            endpoint.ok_or(HttpError::Url { url: self.safe_url(), why: "it names no host and port" })?;
+            endpoint.ok_or_else(|| unusable_url(&self.safe_url(), "it names no host and port"))?;
         Ok((host.to_owned(), port))
     }
 

@@ -8,8 +8,7 @@ use longhaul_core::units::Bytes;
 
 use super::{Exchange, Redirect, Requested};
 use crate::source::http::connection::Connection;
-use crate::source::http::error::HttpError;
-use crate::source::http::error::failure::bad_range;
+use crate::source::http::error::{HttpError, bad_range};
 use crate::source::http::http_source::first_answer::{MAX_RANGE_FAILURES, RangeFailure};
 use crate::source::http::http_source::remote_file::Agreement;
 
@@ -40,14 +39,14 @@ impl Exchange<'_, '_, '_> {
                 self.worker.distrusts_kept = true;
                 return Err(self.at_once(&error));
             }
-            Err(HttpError::ClosedBeforeHead { got: Bytes::ZERO, .. })
+            Err(HttpError::ClosedBeforeHead(_, Bytes::ZERO))
                 if self.stream.delivered_so_far() >= SERVED_WELL =>
             {
                 let message = format!("{} closed the connection between two answers", self.shown());
                 return Err(Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce));
             }
             // Each further timeout is as long as this one.
-            Err(error @ HttpError::Timeout { .. }) => {
+            Err(error @ HttpError::Timeout(..)) => {
                 self.worker.range_failures = MAX_RANGE_FAILURES;
                 return Err(error.into());
             }

@@ -7,7 +7,7 @@ use super::Exchange;
 use crate::source::StreamPeer;
 use crate::source::http::Read;
 use crate::source::http::connection::Connection;
-use crate::source::http::error::HttpError;
+use crate::source::http::error::closed_early;
 use crate::source::http::http_source::first_answer::RangeFailure;
 
 /// The bytes that are read at once and discarded.
@@ -49,7 +49,7 @@ impl Exchange<'_, '_, '_> {
                 Read::Idle => {}
                 Read::End => {
                     let (got, expected) = (Bytes::new(at), self.described.file.size);
-                    return Err(HttpError::ClosedEarly { at: connection.at().clone(), got, expected }.into());
+                    return Err(closed_early(connection.at(), got, expected));
                 }
             }
             self.stream.check_alive(self.worker.source.shown())?;
