@@ -23,7 +23,7 @@ use crate::measurement::Measurement;
 use crate::pacing::initial_window_routes::InitialWindowRoutes;
 use crate::pacing::reply_pacing::PacePolicy;
 use crate::paths::beneath_root::Root;
-use crate::paths::disks::{DiskLimits, Disks};
+use crate::paths::disks::Disks;
 use crate::reply::piece_digests::PieceDigests;
 use crate::reply::static_files::StaticFiles;
 use crate::sandbox::Confinement;
@@ -100,7 +100,7 @@ impl Server {
             max_entries: limits.listings.entries,
             listings: Shares::new(limits.listings.in_all, usize::MAX),
             piece_digests: config.files.digests.then(PieceDigests::default),
-            disks: Disks::new(&config.files.root, DiskLimits::from(&limits)),
+            disks: Disks::new(&config.files.root, &limits),
         });
         let stopper = Stopper::new();
         let measurement = config.measure.as_ref().map(|measure| Measurement::new(measure, stopper.phase()));
