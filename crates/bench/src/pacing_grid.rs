@@ -3,7 +3,7 @@
 //! Each transfer takes 30 s at the path's rate. Noise models a busy host: late timers and late acknowledgements.
 //! Background traffic has a fifth of the path's rate, from the start or after 10 s.
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,10 +22,23 @@ const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
 /// The queue behind which `auto` must be twice as fast as `off`.
 const SHORT_QUEUE: GridQueue = GridQueue::Millis(8);
 const QUEUES: [GridQueue; 3] = [SHORT_QUEUE, GridQueue::BdpPercent(10), GridQueue::BdpPercent(100)];
-const CONDITIONS: [Conditions; 4] =
-    [Conditions::Clean, Conditions::Noise, Conditions::Neighbour, Conditions::Newcomer];
-const SENDERS: [GridSender; 5] =
-    [GridSender::Auto, GridSender::Off, GridSender::Fixed, GridSender::Bbr, GridSender::AutoBbr];
+const CONDITIONS: [Conditions; 4] = [
+    Conditions { name: "Alone", background: "0%", is_noisy: false },
+    Conditions { name: "On a busy host", background: "0%", is_noisy: true },
+    Conditions { name: "Beside traffic of a fifth of the path", background: "20%@0s", is_noisy: false },
+    Conditions {
+        name: "Beside traffic of a fifth of the path that comes after 10 s",
+        background: "20%@10s",
+        is_noisy: false,
+    },
+];
+const SENDERS: [GridSender; 5] = [
+    GridSender { name: "auto", pace: GridPace::Auto, congestion: "cubic" },
+    GridSender { name: "off", pace: GridPace::Off, congestion: "cubic" },
+    GridSender { name: "95 %", pace: GridPace::Fixed, congestion: "cubic" },
+    GridSender { name: "bbr", pace: GridPace::Off, congestion: "bbr" },
+    GridSender { name: "auto, bbr", pace: GridPace::Auto, congestion: "bbr" },
+];
 /// Time of a transfer at the path's rate.
 const IDEAL: Duration = Duration::from_secs(30);
 /// Maximum time of a transfer.
@@ -38,22 +51,27 @@ const FIXED_SHARE: f64 = 0.95;
 const SEED: u64 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Conditions {
-    Clean,
-    Noise,
-    Neighbour,
-    Newcomer,
+struct Conditions {
+    name: &'static str,
+    /// The specification of the background traffic.
+    background: &'static str,
+    is_noisy: bool,
 }
 
-/// A sender, under CUBIC unless stated otherwise.
+/// A sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GridSender {
+struct GridSender {
+    name: &'static str,
+    pace: GridPace,
+    congestion: &'static str,
+}
+
+/// Longhaul's pace of a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GridPace {
     Auto,
     Off,
     Fixed,
-    /// BBR without a pace of longhaul's.
-    Bbr,
-    AutoBbr,
 }
 
 /// A path with its disturbances.
@@ -88,7 +106,7 @@ pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
     for conditions in CONDITIONS {
         let of: Vec<_> = results.iter().filter(|(cell, _)| cell.conditions == conditions).copied().collect();
         let goals = markdown_table(&["asked", "measured", "met"], &asked(&of));
-        let _ = writeln!(text, "## {conditions}\n\n{}\n{}\n{}", summary(&of), goals, table(&of));
+        let _ = writeln!(text, "## {}\n\n{}\n{goals}\n{}", conditions.name, summary(&of), table(&of));
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join("pacing-grid.md");
@@ -114,7 +132,7 @@ fn summary(results: &[(Cell, Transfers)]) -> String {
             spread.as_ref().map_or_else(String::new, |spread| format!("{:.digits$}", of(spread)))
         };
         vec![
-            SENDERS[index].to_string(),
+            SENDERS[index].name.to_owned(),
             spread(|spread| spread.median, &times, 2),
             spread(|spread| spread.max, &times, 2),
             format!("{lost} / {lost_off}"),
@@ -176,14 +194,14 @@ fn table(results: &[(Cell, Transfers)]) -> String {
         let each =
             |figure: fn(&Transfer) -> String| transfers.iter().map(figure).collect::<Vec<_>>().join(", ");
         row.push(each(|transfer| transfer.retransmits.to_string()));
-        row.push(match cell.conditions {
-            Conditions::Clean | Conditions::Noise => "-".to_owned(),
-            _ => each(|transfer| format!("{:.2}", transfer.neighbour * 100.0)),
+        row.push(match cell.spec(SENDERS[0]).background.is_none() {
+            true => "-".to_owned(),
+            false => each(|transfer| format!("{:.2}", transfer.neighbour * 100.0)),
         });
         row
     };
     let mut head = vec!["path".to_owned()];
-    head.extend(SENDERS.iter().map(|sender| format!("{sender}, s")));
+    head.extend(SENDERS.iter().map(|sender| format!("{}, s", sender.name)));
     head.extend(["auto / off", "retransmits of each", "neighbour's loss, %"].map(str::to_owned));
     let head: Vec<_> = head.iter().map(String::as_str).collect();
     markdown_table(&head, &results.iter().map(row).collect::<Vec<_>>())
@@ -212,15 +230,14 @@ impl Cell {
         let bytes = self.path.bytes_in(IDEAL, SEGMENT);
         let segments = (bytes.get() / SEGMENT.get()).div_ceil(MAX_PACKETS);
         let packet = SEGMENT * segments;
-        let pacer = sender.is_auto().then(Pacer::default);
+        let pacer = (sender.pace == GridPace::Auto).then(Pacer::default);
         let mut flow = PacedSender::new(&self.spec(sender), packet, pacer);
-        if self.conditions == Conditions::Noise {
+        if self.conditions.is_noisy {
             flow = flow.with_noise(SEED);
         }
-        flow = match sender {
-            GridSender::Fixed => flow.at(self.path.rate().scaled(FIXED_SHARE)),
-            GridSender::Auto | GridSender::Off | GridSender::Bbr | GridSender::AutoBbr => flow,
-        };
+        if sender.pace == GridPace::Fixed {
+            flow = flow.at(self.path.rate().scaled(FIXED_SHARE));
+        }
         let time = flow.run_packets(bytes.get() / packet.get(), END);
         let totals = flow.totals();
         Transfer {
@@ -231,53 +248,9 @@ impl Cell {
     }
 
     fn spec(self, sender: GridSender) -> PathSpec {
-        let mut spec = self.path.spec();
-        if matches!(sender, GridSender::Bbr | GridSender::AutoBbr) {
-            spec.congestion = "bbr".to_owned();
-        }
         // A test checks that it parses.
-        spec.background = self.conditions.background().parse().unwrap_or_default();
-        spec
-    }
-}
-
-impl GridSender {
-    fn is_auto(self) -> bool {
-        matches!(self, Self::Auto | Self::AutoBbr)
-    }
-}
-
-impl Conditions {
-    /// Returns the specification of the background traffic.
-    fn background(self) -> &'static str {
-        match self {
-            Self::Clean | Self::Noise => "0%",
-            Self::Neighbour => "20%@0s",
-            Self::Newcomer => "20%@10s",
-        }
-    }
-}
-
-impl fmt::Display for Conditions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Clean => "Alone",
-            Self::Noise => "On a busy host",
-            Self::Neighbour => "Beside traffic of a fifth of the path",
-            Self::Newcomer => "Beside traffic of a fifth of the path that comes after 10 s",
-        })
-    }
-}
-
-impl fmt::Display for GridSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::Fixed => "95 %",
-            Self::Bbr => "bbr",
-            Self::AutoBbr => "auto, bbr",
-        })
+        let background = self.conditions.background.parse().unwrap_or_default();
+        PathSpec { congestion: sender.congestion.to_owned(), background, ..self.path.spec() }
     }
 }
 
@@ -296,11 +269,11 @@ mod tests {
         let cells = cells(false);
         assert_eq!(cells.len(), 4 * 4 * 3 * 4);
         for cell in &cells {
-            cell.spec(GridSender::Auto).validate().unwrap();
-            let is_beside = matches!(cell.conditions, Conditions::Neighbour | Conditions::Newcomer);
-            assert_eq!(!cell.spec(GridSender::Auto).background.is_none(), is_beside, "{cell:?}");
+            cell.spec(SENDERS[0]).validate().unwrap();
+            let is_beside = cell.conditions.name.starts_with("Beside");
+            assert_eq!(!cell.spec(SENDERS[0]).background.is_none(), is_beside, "{cell:?}");
         }
-        assert_eq!(SENDERS[1], GridSender::Off, "the sender that the others are compared with");
+        assert_eq!(SENDERS[1].name, "off", "the sender that the others are compared with");
     }
 
     #[test]
@@ -316,7 +289,7 @@ mod tests {
             let mut transfers = [transfer(100.0, retransmits[1]); SENDERS.len()];
             transfers[0] = transfer(auto, retransmits[0]);
             let path = GridPath { mbit: 100, rtt_ms: 100, queue };
-            (Cell { path, conditions: Conditions::Clean }, transfers)
+            (Cell { path, conditions: CONDITIONS[0] }, transfers)
         };
         let results = [
             result(GridQueue::Millis(8), 60.0, [2, 100]),
@@ -339,7 +312,7 @@ mod tests {
         let mut transfers = [transfer(60.0); SENDERS.len()];
         transfers[0] = Transfer { retransmits: 0, ..transfer(30.0) };
         transfers[2] = transfer(300.0);
-        let cell = Cell { path, conditions: Conditions::Neighbour };
+        let cell = Cell { path, conditions: CONDITIONS[2] };
         let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");

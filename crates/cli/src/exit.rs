@@ -5,13 +5,11 @@ use std::fmt::Display;
 
 use longhaul_agent::client::ClientError;
 use longhaul_agent::error::AgentError;
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{self, FailureKind};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_farm::error::FarmError;
 use longhaul_lab::LabError;
-use longhaul_scope::draw::DrawError;
-use longhaul_scope::record::RecordError;
 
 use crate::config_file::ConfigError;
 use crate::say;
@@ -130,8 +128,7 @@ impl std::fmt::Display for UsageError {
 /// Returns the kind of an error of the crates that commands call.
 fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     (error.downcast_ref().map(LabError::kind))
-        .or_else(|| error.downcast_ref().map(RecordError::kind))
-        .or_else(|| error.downcast_ref().map(DrawError::kind))
+        .or_else(|| error.downcast_ref().map(|failure: &failure::Failure| failure.kind))
         .or_else(|| error.downcast_ref().map(ClientError::kind))
         .or_else(|| error.downcast_ref().map(AgentError::kind))
         .or_else(|| error.downcast_ref().map(FarmError::kind))

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use longhaul_core::failure::Failure;
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_engine::sampling::SampleInterval;
+use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
-use longhaul_scope::record::{RecordError, Recorder};
 
 /// Options of recording.
 #[derive(Debug, Args)]
@@ -54,7 +55,7 @@ impl RecordArgs {
         side: Side,
         what: &str,
         pace: Option<Rate>,
-    ) -> Result<Option<Recorder>, RecordError> {
+    ) -> Result<Option<Recorder>, Failure> {
         let interval = self.interval.unwrap_or(DEFAULT_INTERVAL);
         self.file.as_ref().map(|file| Recorder::create(file, side, what, pace, interval)).transpose()
     }

@@ -80,7 +80,7 @@ impl CommandSession {
         files: Option<usize>,
     ) -> Result<Self, exit::Code> {
         let recorder = reporting.record.begin(side, what, reporting.pace);
-        let recorder = recorder.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+        let recorder = recorder.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let shown = if reporting.json {
             ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {
                 exit::said(format_args!("cannot start a thread for --json: {error}"), exit::OS)

@@ -55,6 +55,18 @@ pub struct Axis {
     pub scale: Scale,
 }
 
+impl Axis {
+    /// Makes an axis.
+    pub fn new(label: &str, unit: Unit, scale: Scale) -> Self {
+        Self { label: label.to_owned(), unit, scale }
+    }
+
+    /// Makes a linear axis of the time in seconds.
+    pub fn time() -> Self {
+        Self::new("Time", Unit::Seconds, Scale::Linear)
+    }
+}
+
 /// A unit of values, without prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {

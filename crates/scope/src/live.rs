@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{End, KnownLimits, Reading};
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample, lower_median};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sock_diag::{self, SocketReader, TcpConnection};
@@ -23,47 +23,6 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_OBSERVED: usize = 1024;
 /// A connection that has received nothing for so long is idle: pauses of a server that limits its rate last a second at most.
 const IDLE: Duration = Duration::from_secs(2);
-
-/// A process cannot be observed.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// The process does not exist or has ended.
-    #[error("there is no process {0}")]
-    NoProcess(u32),
-    /// The user lacks the permission to inspect the process.
-    #[error(
-        "cannot list the sockets of process {0}, of which TCP_INFO would show what limits each: it belongs to another user; run \
-         this as that user, or as root"
-    )]
-    NotPermitted(u32),
-    /// The process is in another network namespace that cannot be entered.
-    #[error(
-        "cannot enter the network namespace of process {0}, where TCP_INFO of its sockets would show what limits each: only root \
-         can read them from outside; run this as root, or within the container"
-    )]
-    OtherNamespace(u32),
-    /// The kernel returned an error for the socket query.
-    #[error(
-        "cannot read the sockets of process {0} from the kernel: {1}; it needs inet_diag (modprobe tcp_diag)"
-    )]
-    Kernel(u32, io::Error),
-    /// The process has no TCP connection, or none that moved data.
-    #[error(
-        "no TCP connection of process {0} has moved data within {1:?}: observe it for longer, with --for"
-    )]
-    Idle(u32, Duration),
-}
-
-impl LiveError {
-    /// Returns the kind of the failure.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::NoProcess(_) | Self::Idle(..) => FailureKind::NotFound,
-            Self::NotPermitted(_) | Self::OtherNamespace(_) => FailureKind::Denied,
-            Self::Kernel(..) => FailureKind::Host,
-        }
-    }
-}
 
 /// An observed connection of a process.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,12 +52,12 @@ struct Observed {
 /// Blocks until the time is over or `is_cancelled` returns true.
 ///
 /// # Errors
-/// [`LiveError`].
+/// The process cannot be observed, or has no connection that moves data.
 pub fn observe(
     process: u32,
     time: Duration,
     is_cancelled: impl Fn() -> bool,
-) -> Result<Vec<LiveFlow>, LiveError> {
+) -> Result<Vec<LiveFlow>, Failure> {
     enter_network_of(process)?;
     let began = Instant::now();
     let mut observed: BTreeMap<u32, Observed> = BTreeMap::new();
@@ -106,7 +65,7 @@ pub fn observe(
     loop {
         match connections.read(began.elapsed()) {
             // The process ended during the observation; its connections still count.
-            Err(LiveError::NoProcess(_)) if !observed.is_empty() => break,
+            Err(error) if error.kind == FailureKind::NotFound && !observed.is_empty() => break,
             read => read?,
         }
         let now = began.elapsed();
@@ -137,7 +96,12 @@ pub fn observe(
     };
     let mut flows: Vec<_> = observed.into_values().filter_map(|flow| flow.end(&limits)).collect();
     flows.sort_by_key(|flow| std::cmp::Reverse(flow.diagnosis.moved));
-    if flows.is_empty() { Err(LiveError::Idle(process, time)) } else { Ok(flows) }
+    if flows.is_empty() {
+        let why = format!("has moved data within {time:?}: observe it for longer, with --for");
+        let message = format!("no TCP connection of process {process} {why}");
+        return Err(Failure::new(FailureKind::NotFound, message));
+    }
+    Ok(flows)
 }
 
 /// Forgets a quarter of the maximum and what exceeds it: first closed connections, and those first that moved least.
@@ -150,24 +114,43 @@ fn forget_least(observed: &mut BTreeMap<u32, Observed>, open: &HashSet<u32>) {
 }
 
 /// Moves the calling thread into the network namespace of a process, if it is a different one.
-fn enter_network_of(process: u32) -> Result<(), LiveError> {
+fn enter_network_of(process: u32) -> Result<(), Failure> {
     let path = format!("/proc/{process}/ns/net");
     let own = std::fs::read_link("/proc/thread-self/ns/net");
     match std::fs::read_link(&path) {
         Ok(theirs) if own.as_ref().is_ok_and(|own| *own == theirs) => Ok(()),
         Ok(_) => std::fs::File::open(&path)
             .and_then(netns::enter_network)
-            .map_err(|_| LiveError::OtherNamespace(process)),
+            .map_err(|_| {
+                let message = format!(
+                    "cannot enter the network namespace of process {process}, where TCP_INFO of its sockets would show what limits each: \
+                     only root can read them from outside; run this as root, or within the container"
+                );
+                Failure::new(FailureKind::Denied, message)
+            }),
         Err(error) => Err(of_proc(process, &error)),
     }
 }
 
-fn of_proc(process: u32, error: &io::Error) -> LiveError {
+fn no_process(process: u32) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("there is no process {process}"))
+}
+
+fn of_kernel(process: u32, error: &io::Error) -> Failure {
+    let what = format!("cannot read the sockets of process {process} from the kernel: {error}");
+    Failure::new(FailureKind::Host, format!("{what}; it needs inet_diag (modprobe tcp_diag)"))
+}
+
+fn of_proc(process: u32, error: &io::Error) -> Failure {
     // The files of a process that has ended belong to root.
     if error.kind() == io::ErrorKind::PermissionDenied && !has_ended(process) {
-        LiveError::NotPermitted(process)
+        let message = format!(
+            "cannot list the sockets of process {process}, of which TCP_INFO would show what limits each: it belongs to another user; \
+             run this as that user, or as root"
+        );
+        Failure::new(FailureKind::Denied, message)
     } else {
-        LiveError::NoProcess(process)
+        no_process(process)
     }
 }
 
@@ -192,8 +175,8 @@ struct ProcessConnections {
 }
 
 impl ProcessConnections {
-    fn of(process: u32) -> Result<Self, LiveError> {
-        let reader = SocketReader::open().map_err(|error| LiveError::Kernel(process, error))?;
+    fn of(process: u32) -> Result<Self, Failure> {
+        let reader = SocketReader::open().map_err(|error| of_kernel(process, &error))?;
         Ok(Self {
             process,
             reader,
@@ -205,13 +188,13 @@ impl ProcessConnections {
     }
 
     /// Reads the connections; searches again if the process has new sockets or the last search is too old.
-    fn read(&mut self, now: Duration) -> Result<(), LiveError> {
+    fn read(&mut self, now: Duration) -> Result<(), Failure> {
         let process = self.process;
         let inodes = sock_diag::socket_inodes(process).map_err(|error| of_proc(process, &error))?;
         if inodes.is_empty() && has_ended(process) {
-            return Err(LiveError::NoProcess(process));
+            return Err(no_process(process));
         }
-        let failed = |error| LiveError::Kernel(process, error);
+        let failed = |error| of_kernel(process, &error);
         if now >= self.next_search || !inodes.is_subset(&self.searched) {
             self.known = sock_diag::connections(&inodes).map_err(failed)?;
             self.listening = sock_diag::listening_ports(&inodes).map_err(failed)?;

@@ -37,7 +37,6 @@ pub use config::{
     AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, ListingLimits, MeasureConfig, PacingConfig,
     Timeouts, TlsFiles, UploadLimits,
 };
-pub use error::ServeError;
 pub use sandbox::{Confined, Confinement, drop_capabilities, forbid_new_privileges, with_file_capabilities};
 pub use server::{Server, ServerOutcome};
 pub use server_phase::Stopper;

@@ -3,12 +3,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
 use longhaul_sys::send_options::set_max_pacing_rate;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{PacingConfig, ServeError};
+use crate::PacingConfig;
+use crate::error::no_congestion;
 
 /// The most unsent data in the kernel's send buffer (TCP_NOTSENT_LOWAT).
 ///
@@ -34,15 +36,23 @@ pub(crate) const MORE_UNSENT: [UnsentLimit; 2] = [
 const BACKLOG: i32 = 1024;
 
 /// Opens a listening socket for one address.
-pub(crate) fn listen(address: SocketAddr, pacing: &PacingConfig) -> Result<TcpListener, ServeError> {
-    let socket = open(address).map_err(|source| ServeError::Listen { address, source })?;
+pub(crate) fn listen(
+    address: SocketAddr,
+    pacing: &PacingConfig,
+    failed: fn(SocketAddr, &io::Error) -> Failure,
+) -> Result<TcpListener, Failure> {
+    let socket = open(address).map_err(|error| failed(address, &error))?;
     if let Some(name) = &pacing.congestion {
-        socket.set_tcp_congestion(name.as_bytes()).map_err(|source| ServeError::congestion(name, source))?;
+        socket.set_tcp_congestion(name.as_bytes()).map_err(|error| no_congestion(name, &error))?;
     }
     if let Pace::Rate(rate) = pacing.pace {
-        set_max_pacing_rate(&socket, rate).map_err(|source| ServeError::Pace { rate, source })?;
+        set_max_pacing_rate(&socket, rate).map_err(|error| {
+            let message =
+                format!("the kernel refuses to pace connections at {rate}: {error}; serve with --pace off");
+            Failure::new(FailureKind::Config, message)
+        })?;
     }
-    bind(&socket, address).map_err(|source| ServeError::Listen { address, source })?;
+    bind(&socket, address).map_err(|error| failed(address, &error))?;
     Ok(socket.into())
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Rate;
@@ -18,12 +19,13 @@ use crate::admission::shares::Shares;
 use crate::connection::accept::accept;
 use crate::connection::routes::Served;
 use crate::context::{ServerContext, Services};
+use crate::error::{no_congestion, no_metrics, not_listening};
 use crate::listen::listen;
 use crate::measurement::Measurement;
 use crate::pacing::initial_window_routes::InitialWindowRoutes;
 use crate::pacing::reply_pacing::PacePolicy;
 use crate::paths::beneath_root::Root;
-use crate::paths::disks::{DiskLimits, Disks};
+use crate::paths::disks::Disks;
 use crate::reply::piece_digests::PieceDigests;
 use crate::reply::static_files::StaticFiles;
 use crate::sandbox::Confinement;
@@ -32,7 +34,7 @@ use crate::stats::connection_stats::ConnectionStats;
 use crate::stats::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedTls;
 use crate::upload::Uploads;
-use crate::{Config, ConnectionLimits, Limits, PacingConfig, ServeError};
+use crate::{Config, ConnectionLimits, Limits, PacingConfig};
 use longhaul_engine::pacing::CongestionPlan;
 
 /// The limit of connections to a separate address for metrics.
@@ -68,9 +70,9 @@ pub struct ServerOutcome {
 
 impl Server {
     /// Opens the directory, the certificate and the listening sockets.
-    pub fn bind(mut config: Config) -> Result<Self, ServeError> {
+    pub fn bind(mut config: Config) -> Result<Self, Failure> {
         if let Some(name) = &config.pacing.congestion {
-            CongestionPlan::check(name).map_err(|source| ServeError::congestion(name, source))?;
+            CongestionPlan::check(name).map_err(|error| no_congestion(name, &error))?;
         }
         let congestion = CongestionPlan::plan(config.pacing.congestion.as_deref(), config.pacing.pace);
         config.pacing.congestion = congestion.initial;
@@ -80,8 +82,8 @@ impl Server {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for &address in &config.listen {
-            let listener = listen(address, &config.pacing)?;
-            addresses.push(listener.local_addr().map_err(|source| ServeError::Listen { address, source })?);
+            let listener = listen(address, &config.pacing, not_listening)?;
+            addresses.push(listener.local_addr().map_err(|error| not_listening(address, &error))?);
             listeners.push(listener);
         }
         let metrics =
@@ -100,11 +102,14 @@ impl Server {
             max_entries: limits.listings.entries,
             listings: Shares::new(limits.listings.in_all, usize::MAX),
             piece_digests: config.files.digests.then(PieceDigests::default),
-            disks: Disks::new(&config.files.root, DiskLimits::from(&limits)),
+            disks: Disks::new(&config.files.root, &limits),
         });
         let stopper = Stopper::new();
         let measurement = config.measure.as_ref().map(|measure| Measurement::new(measure, stopper.phase()));
-        let measurement = measurement.transpose().map_err(|source| ServeError::Measure { source })?;
+        let measurement = measurement.transpose().map_err(|error| {
+            let message = format!("cannot set up measurements: {error}; serve without --measure");
+            Failure::new(FailureKind::Host, message)
+        })?;
         let uploads =
             config.access.writable.then(|| Arc::new(Uploads::new(Arc::clone(&static_files), &limits)));
         let services = Services { served: Served::Files, access, static_files, uploads, measurement, tls };
@@ -134,9 +139,13 @@ impl Server {
     /// Checks what depends on the process's user: whether the tokens' directories can be used. File systems that hang are warned of.
     ///
     /// Called between the change of the user and [`Server::run`], outside of a runtime.
-    pub fn check(&self) -> Result<(), ServeError> {
+    pub fn check(&self) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.map_err(|source| ServeError::Threads { source })?;
+        let runtime = runtime.map_err(|error| {
+            let message =
+                format!("cannot start the server's threads: {error}; raise ulimit -u and ulimit -n");
+            Failure::new(FailureKind::Host, message)
+        })?;
         let outcome = runtime.block_on(self.services.access.check_directories(&self.services.static_files));
         // Does not wait for threads blocked on a hung disk.
         runtime.shutdown_background();
@@ -161,7 +170,7 @@ impl Server {
     }
 
     /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
-    pub async fn run(self) -> Result<ServerOutcome, ServeError> {
+    pub async fn run(self) -> Result<ServerOutcome, Failure> {
         let serves_metrics = self.metrics.is_some();
         let (observer, interval) = match self.telemetry {
             Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
@@ -191,12 +200,12 @@ impl Server {
         let metrics = metrics_context(&files, limits.connections);
         let mut accepting = JoinSet::new();
         for (listener, &address) in self.listeners.into_iter().zip(&self.addresses) {
-            let failed = |source| ServeError::Listen { address, source };
+            let failed = |error| not_listening(address, &error);
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
             accepting.spawn(accept(listener, files.clone()));
         }
         if let Some((listener, address)) = self.metrics {
-            let failed = |source| ServeError::Metrics { address, source };
+            let failed = |error| no_metrics(address, &error);
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
             accepting.spawn(accept(listener, metrics.clone()));
         }
@@ -283,13 +292,9 @@ fn sets_disallowed_control(
 fn listen_for_metrics(
     address: SocketAddr,
     pacing: &PacingConfig,
-) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let failed = |source| ServeError::Metrics { address, source };
-    let listener = listen(address, pacing).map_err(|error| match error {
-        ServeError::Listen { source, .. } => failed(source),
-        other => other,
-    })?;
-    let address = listener.local_addr().map_err(failed)?;
+) -> Result<(TcpListener, SocketAddr), Failure> {
+    let listener = listen(address, pacing, no_metrics)?;
+    let address = listener.local_addr().map_err(|error| no_metrics(address, &error))?;
     Ok((listener, address))
 }
 

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file::read_again;
 use longhaul_engine::pem::{read_certificates, read_private_key};
@@ -18,8 +19,8 @@ use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{ASN1Time, CertificateRevocationList, FromDer, X509Certificate};
 
+use crate::TlsFiles;
 use crate::paths::file_state::{CHECK_INTERVAL, FileState};
-use crate::{ServeError, TlsFiles};
 
 /// No chain of certificates, and no list of revoked ones, is longer.
 const LONGEST_PEM: Bytes = Bytes::mib(16);
@@ -57,7 +58,7 @@ impl SeenFiles {
 
 impl RenewedTls {
     /// Reads the files; checks that certificate and key match.
-    pub(crate) fn read(files: &TlsFiles) -> Result<Self, ServeError> {
+    pub(crate) fn read(files: &TlsFiles) -> Result<Self, Failure> {
         let seen = RwLock::new(SeenFiles::of(files));
         let pair = read_pair(files)?;
         if is_expired(&pair) {
@@ -115,7 +116,7 @@ impl RenewedTls {
         &self,
         pair: Option<Arc<CertifiedKey>>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
-    ) -> Result<(), ServeError> {
+    ) -> Result<(), Failure> {
         let mut current = self.current.write();
         let pair = pair.unwrap_or_else(|| Arc::clone(&current.pair));
         let clients = clients.unwrap_or_else(|| Arc::clone(&current.clients));
@@ -128,10 +129,10 @@ fn in_use(
     files: &TlsFiles,
     pair: Arc<CertifiedKey>,
     clients: Arc<dyn ClientCertVerifier>,
-) -> Result<TlsInUse, ServeError> {
+) -> Result<TlsInUse, Failure> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|source| unusable_pair(files, source))?
+        .map_err(|error| unusable_pair(files, &error))?
         .with_client_cert_verifier(Arc::clone(&clients))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&pair))));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -139,9 +140,9 @@ fn in_use(
 }
 
 /// Makes what accepts only clients with a certificate of the given authorities that is not revoked; any client where there are none.
-fn client_verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, ServeError> {
+fn client_verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, Failure> {
     let Some(path) = &files.client_ca else { return Ok(WebPkiClientVerifier::no_client_auth()) };
-    let bad = |reason: String| unusable("certificate of a client authority", path, reason);
+    let bad = |reason: String| unusable("certificate of a client authority", path, &reason);
     let authorities = read_pem(path).and_then(|text| read_certificates(&text)).map_err(bad)?;
     let mut roots = RootCertStore::empty();
     for authority in authorities {
@@ -152,7 +153,7 @@ fn client_verifier(files: &TlsFiles) -> Result<Arc<dyn ClientCertVerifier>, Serv
     match &files.client_crl {
         None => verifier.build().map_err(|error| bad(error.to_string())),
         Some(path) => {
-            let bad = |reason: String| unusable("list of revoked client certificates", path, reason);
+            let bad = |reason: String| unusable("list of revoked client certificates", path, &reason);
             let lists = read_pem(path).and_then(|text| read_revocations(&text)).map_err(bad)?;
             if lists.iter().any(|list| is_outdated(list)) {
                 tracing::warn!(path = %path.display(), "a list of revoked certificates is past its next update: clients are refused until a new one is there");
@@ -191,22 +192,24 @@ fn read_pem(path: &Path) -> Result<Vec<u8>, String> {
     read_again(path, LONGEST_PEM).map_err(|error| error.to_string())
 }
 
-fn unusable(what: &'static str, path: &Path, reason: String) -> ServeError {
-    ServeError::TlsFile { what, path: path.to_owned(), reason }
+fn unusable(what: &str, path: &Path, reason: &str) -> Failure {
+    let message = format!("cannot read a {what} from {}: {reason}", path.display());
+    Failure::new(FailureKind::Config, message)
 }
 
-fn unusable_pair(files: &TlsFiles, source: rustls::Error) -> ServeError {
-    ServeError::TlsPair { cert: files.cert.clone(), key: files.key.clone(), source }
+fn unusable_pair(files: &TlsFiles, error: &rustls::Error) -> Failure {
+    let (cert, key) = (files.cert.display(), files.key.display());
+    Failure::new(FailureKind::Config, format!("cannot serve HTTPS with {cert} and {key}: {error}"))
 }
 
 /// Reads a certificate and its key; checks that they match.
-fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, ServeError> {
+fn read_pair(files: &TlsFiles) -> Result<CertifiedKey, Failure> {
     let certs = read_pem(&files.cert).and_then(|text| read_certificates(&text));
-    let certs = certs.map_err(|reason| unusable("certificate", &files.cert, reason))?;
+    let certs = certs.map_err(|reason| unusable("certificate", &files.cert, &reason))?;
     let key = read_pem(&files.key).and_then(|text| read_private_key(&text));
-    let key = key.map_err(|reason| unusable("private key", &files.key, reason))?;
+    let key = key.map_err(|reason| unusable("private key", &files.key, &reason))?;
     CertifiedKey::from_der(certs, key, &ring::default_provider())
-        .map_err(|source| unusable_pair(files, source))
+        .map_err(|error| unusable_pair(files, &error))
 }
 
 fn is_expired(key: &CertifiedKey) -> bool {

@@ -32,7 +32,7 @@ pub(super) async fn report(
     let drawn = tokio::task::spawn_blocking(move || {
         let records = Record::load_jobs(&path)?;
         let named: Vec<_> = records.into_iter().map(|record| (transfer.name.clone(), record)).collect();
-        Ok::<_, longhaul_scope::record::RecordError>(draw::html(&figures::of_records(&named)))
+        Ok::<_, longhaul_core::failure::Failure>(draw::html(&figures::of_records(&named)))
     });
     match drawn.await {
         Ok(Ok(page)) => Ok((HEADERS, Html(page))),

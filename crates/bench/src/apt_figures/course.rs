@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::tune::fairness::jain_index;
-use longhaul_core::units::Bytes;
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_lab::Aqm;
 use longhaul_lab::model::session::{SecondRecord, SessionRecord};
 use longhaul_lab::scenario::markdown_table;
@@ -42,15 +42,7 @@ pub(crate) fn alone() -> Vec<Chart> {
         .zip(&records)
         .filter_map(|((name, _), records)| Some(((*name).to_owned(), records.first()?)))
         .collect();
-    vec![
-        chart(
-            "As figure 7 of Ito et al.: tau = 50 ms",
-            THROUGHPUT_NOTE,
-            throughput(&named),
-            throughput_axis(),
-        ),
-        chart("", "", connections(&named), connections_axis()),
-    ]
+    charts("As figure 7 of Ito et al.: tau = 50 ms", &named).into()
 }
 
 /// Results of four sessions with staggered starts, by method.
@@ -90,8 +82,7 @@ impl Fairness {
                 .map(|(record, number)| (format!("session {number}"), record))
                 .collect();
             let title = format!("As figure {} of Ito et al.: {method}, {}", self.figure, self.aqm);
-            charts.push(chart(&title, THROUGHPUT_NOTE, throughput(&named), throughput_axis()));
-            charts.push(chart("", "", connections(&named), connections_axis()));
+            charts.extend(self::charts(&title, &named));
         }
         charts
     }
@@ -144,16 +135,14 @@ fn last_streams(record: &SessionRecord) -> Option<f64> {
     Mean::of(&last.map(|second| second.streams as f64).collect::<Vec<_>>()).map(|mean| mean.mean)
 }
 
-const THROUGHPUT_NOTE: &str = "APT: of each chunk, as in the paper; Longhaul, which has none: means of 5 s";
-
-/// Returns each record's throughput: per chunk if it has chunks.
-fn throughput(records: &[(String, &SessionRecord)]) -> Vec<Series> {
+/// Draws each record's throughput, by chunk if it has chunks, and its connections.
+fn charts(title: &str, records: &[(String, &SessionRecord)]) -> [Chart; 2] {
+    const NOTE: &str = "APT: of each chunk, as in the paper; Longhaul, which has none: means of 5 s";
     let by_chunk = |record: &SessionRecord| {
         let begins = record.chunks.iter().map(|chunk| (chunk.from, chunk.goodput));
         let end = record.chunks.last().map(|chunk| (chunk.to, chunk.goodput));
-        let point = |(at, rate): (Duration, longhaul_core::units::Rate)| {
-            Point::from((at.as_secs_f64(), rate.as_bits_per_sec() as f64))
-        };
+        let point =
+            |(at, rate): (Duration, Rate)| Point::from((at.as_secs_f64(), rate.as_bits_per_sec() as f64));
         begins.chain(end).map(point).collect::<Vec<_>>()
     };
     let by_time = |record: &SessionRecord| {
@@ -163,45 +152,30 @@ fn throughput(records: &[(String, &SessionRecord)]) -> Vec<Series> {
         };
         record.seconds.chunks(AVERAGED).filter_map(mean).collect()
     };
-    let points =
+    let throughput =
         |record: &SessionRecord| if record.chunks.is_empty() { by_time(record) } else { by_chunk(record) };
-    lines(records, points, Mark::Steps)
-}
-
-fn connections(records: &[(String, &SessionRecord)]) -> Vec<Series> {
-    let points = |record: &SessionRecord| {
-        record
-            .seconds
-            .iter()
-            .map(|second| Point::from((second.at.as_secs_f64(), second.streams as f64)))
-            .collect()
+    let connections = |record: &SessionRecord| {
+        let point = |second: &SecondRecord| Point::from((second.at.as_secs_f64(), second.streams as f64));
+        record.seconds.iter().map(point).collect()
     };
-    lines(records, points, Mark::Steps)
-}
-
-fn lines(
-    records: &[(String, &SessionRecord)],
-    points: impl Fn(&SessionRecord) -> Vec<Point>,
-    mark: Mark,
-) -> Vec<Series> {
-    let line = |(colour, (name, record)): (usize, &(String, &SessionRecord))| Series {
-        name: name.clone(),
-        colour,
-        mark,
-        points: points(record),
+    let lines = |points: &dyn Fn(&SessionRecord) -> Vec<Point>| {
+        let line = |(colour, (name, record)): (usize, &(String, &SessionRecord))| Series {
+            name: name.clone(),
+            colour,
+            mark: Mark::Steps,
+            points: points(record),
+        };
+        records.iter().enumerate().map(line).collect()
     };
-    records.iter().enumerate().map(line).collect()
-}
-
-fn throughput_axis() -> Axis {
-    Axis { label: "Throughput".to_owned(), unit: Unit::BitsPerSecond, scale: Scale::Linear }
-}
-
-fn connections_axis() -> Axis {
-    Axis { label: "Connections N".to_owned(), unit: Unit::Number, scale: Scale::Linear }
-}
-
-fn chart(title: &str, note: &str, series: Vec<Series>, y: Axis) -> Chart {
-    let x = Axis { label: "Time".to_owned(), unit: Unit::Seconds, scale: Scale::Linear };
-    Chart { title: title.to_owned(), note: note.to_owned(), x, y, series }
+    let chart = |title: &str, note: &str, (label, unit), series| Chart {
+        title: title.to_owned(),
+        note: note.to_owned(),
+        x: Axis::time(),
+        y: Axis::new(label, unit, Scale::Linear),
+        series,
+    };
+    [
+        chart(title, NOTE, ("Throughput", Unit::BitsPerSecond), lines(&throughput)),
+        chart("", "", ("Connections N", Unit::Number), lines(&connections)),
+    ]
 }

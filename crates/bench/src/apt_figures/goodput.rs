@@ -126,12 +126,8 @@ impl Curve {
         Chart {
             title: format!("tau = {}", millis(self.delay)),
             note: "rings: each run of a tuner, where it ended".to_owned(),
-            x: Axis { label: "Connections N".to_owned(), unit: Unit::Number, scale: Scale::Linear },
-            y: Axis {
-                label: "Mean rate of 1 GB".to_owned(),
-                unit: Unit::BitsPerSecond,
-                scale: Scale::Linear,
-            },
+            x: Axis::new("Connections N", Unit::Number, Scale::Linear),
+            y: Axis::new("Mean rate of 1 GB", Unit::BitsPerSecond, Scale::Linear),
             series,
         }
     }

@@ -158,8 +158,8 @@ impl Sweep {
             Chart {
                 title: format!("As figure {figure} of Ito et al.: tau = {}", millis(delay)),
                 note: notes.join("; "),
-                x: Axis { label: self.label.to_owned(), unit: self.unit, scale: Scale::Near },
-                y: Axis { label: "Mean rate".to_owned(), unit: Unit::BitsPerSecond, scale },
+                x: Axis::new(self.label, self.unit, Scale::Near),
+                y: Axis::new("Mean rate", Unit::BitsPerSecond, scale),
                 series,
             }
         };

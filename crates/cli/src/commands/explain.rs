@@ -96,7 +96,7 @@ pub(super) fn is_capture(path: &Path) -> bool {
 
 /// Reads the jobs of a record, and prints what is damaged.
 pub(super) fn load_jobs(path: &Path) -> Result<Vec<Record>, Failure> {
-    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of(error.kind())))?;
+    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of(error.kind)))?;
     warn_of_damage(path, jobs.first().and_then(|job| job.damage.as_deref()));
     Ok(jobs)
 }
@@ -136,7 +136,7 @@ fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
 
 /// Reads a capture, and prints what is damaged.
 pub(super) fn load_capture(path: &Path, keep: Keep) -> Result<Capture, Failure> {
-    let capture = Capture::load(path, keep).map_err(|error| (error.to_string(), exit::of(error.kind())))?;
+    let capture = Capture::load(path, keep).map_err(|error| (error.to_string(), exit::of(error.kind)))?;
     warn_of_damage(path, capture.damage.as_deref());
     Ok(capture)
 }
@@ -172,7 +172,7 @@ fn of_process(process: u32, time: Duration) -> Result<Vec<Explanation>, Failure>
     let listening = interrupt::listen(&cancel);
     listening.map_err(|error| (format!("cannot listen for Ctrl-C: {error}"), exit::OS))?;
     let flows = live::observe(process, time, || cancel.is_cancelled())
-        .map_err(|error| (error.to_string(), exit::of(error.kind())))?;
+        .map_err(|error| (error.to_string(), exit::of(error.kind)))?;
     let explain = |flow: LiveFlow| {
         let what = format!("{} -> {}", flow.from, flow.to);
         let facts = json!({ "from": flow.from.to_string(), "to": flow.to.to_string(), "sends": flow.sends });

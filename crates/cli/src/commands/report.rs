@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use longhaul_core::failure;
 use longhaul_scope::capture::{Flow, Keep};
 use longhaul_scope::chart::{Mark, PALE, Series, Sheet};
-use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::draw;
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ pub(crate) struct ReportArgs {
 
 /// Draws the records and captures, and prints the paths of the written files.
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    let not_drawn = |error: DrawError| (error.to_string(), exit::of(error.kind()));
+    let not_drawn = |error: failure::Failure| (error.to_string(), exit::of(error.kind));
     let beside = [args.records[0].with_extension("html")];
     let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
     for output in outputs {

@@ -67,7 +67,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         Ok(server) => server,
         Err(error) => {
             say::error(&error);
-            return Ok(exit::of(error.kind()).into());
+            return Ok(exit::of(error.kind).into());
         }
     };
     if let Some(user) = &args.run_as
@@ -81,7 +81,7 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
     log_thread::drop_privileges();
     if let Err(error) = with_file_capabilities(|| server.check()) {
         say::error(&error);
-        return Ok(exit::of(error.kind()).into());
+        return Ok(exit::of(error.kind).into());
     }
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());

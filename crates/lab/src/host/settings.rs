@@ -32,17 +32,10 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
         cause,
         advice: String::new(),
     };
-    for (name, value) in [
-        ("net.ipv4.tcp_rmem", spec.hosts.tcp_rmem()),
-        ("net.ipv4.tcp_wmem", spec.hosts.tcp_wmem()),
-        ("net.ipv4.tcp_notsent_lowat", spec.hosts.tcp_notsent_lowat()),
-        // Connections must not inherit cached metrics.
-        ("net.ipv4.tcp_no_metrics_save", "1"),
-    ] {
+    // Connections must not inherit cached metrics.
+    let further = [Some(("net.ipv4.tcp_no_metrics_save", "1")), spec.ecn.then_some((ECN, "1"))];
+    for (name, value) in spec.hosts.settings().into_iter().chain(further.into_iter().flatten()) {
         fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
-    }
-    if spec.ecn {
-        fs::write(path(ECN), "1").map_err(|cause| failed(ECN, "1", cause))?;
     }
     // An idle link must carry no packets. Best effort: absent on a kernel without IPv6.
     for (name, value) in [("accept_ra", "0"), ("router_solicitations", "0"), ("addr_gen_mode", "1")] {

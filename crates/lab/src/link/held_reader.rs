@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
@@ -15,7 +14,6 @@ use crate::model::held::{HeldEvent, HeldLink, HeldPacket};
 use crate::model::{Backlog, Cause, Fate, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
-use super::stats::LinkCounters;
 use super::wait::PacketWait;
 use super::{LUMP, ReaderIo, prepare_thread};
 
@@ -155,16 +153,13 @@ impl HeldReader {
                             evidence.marked(now, flow);
                         }
                     });
-                    let LinkCounters { marked, corrupted, duplicated, reordered, .. } = &*self.io.counters;
-                    for (counter, counts) in [
-                        (marked, is_marked),
-                        (corrupted, is_corrupted),
-                        (duplicated, is_doubled),
-                        (reordered, is_reordered),
-                    ] {
-                        if counts {
-                            counter.fetch_add(1, Ordering::Relaxed);
-                        }
+                    if is_marked || is_corrupted || is_doubled || is_reordered {
+                        self.io.counters.count(|stats| {
+                            stats.marked += u64::from(is_marked);
+                            stats.corrupted += u64::from(is_corrupted);
+                            stats.duplicated += u64::from(is_doubled);
+                            stats.reordered += u64::from(is_reordered);
+                        });
                     }
                     if is_corrupted || is_doubled {
                         held.flush();

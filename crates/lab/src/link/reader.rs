@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use longhaul_core::units::Bytes;
 
@@ -180,39 +179,34 @@ impl Splitter {
 impl LinkCounters {
     /// Counts the dropped packets of a frame.
     pub(super) fn dropped(&self, fates: &[Fate]) {
-        let (mut queue, mut loss) = (0, 0);
-        for fate in fates {
-            match fate {
-                Fate::Leaves(_) => {}
-                Fate::Dropped(Cause::Queue) => queue += 1,
-                Fate::Dropped(Cause::Loss) => loss += 1,
-            }
-        }
+        let lost = |cause| fates.iter().filter(|fate| **fate == Fate::Dropped(cause)).count() as u64;
+        let (queue, loss) = (lost(Cause::Queue), lost(Cause::Loss));
         if queue + loss > 0 {
-            self.dropped_queue.fetch_add(queue, Ordering::Relaxed);
-            self.dropped_loss.fetch_add(loss, Ordering::Relaxed);
+            self.count(|stats| {
+                stats.dropped_queue += queue;
+                stats.dropped_loss += loss;
+            });
         }
     }
 
     /// Records the background traffic's counts.
     pub(super) fn shared_with(&self, background: BackgroundCounts) {
         if background.offered > 0 {
-            self.background_offered.store(background.offered, Ordering::Relaxed);
-            self.background_lost.store(background.lost, Ordering::Relaxed);
-            self.background_bytes.store(background.bytes.get(), Ordering::Relaxed);
+            self.count(|stats| stats.background = background);
         }
     }
 
     /// Counts packets of a frame put into the ring.
     pub(super) fn carried(&self, shape: Shape, packets: Range<usize>) {
-        self.packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
-        let bytes = packets.map(|index| shape.size(index).get()).sum();
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.count(|stats| {
+            stats.packets += packets.len() as u64;
+            stats.bytes += Bytes::new(packets.map(|index| shape.size(index).get()).sum());
+        });
     }
 
-    /// Counts packets dropped because the ring was full.
+    /// Counts packets that the ring was too full for, or the receiving kernel refused.
     pub(super) fn overflowed(&self, packets: usize) {
-        self.dropped_overflow.fetch_add(packets as u64, Ordering::Relaxed);
+        self.count(|stats| stats.dropped_overflow += packets as u64);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Statistics of a path: packets carried and dropped, and deviations from the model.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::cpu_time::CpuShares;
@@ -14,48 +14,28 @@ use crate::spec::PathSpec;
 
 use super::lateness::Lateness;
 
-/// Counters shared by a direction's threads.
+/// Counts of a direction's threads.
 #[derive(Debug, Default)]
 pub(super) struct LinkCounters {
-    pub(super) packets: AtomicU64,
-    pub(super) bytes: AtomicU64,
-    pub(super) dropped_queue: AtomicU64,
-    pub(super) dropped_loss: AtomicU64,
-    pub(super) dropped_overflow: AtomicU64,
-    pub(super) marked: AtomicU64,
-    pub(super) corrupted: AtomicU64,
-    pub(super) duplicated: AtomicU64,
-    pub(super) reordered: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) background_offered: AtomicU64,
-    pub(super) background_lost: AtomicU64,
-    pub(super) background_bytes: AtomicU64,
+    /// Locked a few times per frame, which costs little beside the frame's copies.
+    counts: Mutex<DirectionStats>,
     /// Upper bound of the delay that late reads added to frames.
     pub(super) read_late: Lateness,
     pub(super) lateness: Lateness,
 }
 
 impl LinkCounters {
+    /// Changes the counts.
+    pub(super) fn count(&self, change: impl FnOnce(&mut DirectionStats)) {
+        change(&mut self.counts.lock());
+    }
+
     pub(super) fn snapshot(&self) -> DirectionStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DirectionStats {
-            packets: get(&self.packets),
-            bytes: Bytes::new(get(&self.bytes)),
-            dropped_queue: get(&self.dropped_queue),
-            dropped_loss: get(&self.dropped_loss),
-            dropped_overflow: get(&self.dropped_overflow) + get(&self.refused),
-            marked: get(&self.marked),
-            corrupted: get(&self.corrupted),
-            duplicated: get(&self.duplicated),
-            reordered: get(&self.reordered),
-            background: BackgroundCounts {
-                offered: get(&self.background_offered),
-                lost: get(&self.background_lost),
-                bytes: Bytes::new(get(&self.background_bytes)),
-            },
             read_late_p99: self.read_late.quantile(0.99),
             late_p99: self.lateness.quantile(0.99),
             late_max: self.lateness.max(),
+            ..*self.counts.lock()
         }
     }
 }

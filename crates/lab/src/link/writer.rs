@@ -53,9 +53,9 @@ impl TunWriter {
             // EINVAL, EIO: the device is down, or the host's kernel refuses the packet.
             match self.to.write(frame) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                Err(_) => self.counters.refused.fetch_add(shape.packets() as u64, Ordering::Relaxed),
-                Ok(()) => 0,
-            };
+                Err(_) => self.counters.overflowed(shape.packets()),
+                Ok(()) => {}
+            }
             if let Some(capture) = &self.capture {
                 capture.frame(frame);
             }

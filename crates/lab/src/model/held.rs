@@ -37,6 +37,14 @@ pub struct HeldPacket {
     pub pair: u16,
 }
 
+impl HeldPacket {
+    fn queued(self, now: Time) -> QueuedPacket {
+        let Self { id, size, flow, is_ecn_capable, pair } = self;
+        let (arrived, entered) = (now, now);
+        QueuedPacket { id, size, flow, is_ecn_capable, is_marked: false, arrived, entered, pair }
+    }
+}
+
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeldEvent {
@@ -158,19 +166,8 @@ impl HeldLink {
 
     /// Accepts a packet at `now`; the caller must have called [`run_until`](Self::run_until) up to `now`.
     pub fn arrive(&mut self, now: Time, packet: HeldPacket, events: &mut Vec<HeldEvent>) {
-        let HeldPacket { id, size, flow, is_ecn_capable, pair } = packet;
-        let packet = QueuedPacket {
-            id,
-            size,
-            flow,
-            is_ecn_capable,
-            is_marked: false,
-            arrived: now,
-            entered: now,
-            pair,
-        };
-        let first = if self.crossing(pair) == Crossing::Second { 1 } else { 0 };
-        self.enter(first, now, packet, events);
+        let first = if self.crossing(packet.pair) == Crossing::Second { 1 } else { 0 };
+        self.enter(first, now, packet.queued(now), events);
     }
 
     /// Returns the time of the next event; `None` if the link is empty.
@@ -254,18 +251,10 @@ impl HeldLink {
         let Some(first) = self.bottlenecks.first_mut() else { return };
         let Some(background) = &mut first.background else { return };
         background.arrived(true);
-        let packet = QueuedPacket {
-            id: BACKGROUND,
-            size: background.size(),
-            flow: BACKGROUND_FLOW,
-            is_ecn_capable: false,
-            is_marked: false,
-            arrived: at,
-            entered: at,
-            pair: 0,
-        };
+        let (size, flow) = (background.size(), BACKGROUND_FLOW);
+        let packet = HeldPacket { id: BACKGROUND, size, flow, is_ecn_capable: false, pair: 0 };
         let mut dropped = Vec::new();
-        first.arrive(at, packet, &mut dropped);
+        first.arrive(at, packet.queued(at), &mut dropped);
         self.report_dropped(0, &dropped, &mut Vec::new());
     }
 }

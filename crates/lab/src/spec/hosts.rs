@@ -16,32 +16,18 @@ pub enum Hosts {
 }
 
 impl Hosts {
-    /// Returns `tcp_rmem`: minimum, default and maximum receive buffer in bytes.
-    pub fn tcp_rmem(self) -> &'static str {
-        match self {
-            Self::Stock => "4096 131072 6291456",
-            Self::Tuned => "4096 131072 1073741824",
-        }
-    }
-
-    /// Returns `tcp_wmem`: minimum, default and maximum send buffer in bytes.
-    pub fn tcp_wmem(self) -> &'static str {
-        match self {
-            Self::Stock => "4096 16384 4194304",
-            Self::Tuned => "4096 16384 1073741824",
-        }
-    }
-
-    /// Returns `tcp_notsent_lowat`: maximum unsent data in a send buffer, in bytes.
+    /// Returns the settings of TCP's buffers in bytes, by their sysctl names: minimum, default and maximum of each, and the maximum of
+    /// unsent data.
     ///
     /// Both hosts share one kernel's `tcp_mem`, which separate machines would not. Unsent data beyond a few
     /// milliseconds is useless, and unbounded it equals the data in flight. With this bound, 10 Gbit/s at 200 ms stays
     /// below TCP memory pressure, in which the kernel drops received data.
-    pub fn tcp_notsent_lowat(self) -> &'static str {
-        match self {
-            Self::Stock => "4294967295",
-            Self::Tuned => "16777216",
-        }
+    pub(crate) fn settings(self) -> [(&'static str, &'static str); 3] {
+        let [receive, send, unsent] = match self {
+            Self::Stock => ["4096 131072 6291456", "4096 16384 4194304", "4294967295"],
+            Self::Tuned => ["4096 131072 1073741824", "4096 16384 1073741824", "16777216"],
+        };
+        [("net.ipv4.tcp_rmem", receive), ("net.ipv4.tcp_wmem", send), ("net.ipv4.tcp_notsent_lowat", unsent)]
     }
 }
 

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use pcap_parser::{Linktype, PcapBlockOwned, PcapError, create_reader};
 
-use super::error::CaptureError;
 use super::packet::Link;
 
 /// Size of the reader's buffer in bytes; the largest packet is 64 KiB of payload (GSO) and its headers.
@@ -39,8 +39,12 @@ pub(super) fn read(
     from: impl Read + Send,
     path: &Path,
     mut add: impl FnMut(Duration, Link, &[u8], usize),
-) -> Result<Option<String>, CaptureError> {
-    let not = |why: String| CaptureError::NotACapture { path: path.to_owned(), why };
+) -> Result<Option<String>, Failure> {
+    let path = path.display();
+    let not = |why: String| {
+        let message = format!("{path} is no capture: {why}; write one with tcpdump -w FILE, or dumpcap");
+        Failure::new(FailureKind::Data, message)
+    };
     let mut reader = create_reader(BUFFER, from).map_err(|error| not(describe(&error)))?;
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut packets = 0u64;
@@ -78,7 +82,12 @@ pub(super) fn read(
         return Err(not(damage.unwrap_or_else(|| "it is empty".into())));
     }
     match unknown {
-        Some(link) => Err(CaptureError::UnknownLink { path: path.to_owned(), link }),
+        Some(link) => {
+            let remedy = "capture on an Ethernet interface or with tcpdump -i any";
+            let message =
+                format!("the packets in {path} are of link type {link}, which is not known: {remedy}");
+            Err(Failure::new(FailureKind::Data, message))
+        }
         None => Ok(damage),
     }
 }

@@ -7,14 +7,13 @@
 //! for flow in &capture.flows {
 //!     println!("{} -> {}: {:?}", flow.from, flow.to, flow.diagnosis);
 //! }
-//! # Ok::<(), longhaul_scope::capture::CaptureError>(())
+//! # Ok::<(), longhaul_core::failure::Failure>(())
 //! ```
 
 mod announced_window;
 mod arrivals;
 mod clock;
 mod direction;
-mod error;
 mod file;
 mod flow;
 mod packet;
@@ -30,7 +29,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-pub use error::CaptureError;
+use longhaul_core::failure::{Failure, FailureKind};
+
 pub use flow::{CaptureCoverage, Flow, Unexplained};
 
 use clock::CaptureClock;
@@ -98,9 +98,14 @@ impl Capture {
     /// Reads the capture at `path` up to its end or its first damage.
     ///
     /// # Errors
-    /// [`CaptureError`]: the file is unreadable, is not a capture, or holds no TCP data.
-    pub fn load(path: &Path, keep: Keep) -> Result<Self, CaptureError> {
-        let fail = |source| CaptureError::Read { path: path.to_owned(), source };
+    /// The file is unreadable, is not a capture, or holds no TCP data.
+    pub fn load(path: &Path, keep: Keep) -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| {
+            Failure::new(
+                FailureKind::NotFound,
+                format!("cannot read the capture {}: {error}", path.display()),
+            )
+        };
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(fail(std::io::ErrorKind::IsADirectory.into()));
@@ -112,7 +117,7 @@ impl Capture {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn read(from: impl Read + Send, path: &Path, keep: Keep) -> Result<Self, CaptureError> {
+    pub fn read(from: impl Read + Send, path: &Path, keep: Keep) -> Result<Self, Failure> {
         let mut all = CapturedConnections {
             keep,
             by_ends: HashMap::new(),
@@ -131,7 +136,12 @@ impl Capture {
         flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
         if flows.is_empty() {
             let (packets, others) = (all.packets, all.others);
-            return Err(CaptureError::NoData { path: path.to_owned(), packets, others });
+            let message = format!(
+                "no TCP connection in {} has data: of {packets} packets {others} are of another protocol, or cut within their headers; \
+                 capture TCP with at least the first 128 bytes of each packet (tcpdump -s 128)",
+                path.display()
+            );
+            return Err(Failure::new(FailureKind::Data, message));
         }
         Ok(Self { flows, packets: all.packets, others: all.others, damage: damage.or(left_out).or(leaps) })
     }

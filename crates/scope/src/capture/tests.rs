@@ -229,7 +229,7 @@ impl Format {
     }
 }
 
-fn read(file: &[u8]) -> Result<Capture, CaptureError> {
+fn read(file: &[u8]) -> Result<Capture, Failure> {
     Capture::read(file, Path::new("c.pcap"), Keep::Readings)
 }
 
@@ -341,7 +341,7 @@ fn one_direction_is_reported_without_diagnosis() {
     let why = flow.diagnosis.unwrap_err();
     assert!(why == Unexplained::OneDirection && why.to_string().contains("without src or dst"), "{why}");
     // Acknowledgements alone carry no data.
-    assert!(matches!(of_server(false), Err(CaptureError::NoData { others: 0, .. })));
+    assert!(of_server(false).unwrap_err().to_string().contains(" packets 0 are of another protocol"));
 }
 
 #[test]
@@ -428,10 +428,10 @@ fn damaged_and_other_files_are_refused_with_reason_or_read_up_to_the_damage() {
     let reason = "of 3 packets 3 are of another protocol, or cut within their headers";
     assert!(within_headers.to_string().contains(reason), "{within_headers}");
     let wifi = Format { link: 105, ..FORMAT }.capture(&DOWNLOAD.handshake());
-    assert!(matches!(read(&wifi), Err(CaptureError::UnknownLink { link: 105, .. })));
+    assert!(read(&wifi).unwrap_err().to_string().contains("are of link type 105, which"));
     for (file, word) in [(&b""[..], "empty"), (b"{\"record\":\"longhaul\"}", "neither as pcap nor as pcapng")]
     {
         let error = read(file).unwrap_err();
-        assert!(error.kind() == FailureKind::Data && error.to_string().contains(word), "{error}");
+        assert!(error.kind == FailureKind::Data && error.to_string().contains(word), "{error}");
     }
 }

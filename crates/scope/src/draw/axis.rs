@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn axis(unit: Unit, scale: Scale) -> Axis {
-        Axis { label: "Size".to_owned(), unit, scale }
+        Axis::new("Size", unit, scale)
     }
 
     fn texts(ruler: &DrawnAxis) -> Vec<&str> {

@@ -18,51 +18,14 @@ mod thin;
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use tempfile::NamedTempFile;
 
 use crate::chart::Sheet;
 
 pub(crate) use prefix::format_value;
-
-/// A drawing error.
-#[derive(Debug, thiserror::Error)]
-pub enum DrawError {
-    /// The file's name does not end in a supported extension.
-    #[error("cannot tell from its name how to draw {}: let it end in .html, .svg or .png", path.display())]
-    Extension {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be written.
-    #[error("cannot write {}: {source}; choose another place with {option}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-        /// The command-line option that sets the path.
-        option: &'static str,
-    },
-    /// The picture cannot be rendered as pixels.
-    #[error("cannot draw the picture in pixels: {reason}; .svg has no such limit")]
-    Pixels {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl DrawError {
-    /// Returns the kind of the failure.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Extension { .. } => FailureKind::Usage,
-            Self::Write { .. } | Self::Pixels { .. } => FailureKind::CannotCreate,
-        }
-    }
-}
 
 /// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,13 +36,19 @@ enum OutputFormat {
 }
 
 impl OutputFormat {
-    fn of(path: &Path) -> Result<Self, DrawError> {
+    fn of(path: &Path) -> Result<Self, Failure> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
             Some("html" | "htm") => Ok(Self::Html),
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
-            _ => Err(DrawError::Extension { path: path.to_owned() }),
+            _ => {
+                let path = path.display();
+                let message = format!(
+                    "cannot tell from its name how to draw {path}: let it end in .html, .svg or .png"
+                );
+                Err(Failure::new(FailureKind::Usage, message))
+            }
         }
     }
 }
@@ -87,8 +56,8 @@ impl OutputFormat {
 /// Checks that a file's extension names an output format.
 ///
 /// # Errors
-/// [`DrawError::Extension`] where it does not end in .html, .svg or .png.
-pub fn check_name(path: &Path) -> Result<(), DrawError> {
+/// The name does not end in .html, .svg or .png.
+pub fn check_name(path: &Path) -> Result<(), Failure> {
     OutputFormat::of(path).map(|_| ())
 }
 
@@ -96,13 +65,13 @@ pub fn check_name(path: &Path) -> Result<(), DrawError> {
 ///
 /// # Errors
 /// As of [`write()`].
-pub fn check_place(path: &Path, option: &'static str) -> Result<(), DrawError> {
+pub fn check_place(path: &Path, option: &'static str) -> Result<(), Failure> {
     check_name(path)?;
     let check = match path.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => file_beside(path).map(drop),
     };
-    check.map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
+    check.map_err(|error| not_written(path, &error, option))
 }
 
 /// Renders a sheet as SVG.
@@ -119,7 +88,7 @@ pub fn html(sheet: &Sheet) -> String {
 ///
 /// # Errors
 /// Fails if the picture is too large.
-pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
+pub fn png(sheet: &Sheet) -> Result<Vec<u8>, Failure> {
     png::paint(&picture::draw(sheet))
 }
 
@@ -129,13 +98,18 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>, DrawError> {
 ///
 /// # Errors
 /// Fails on an unknown extension, an unwritable file, or a picture too large for PNG.
-pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), DrawError> {
+pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), Failure> {
     let drawn = match OutputFormat::of(path)? {
         OutputFormat::Html => html(sheet).into_bytes(),
         OutputFormat::Svg => svg(sheet).into_bytes(),
         OutputFormat::Png => png(sheet)?,
     };
-    replace(path, &drawn).map_err(|source| DrawError::Write { path: path.to_owned(), source, option })
+    replace(path, &drawn).map_err(|error| not_written(path, &error, option))
+}
+
+fn not_written(path: &Path, error: &io::Error, option: &str) -> Failure {
+    let message = format!("cannot write {}: {error}; choose another place with {option}", path.display());
+    Failure::new(FailureKind::CannotCreate, message)
 }
 
 /// Replaces a file atomically: no reader sees partial content.

@@ -1,8 +1,10 @@
 //! A picture as PNG.
 
+use std::fmt::Display;
+
+use longhaul_core::failure::{Failure, FailureKind};
 use zeno::{Cap, Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
 
-use super::DrawError;
 use super::picture::{Align, DASHES, Element, Picture, Text};
 use super::text;
 
@@ -12,17 +14,22 @@ const SCALE: f32 = 2.0;
 const TALLEST: f64 = 30_000.0;
 
 /// Paints a picture and encodes it as PNG.
-pub(super) fn paint(picture: &Picture) -> Result<Vec<u8>, DrawError> {
+pub(super) fn paint(picture: &Picture) -> Result<Vec<u8>, Failure> {
     let (width, height) =
         (picture.width.round() * f64::from(SCALE), picture.height.round() * f64::from(SCALE));
     if height > TALLEST {
-        return Err(DrawError::Pixels { reason: format!("it would be {height} pixels tall") });
+        return Err(not_painted(&format!("it would be {height} pixels tall")));
     }
     let mut pixels = Pixels::new(width as usize, height as usize);
     for element in &picture.elements {
         pixels.paint(element);
     }
-    pixels.encode().map_err(|error| DrawError::Pixels { reason: error.to_string() })
+    pixels.encode().map_err(|error| not_painted(&error))
+}
+
+fn not_painted(reason: &dyn Display) -> Failure {
+    let message = format!("cannot draw the picture in pixels: {reason}; .svg has no such limit");
+    Failure::new(FailureKind::CannotCreate, message)
 }
 
 /// Red, green and blue of each pixel, row by row.

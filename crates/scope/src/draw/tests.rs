@@ -7,18 +7,16 @@ use crate::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Unit};
 
 const NASTY: &str = "</script><script>alert(1)</script><!-- & \" ' \0 \u{1b} \u{2028}";
 
-fn axis(label: &str, unit: Unit, scale: Scale) -> Axis {
-    Axis { label: label.to_owned(), unit, scale }
-}
-
 fn series(name: &str, mark: Mark, points: &[(f64, f64)]) -> Series {
     let points = points.iter().copied().map(Point::from).collect();
     Series { name: name.to_owned(), colour: 0, mark, points }
 }
 
 fn chart(title: &str, series: Vec<Series>) -> Chart {
-    let (x, y) =
-        (axis("Time", Unit::Seconds, Scale::Linear), axis("Rate", Unit::BitsPerSecond, Scale::Linear));
+    let (x, y) = (
+        Axis::new("Time", Unit::Seconds, Scale::Linear),
+        Axis::new("Rate", Unit::BitsPerSecond, Scale::Linear),
+    );
     Chart { title: title.to_owned(), note: String::new(), x, y, series }
 }
 
@@ -92,7 +90,7 @@ fn empty_series_single_points_and_spreads_are_shown() {
 fn untrusted_text_is_escaped() {
     let mut nasty = chart(NASTY, vec![series(NASTY, Mark::Line, &[(0.0, 0.0), (1.0, 1.0)])]);
     nasty.note = NASTY.to_owned();
-    nasty.x = axis(NASTY, Unit::Number, Scale::Names(vec![NASTY.to_owned(), NASTY.to_owned()]));
+    nasty.x = Axis::new(NASTY, Unit::Number, Scale::Names(vec![NASTY.to_owned(), NASTY.to_owned()]));
     nasty.y.label = NASTY.to_owned();
     let sheet = Sheet { title: NASTY.to_owned(), notes: vec![NASTY.to_owned()], charts: vec![nasty] };
     png(&sheet).unwrap();
@@ -199,8 +197,8 @@ proptest! {
         let unit = |index: usize| [Unit::Seconds, Unit::Bytes, Unit::BitsPerSecond, Unit::Number][index];
         for mark in [Mark::Line, Mark::Steps, Mark::Measured, Mark::Dashed] {
             let mut chart = chart("Chart", vec![series("a", mark, &points)]);
-            chart.x = axis("x", unit(units.0), scale(scales.0));
-            chart.y = axis("y", unit(units.1), scale(scales.1));
+            chart.x = Axis::new("x", unit(units.0), scale(scales.0));
+            chart.y = Axis::new("y", unit(units.1), scale(scales.1));
             let sheet = sheet(vec![chart]);
             let drawn = svg(&sheet);
             prop_assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{}", drawn);

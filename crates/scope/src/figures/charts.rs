@@ -190,8 +190,7 @@ pub(super) fn over_time(
     (label, unit): (&str, Unit),
     series: Vec<Series>,
 ) -> Chart {
-    let axis = |label: &str, unit| Axis { label: label.to_owned(), unit, scale: Scale::Linear };
-    Chart { title: title.to_owned(), note, x: axis("Time", Unit::Seconds), y: axis(label, unit), series }
+    Chart { title: title.to_owned(), note, x: Axis::time(), y: Axis::new(label, unit, Scale::Linear), series }
 }
 
 /// Returns one reference if all have nearly equal height at all times.

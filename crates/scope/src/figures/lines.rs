@@ -66,14 +66,17 @@ const fn line(name: &'static str, mark: Mark, points: Points) -> Line {
     Line { name, mark, points }
 }
 
+/// A chart without a note.
+const PLAIN: Figure = Figure { title: "", note: "", y: ("", Unit::Number), with_peak: false, lines: &[] };
+
 /// All charts, in the order of a sheet.
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
         title: "Throughput",
         note: "Means over 0.5 s.",
         y: ("Throughput", Unit::BitsPerSecond),
-        with_peak: false,
         lines: &[line("", Mark::Steps, Of(throughput))],
+        ..PLAIN
     },
     Figure {
         title: "Socket buffer in use",
@@ -100,7 +103,6 @@ pub(super) const FIGURES: &[Figure] = &[
         title: "Page cache: on the way to the disk",
         note: "The host's pages are those of all programs. The file's are counted the more seldom the more there are.",
         y: ("Page cache", Unit::Bytes),
-        with_peak: false,
         lines: &[
             line("host: dirty", Mark::Line, Pages(|sample| Some(sample.host_pages?.dirty))),
             line("host: writeback", Mark::Line, Pages(|sample| Some(sample.host_pages?.writeback))),
@@ -108,65 +110,62 @@ pub(super) const FIGURES: &[Figure] = &[
             line("file: dirty", Mark::Dots, Pages(|sample| Some(sample.page_cache?.dirty))),
             line("file: writeback", Mark::Dots, Pages(|sample| Some(sample.page_cache?.writeback))),
         ],
+        ..PLAIN
     },
     Figure {
         title: "Page cache: all of the file's pages",
-        note: "",
         y: ("Page cache", Unit::Bytes),
-        with_peak: false,
         lines: &[line("", Mark::Dots, Pages(|sample| Some(sample.page_cache?.cached)))],
+        ..PLAIN
     },
     Figure {
         title: "Receive window",
         note: "What the receiver lets the sender have in flight. The BDP is the fastest 0.5 s times the least RTT.",
         y: ("RWIN", Unit::Bytes),
-        with_peak: false,
         lines: &[
             line("BDP", Mark::Dashed, Of(bdp)),
             line("RWIN", Mark::Line, Received(|sample| sample.sockets.rwin.map(bytes))),
         ],
+        ..PLAIN
     },
     Figure {
         title: "Congestion window",
-        note: "",
         y: ("cwnd", Unit::Bytes),
-        with_peak: false,
         lines: &[line("", Mark::Line, Sent(|sample| sample.sockets.cwnd.map(bytes)))],
+        ..PLAIN
     },
     Figure {
         title: "Rates of the sender",
-        note: "",
         y: ("Rate", Unit::BitsPerSecond),
-        with_peak: false,
         lines: &[
             line("pacing", Mark::Line, Sent(|sample| sample.sockets.pacing_rate.map(rate))),
             line("delivery", Mark::Line, Sent(|sample| sample.sockets.delivery_rate.map(rate))),
         ],
+        ..PLAIN
     },
     Figure {
         title: "Round-trip time",
-        note: "",
         y: ("RTT", Unit::Seconds),
-        with_peak: false,
         lines: &[
             line("least", Mark::Dashed, Of(min_rtt)),
             line("smoothed", Mark::Line, Sampled(|sample| sample.sockets.rtt.map(time))),
             line("as the data saw it", Mark::Line, Received(|sample| sample.sockets.data_rtt.map(time))),
         ],
+        ..PLAIN
     },
     Figure {
         title: "Packets out of order",
         note: "In each 0.5 s.",
         y: ("Packets", Unit::Number),
-        with_peak: false,
         lines: &[line("", Mark::Steps, Counted(|sample| sample.sockets.counters.out_of_order))],
+        ..PLAIN
     },
     Figure {
         title: "Packets sent again",
         note: "In each 0.5 s.",
         y: ("Packets", Unit::Number),
-        with_peak: false,
         lines: &[line("", Mark::Steps, Counted(|sample| sample.sockets.counters.retransmits))],
+        ..PLAIN
     },
 ];
 

@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use serde::Serialize;
 
-use super::error::RecordError;
 use super::schema::{Header, MAGIC};
 
 /// Maximum bytes held back while an earlier record remains; thousands of lines, where a few are usual.
@@ -35,8 +35,8 @@ pub(super) enum Earlier {
 
 impl RecordFile {
     /// Creates the file, or opens an earlier record, and writes the first line.
-    pub(super) fn create(path: &Path, header: &Header, earlier: Earlier) -> Result<Self, RecordError> {
-        let fail = |source| RecordError::Create { path: path.to_owned(), source };
+    pub(super) fn create(path: &Path, header: &Header, earlier: Earlier) -> Result<Self, Failure> {
+        let fail = |error| not_created(path, &error);
         let file = open(path)?;
         let is_empty = file.metadata().map_err(fail)?.len() == 0;
         let held = (!is_empty && earlier == Earlier::Kept).then(Vec::new);
@@ -99,20 +99,34 @@ impl RecordFile {
     }
 
     /// Syncs the file; returns the first error.
-    pub(super) fn finish(mut self) -> Result<(), RecordError> {
+    pub(super) fn finish(mut self) -> Result<(), Failure> {
         self.flush();
         self.attempt(|this| this.out.get_ref().sync_all());
         match self.failed {
-            Some(source) => Err(RecordError::Write { path: self.path, source }),
+            Some(error) => Err(not_written(&self.path, &error)),
             None => Ok(()),
         }
     }
 }
 
+fn not_created(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(FailureKind::CannotCreate, format!("cannot create the record {}: {error}", path.display()))
+}
+
+pub(super) fn not_written(path: &Path, error: &io::Error) -> Failure {
+    let path = path.display();
+    let message = format!("cannot write the record {path}: {error}; what was written before can be used");
+    Failure::new(FailureKind::Disk, message)
+}
+
 /// Opens a regular file for writing, locks it, and checks that it holds nothing but a record.
-fn open(path: &Path) -> Result<File, RecordError> {
-    let fail = |source| RecordError::Create { path: path.to_owned(), source };
-    let occupied = |what| RecordError::Occupied { path: path.to_owned(), what };
+fn open(path: &Path) -> Result<File, Failure> {
+    let fail = |error| not_created(path, &error);
+    let occupied = |what: &str| {
+        let path = path.display();
+        let remedy = "name another file for the record, or remove it";
+        Failure::new(FailureKind::CannotCreate, format!("{path} is {what}, and no record: {remedy}"))
+    };
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(occupied("a directory")),
         // Opening a pipe would block until it has a reader.
@@ -124,7 +138,10 @@ fn open(path: &Path) -> Result<File, RecordError> {
     match file.try_lock() {
         // The file system may not support locks.
         Ok(()) | Err(TryLockError::Error(_)) => {}
-        Err(TryLockError::WouldBlock) => return Err(RecordError::Busy { path: path.to_owned() }),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!("another transfer writes the record {}: name another file", path.display());
+            return Err(Failure::new(FailureKind::CannotCreate, message));
+        }
     }
     let begin = format!(r#"{{"record":"{MAGIC}""#);
     let mut found = Vec::new();

@@ -2,7 +2,6 @@
 //!
 //! [`Recorder`] writes a record, [`Record`] reads one; [`schema`] defines the first and the last line.
 
-mod error;
 mod file;
 mod jobs;
 mod lines;
@@ -11,7 +10,6 @@ mod recorder;
 pub mod schema;
 mod tcp_fields;
 
-pub use error::RecordError;
 pub use reader::Record;
 pub use recorder::Recorder;
 pub use tcp_fields::TcpFields;

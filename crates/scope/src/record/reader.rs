@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use longhaul_core::event::{Event, JobEvent, RunDone};
+use longhaul_core::failure::{Failure, FailureKind};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::RecordError;
 use super::jobs::Jobs;
 use super::lines::{LONGEST_LINE, Lines};
 use super::schema::{End, Header, MAGIC, Sample, VERSION};
@@ -37,8 +37,8 @@ impl Record {
     /// Reads the first job of the record at `path`, up to the record's end or first damage.
     ///
     /// # Errors
-    /// [`RecordError`]: the record is unreadable, empty, not a record, or of a newer version.
-    pub fn load(path: &Path) -> Result<Self, RecordError> {
+    /// The record is unreadable, empty, not a record, or of a newer version.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
         // `load_jobs` never returns an empty list.
         let mut jobs = Self::load_jobs(path)?;
         Ok(jobs.swap_remove(0))
@@ -48,8 +48,8 @@ impl Record {
     ///
     /// # Errors
     /// As [`Record::load`].
-    pub fn load_jobs(path: &Path) -> Result<Vec<Self>, RecordError> {
-        let fail = |source| RecordError::Read { path: path.to_owned(), source };
+    pub fn load_jobs(path: &Path) -> Result<Vec<Self>, Failure> {
+        let fail = |error| not_read(path, &error);
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(fail(io::ErrorKind::IsADirectory.into()));
@@ -67,11 +67,11 @@ impl Record {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn read(from: impl BufRead, path: &Path) -> Result<Vec<Self>, RecordError> {
-        let fail = |source| RecordError::Read { path: path.to_owned(), source };
+    pub fn read(from: impl BufRead, path: &Path) -> Result<Vec<Self>, Failure> {
+        let fail = |error| not_read(path, &error);
         let mut lines = Lines::new(from);
         let first = lines.next(LONGEST_HEADER).map_err(fail)?;
-        let header = header(first, path.to_owned())?;
+        let header = header(first, path)?;
         let mut jobs = Jobs::default();
         let mut number = 1;
         let damage = loop {
@@ -92,15 +92,22 @@ impl Record {
     }
 }
 
+fn not_read(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(FailureKind::NotFound, format!("cannot read the record {}: {error}", path.display()))
+}
+
 /// Parses the header; `path` names the file in errors.
-fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
+fn header(first: &[u8], path: &Path) -> Result<Header, Failure> {
     #[derive(Deserialize)]
     struct FirstLine {
         record: String,
         version: Value,
     }
+    let path = path.display();
+    let unusable = |message: String| Err(Failure::new(FailureKind::Data, message));
+    let no_record = |why: &str| unusable(format!("{path} is no record of longhaul: {why}"));
     if first.is_empty() {
-        return Err(RecordError::Empty { path });
+        return unusable(format!("the record {path} is empty: the transfer has written nothing"));
     }
     let mark = serde_json::from_slice::<FirstLine>(first).ok().filter(|mark| mark.record == MAGIC);
     let Some(mark) = mark else {
@@ -110,30 +117,26 @@ fn header(first: &[u8], path: PathBuf) -> Result<Header, RecordError> {
             true => "it is cut off in its first line",
             false => "its first line does not say so",
         };
-        return Err(RecordError::NotARecord { path, why: why.to_owned() });
+        return no_record(why);
     };
     match &mark.version {
         Value::Number(found) if found.as_f64().is_some_and(|found| found > f64::from(VERSION)) => {
-            return Err(RecordError::Newer { path, found: found.to_string() });
+            return unusable(format!(
+                "the record {path} is of version {found}, and this program reads up to version {VERSION}: update longhaul"
+            ));
         }
         Value::Number(found) if found.as_u64().is_some_and(|found| found > 0) => {}
         found => {
             let found: String = found.to_string().chars().take(40).collect();
-            return Err(RecordError::NotARecord {
-                path,
-                why: format!("there is no version {found} of them"),
-            });
+            return no_record(&format!("there is no version {found} of them"));
         }
     }
-    serde_json::from_slice(first)
-        .map_err(|error| RecordError::NotARecord { path, why: format!("its first line is wrong: {error}") })
+    serde_json::from_slice(first).or_else(|error| no_record(&format!("its first line is wrong: {error}")))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-
-    use longhaul_core::failure::FailureKind;
 
     use super::super::jobs::MAX_JOBS;
     use super::super::schema::StreamSample;
@@ -160,11 +163,11 @@ mod tests {
         lines.join("\n") + "\n"
     }
 
-    fn read(bytes: impl AsRef<[u8]>) -> Result<Record, RecordError> {
+    fn read(bytes: impl AsRef<[u8]>) -> Result<Record, Failure> {
         read_from(bytes.as_ref(), "r.jsonl")
     }
 
-    fn read_from(from: impl BufRead, path: &str) -> Result<Record, RecordError> {
+    fn read_from(from: impl BufRead, path: &str) -> Result<Record, Failure> {
         Record::read(from, Path::new(path)).map(|mut jobs| jobs.swap_remove(0))
     }
 
@@ -244,7 +247,7 @@ mod tests {
         let assert_refused = |text: &str, words: &str| {
             let error = read(text).unwrap_err();
             let message = error.to_string();
-            assert_eq!(error.kind(), FailureKind::Data, "{message}");
+            assert_eq!(error.kind, FailureKind::Data, "{message}");
             assert!(message.contains(words) && message.contains("r.jsonl"), "{words}: {message}");
         };
         for (text, words) in [
@@ -338,9 +341,9 @@ mod tests {
         let damage = "cannot be read from line 3 on: Is a directory (os error 21)";
         assert_eq!(record.damage.as_deref(), Some(damage));
         let error = read_from(BufReader::new(failing()), "r").unwrap_err();
-        assert_eq!(error.kind(), FailureKind::NotFound);
+        assert_eq!(error.kind, FailureKind::NotFound);
         let error = Record::load(Path::new("/proc")).unwrap_err();
-        assert_eq!(error.kind(), FailureKind::NotFound);
+        assert_eq!(error.kind, FailureKind::NotFound);
         let text = error.to_string();
         assert!(text.contains("directory") && text.contains("/proc"), "{text}");
     }

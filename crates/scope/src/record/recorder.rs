@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::event::{Event, JobEvent, JobId, JobTag, Observer};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::telemetry::{Sample, StreamSample};
 use longhaul_core::units::{Rate, seconds};
 use longhaul_sys::host;
 use parking_lot::Mutex;
 
-use super::error::RecordError;
-use super::file::{Earlier, RecordFile};
+use super::file::{Earlier, RecordFile, not_written};
 use super::schema::{End, Header, Host, MAGIC, Side, Telemetry, VERSION};
 
 /// Flush interval: a crash loses at most this much of the record. A wake-up per sample would double the CPU time of recording.
@@ -32,7 +32,7 @@ pub struct Recorder {
     messages: Sender<Message>,
     shared: Arc<RecorderState>,
     waker: Thread,
-    thread: Mutex<Option<JoinHandle<Result<(), RecordError>>>>,
+    thread: Mutex<Option<JoinHandle<Result<(), Failure>>>>,
 }
 
 #[derive(Debug)]
@@ -70,14 +70,14 @@ impl Recorder {
     /// `what` is recorded verbatim: it must contain no password and no key. `pace` is that of the header.
     ///
     /// # Errors
-    /// [`RecordError`]: the path is not writable, holds no record, or another transfer writes to it.
+    /// The path is not writable, holds no record, or another transfer writes to it.
     pub fn create(
         path: &Path,
         side: Side,
         what: &str,
         pace: Option<Rate>,
         interval: Duration,
-    ) -> Result<Self, RecordError> {
+    ) -> Result<Self, Failure> {
         let start = Instant::now();
         let earlier = match side {
             Side::Get | Side::Put => Earlier::Kept,
@@ -90,7 +90,10 @@ impl Recorder {
         let thread = thread::Builder::new()
             .name("record".into())
             .spawn(move || run(start, file, &received, &theirs))
-            .map_err(|source| RecordError::Thread { path: path.to_owned(), source })?;
+            .map_err(|error| {
+                let message = format!("cannot start a thread for the record {}: {error}", path.display());
+                Failure::new(FailureKind::Host, message)
+            })?;
         let waker = thread.thread().clone();
         Ok(Self { path: path.to_owned(), messages, shared, waker, thread: Mutex::new(Some(thread)) })
     }
@@ -98,16 +101,15 @@ impl Recorder {
     /// Writes the last line with the cost of recording, and waits until the file is synced.
     ///
     /// # Errors
-    /// [`RecordError::Write`] if a line could not be written; the record ends before it.
-    pub fn finish(&self) -> Result<(), RecordError> {
+    /// A line could not be written; the record ends before it.
+    pub fn finish(&self) -> Result<(), Failure> {
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
         // Fails only if the thread has ended; joining it returns the cause.
         let _ = self.messages.send(Message::End);
         self.waker.unpark();
-        thread.join().unwrap_or_else(|_| {
-            let source = io::Error::other("its thread has failed");
-            Err(RecordError::Write { path: self.path.clone(), source })
-        })
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(not_written(&self.path, &io::Error::other("its thread has failed"))))
     }
 }
 
@@ -172,7 +174,7 @@ fn run(
     mut file: RecordFile,
     messages: &Receiver<Message>,
     shared: &RecorderState,
-) -> Result<(), RecordError> {
+) -> Result<(), Failure> {
     let mut starts = Starts::default();
     loop {
         match messages.try_recv() {

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::http::{ReplyHead, RequestHead, TargetError, TargetPath};
 use longhaul_core::units::Bytes;
 
+use crate::AccessConfig;
 use crate::admission::ClientKey;
 use crate::admission::shares::Requester;
 use crate::connection::targets::{is_for, is_measurement, lists_uploads, names_upload};
 use crate::reply::Reply;
 use crate::reply::static_files::StaticFiles;
-use crate::{AccessConfig, ServeError};
 
 use super::Token;
 use super::failed_logins::{FailedLogins, Login};
@@ -109,7 +110,7 @@ enum TokenStore {
 
 impl Access {
     /// Reads the tokens, but not their directories.
-    pub(crate) fn new(config: &AccessConfig, measures: bool) -> Result<Self, ServeError> {
+    pub(crate) fn new(config: &AccessConfig, measures: bool) -> Result<Self, Failure> {
         let tokens = match &config.tokens {
             Tokens::None => TokenStore::None,
             Tokens::One(token) => TokenStore::One(TokenEntry::with_all_rights(token.clone())),
@@ -126,7 +127,7 @@ impl Access {
     }
 
     /// Checks that the directories of the tokens can be used.
-    pub(crate) async fn check_directories(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
+    pub(crate) async fn check_directories(&self, files: &Arc<StaticFiles>) -> Result<(), Failure> {
         match &self.tokens {
             TokenStore::File(file) => file.check(files).await,
             TokenStore::None | TokenStore::One(_) => Ok(()),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::http::TargetPath;
 use longhaul_core::units::Bytes;
 use longhaul_engine::input_file;
@@ -17,7 +18,7 @@ use toml::value::{Datetime, Offset};
 use super::Right;
 use super::token::Token;
 use super::token_directory::{self, TokenDirectory};
-use crate::ServeError;
+use crate::error::no_tokens;
 use crate::paths::file_state::{CHECK_INTERVAL, FileState};
 use crate::reply::static_files::StaticFiles;
 
@@ -130,17 +131,17 @@ impl TokenEntry {
 }
 
 impl TokenFile {
-    pub(super) fn read(path: &Path) -> Result<Self, ServeError> {
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let seen = SeenFile { state: FileState::at(path), refused: None };
-        let current = read(path).map_err(|reason| ServeError::Tokens { path: path.to_owned(), reason })?;
+        let current = read(path).map_err(|reason| no_tokens(path, &reason))?;
         Ok(Self { path: path.to_owned(), current: RwLock::new(current), seen: Mutex::new(seen) })
     }
 
     /// Checks the directories of the tokens that were read; warns of those that hang.
-    pub(super) async fn check(&self, files: &Arc<StaticFiles>) -> Result<(), ServeError> {
+    pub(super) async fn check(&self, files: &Arc<StaticFiles>) -> Result<(), Failure> {
         let directories = directories(&self.current.read());
         let checked = token_directory::check(files, &directories).await;
-        let hung = checked.map_err(|reason| ServeError::Tokens { path: self.path.clone(), reason })?;
+        let hung = checked.map_err(|reason| no_tokens(&self.path, &reason))?;
         token_directory::warn(&hung);
         Ok(())
     }
@@ -351,14 +352,15 @@ mod tests {
             file.check(files).await.map(|()| file)
         };
         write(TWO, 0o600);
-        let Err(ServeError::Tokens { reason, .. }) = open().await else { panic!() };
-        assert!(reason.starts_with("line 5: the directory /incoming/ of token 'backup'"), "{reason}");
+        let Err(missing) = open().await else { panic!() };
+        let reason = ": line 5: the directory /incoming/ of token 'backup'";
+        assert!(missing.to_string().contains(reason), "{missing}");
         fs::write(served.path().join("incoming"), "a file").unwrap();
         assert!(open().await.is_err());
         fs::remove_file(served.path().join("incoming")).unwrap();
         fs::create_dir(served.path().join("incoming")).unwrap();
         write(TWO, 0o604);
-        assert!(matches!(open().await, Err(ServeError::Tokens { reason, .. }) if reason.contains("chmod")));
+        assert!(open().await.is_err_and(|error| error.to_string().contains("chmod")));
         write(TWO, 0o640);
         let file = open().await.unwrap();
         let known = async |shown: &str| {

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_engine::send::SourceFile;
 use longhaul_engine::sink::directory::Directory;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 
-use crate::ServeError;
+use crate::error::not_served;
 use crate::paths::file_state::CHECK_INTERVAL;
 
 /// The open directory; no name and no link is resolved to a place outside it.
@@ -47,12 +48,15 @@ pub(crate) enum Found {
 
 impl Root {
     /// Opens the directory and checks that the kernel supports openat2(2) and /proc.
-    pub(crate) fn open(path: &Path) -> Result<Self, ServeError> {
-        let error = |errno: Errno| ServeError::Root { path: path.to_owned(), source: errno.into() };
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let error = |errno: Errno| not_served(path, &errno.into());
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(error)?;
         let found = rustix::fs::fstat(&dir).map_err(error)?;
-        let no_proc = |errno: Errno| ServeError::NoProc { path: path.to_owned(), source: errno.into() };
+        let no_proc = |errno: Errno| {
+            let why = format!("/proc/self/fd cannot be used ({}); mount /proc here", io::Error::from(errno));
+            Failure::new(FailureKind::Host, format!("cannot serve {}: {why}", path.display()))
+        };
         let descriptors = rustix::fs::open("/proc/self/fd", flags, Mode::empty()).map_err(no_proc)?;
         let identity = (found.st_dev, found.st_ino);
         let root = Self { dir, path: path.to_owned(), identity, descriptors };
@@ -198,11 +202,15 @@ fn is_being_written(metadata: &Metadata, now: SystemTime) -> bool {
 }
 
 /// Distinguishes a kernel or sandbox without openat2 from a directory that cannot be opened.
-fn no_openat2(path: &Path, errno: Errno) -> ServeError {
-    let (path, source) = (path.to_owned(), errno.into());
+fn no_openat2(path: &Path, errno: Errno) -> Failure {
     match errno {
-        Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG => ServeError::NoOpenat2 { path, source },
-        _ => ServeError::Root { path, source },
+        Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG => {
+            let error = io::Error::from(errno);
+            let why = format!("openat2 is missing or forbidden ({error})");
+            let remedy = "it needs Linux 5.6 and a sandbox that permits it";
+            Failure::new(FailureKind::Host, format!("cannot serve {}: {why}; {remedy}", path.display()))
+        }
+        _ => not_served(path, &errno.into()),
     }
 }
 
@@ -217,7 +225,9 @@ mod tests {
     #[test]
     fn permission_error_is_not_reported_as_missing_openat2() {
         let why = |errno| no_openat2(Path::new("dir"), errno);
-        assert!(matches!(why(Errno::ACCESS), ServeError::Root { .. }));
-        assert!(matches!(why(Errno::NOSYS), ServeError::NoOpenat2 { .. }));
+        assert_eq!(
+            [Errno::ACCESS, Errno::NOSYS].map(|errno| why(errno).kind),
+            [FailureKind::Denied, FailureKind::Host]
+        );
     }
 }

@@ -16,9 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::Limits;
 use crate::admission::shares::{Requester, Share, Shares};
 use crate::paths::mount_table::MountTable;
-use crate::{Limits, UploadLimits};
 
 /// Operations on one file system at once.
 const OPERATIONS: usize = 24;
@@ -39,34 +39,14 @@ struct DisksState {
     disks: HashMap<String, Disk>,
 }
 
-/// What file systems may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DiskLimits {
-    /// An operation that lasts longer is given up.
-    pub(crate) deadline: Duration,
-    /// Uploads in progress on one file system.
-    pub(crate) uploads: usize,
-    /// Uploads in progress on all file systems together.
-    pub(crate) uploads_in_all: usize,
-    /// Uploads beyond `uploads_in_all`, each the first one in progress on its file system.
-    pub(crate) first_uploads: usize,
-    /// Listings of one file system being made.
-    pub(crate) listings: usize,
-}
-
-impl From<&Limits> for DiskLimits {
-    fn from(limits: &Limits) -> Self {
-        let &Limits { timeouts, listings, uploads, .. } = limits;
-        let (deadline, listings) = (timeouts.disk, listings.per_disk);
-        let UploadLimits { per_disk, in_all, first, .. } = uploads;
-        Self { deadline, uploads: per_disk, uploads_in_all: in_all, first_uploads: first, listings }
-    }
-}
-
 /// What all file systems share.
 #[derive(Clone)]
 struct SharedLimits {
-    limits: DiskLimits,
+    /// An operation that lasts longer is given up.
+    deadline: Duration,
+    /// Uploads and listings in progress on one file system.
+    uploads_per_disk: usize,
+    listings_per_disk: usize,
     /// Uploads in progress on all file systems, by the number of each.
     uploads: Shares<u64>,
     /// The number of the next file system.
@@ -137,7 +117,7 @@ pub(crate) enum DiskError {
 
 impl Disks {
     /// Prepares for the files below `root`.
-    pub(crate) fn new(root: &Path, limits: DiskLimits) -> Self {
+    pub(crate) fn new(root: &Path, limits: &Limits) -> Self {
         let state = DisksState { mounts: MountTable::new(root), disks: HashMap::new() };
         let shared = SharedLimits::new(limits);
         let links = Disk::new(&shared, false);
@@ -170,31 +150,30 @@ impl Disks {
 }
 
 impl SharedLimits {
-    fn new(limits: DiskLimits) -> Self {
-        let uploads = Shares::new(limits.uploads_in_all, limits.first_uploads);
-        Self { limits, uploads, next: Arc::default(), waits: Arc::new(Semaphore::new(SOCKET_WAITS)) }
+    fn new(limits: &Limits) -> Self {
+        Self {
+            deadline: limits.timeouts.disk,
+            uploads_per_disk: limits.uploads.per_disk,
+            listings_per_disk: limits.listings.per_disk,
+            uploads: Shares::new(limits.uploads.in_all, limits.uploads.first),
+            next: Arc::default(),
+            waits: Arc::new(Semaphore::new(SOCKET_WAITS)),
+        }
     }
 }
 
 impl Disk {
     fn new(shared: &SharedLimits, is_local: bool) -> Self {
         let operations = Arc::new(Semaphore::new(OPERATIONS));
-        let listings = Shares::new(shared.limits.listings, 0);
-        let uploads = Shares::new(shared.limits.uploads, 0);
+        let listings = Shares::new(shared.listings_per_disk, 0);
+        let uploads = Shares::new(shared.uploads_per_disk, 0);
         let (number, shared) = (shared.next.fetch_add(1, Ordering::Relaxed), shared.clone());
         Self(Arc::new(FileSystem { number, operations, uploads, listings, shared, is_local }))
     }
 
     /// Makes the file system of files that have no disk: long replies of them are sent by threads too.
     pub(crate) fn of_memory() -> Self {
-        const LIMITS: DiskLimits = DiskLimits {
-            deadline: Duration::from_secs(30),
-            uploads: 0,
-            uploads_in_all: 0,
-            first_uploads: 0,
-            listings: 0,
-        };
-        Self::new(&SharedLimits::new(LIMITS), false)
+        Self::new(&SharedLimits::new(&Limits::default()), false)
     }
 
     /// Returns whether both are one file system.
@@ -209,7 +188,7 @@ impl Disk {
 
     /// Allows one more upload; `None` where the requester has its share of the file system, or that of all.
     ///
-    /// Some file systems that hang leave places to another; the first upload of each has `first_uploads` places more, for where many
+    /// Some file systems that hang leave places to another; the first upload of each has [`UploadLimits::first`](crate::UploadLimits) places more, for where many
     /// hang.
     pub(crate) fn upload_slot(&self, requester: &Requester) -> Option<UploadSlot> {
         let FileSystem { number, uploads, shared, .. } = &*self.0;
@@ -255,27 +234,20 @@ impl Disk {
             let run = spawn_blocking(move || operation(&mut place));
             run.await.map_err(|_| DiskError::Thread)
         };
-        let deadline = self.0.shared.limits.deadline;
+        let deadline = self.0.shared.deadline;
         timeout(deadline, run).await.unwrap_or(Err(DiskError::Timeout(deadline)))
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) const LIMITS: DiskLimits = DiskLimits {
-        deadline: Duration::from_secs(60),
-        uploads: 2,
-        uploads_in_all: 4,
-        first_uploads: 0,
-        listings: 1,
-    };
+    use crate::UploadLimits;
 
     /// A disk whose operations may wait at so many places.
     fn waiting(places: usize) -> (Arc<Semaphore>, Disk) {
         let waits = Arc::new(Semaphore::new(places));
-        let shared = SharedLimits { waits: Arc::clone(&waits), ..SharedLimits::new(LIMITS) };
+        let shared = SharedLimits { waits: Arc::clone(&waits), ..SharedLimits::new(&Limits::default()) };
         (waits, Disk::new(&shared, false))
     }
 
@@ -315,8 +287,9 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn hung_file_systems_leave_an_upload_to_another_up_to_a_bound() {
-        let limits = DiskLimits { uploads: 8, uploads_in_all: 16, first_uploads: 36, ..LIMITS };
-        let shared = SharedLimits::new(limits);
+        let mut limits = Limits::default();
+        limits.uploads = UploadLimits { per_disk: 8, in_all: 16, first: 36, ..limits.uploads };
+        let shared = SharedLimits::new(&limits);
         let take_all = |disk: &Disk| {
             let tokens = (0..9).map(|number: u8| Requester::Token(number.to_string().into()));
             tokens.filter_map(|token| disk.upload_slot(&token)).collect::<Vec<_>>()
@@ -336,8 +309,11 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn hung_operations_do_not_hold_up_another_file_system() {
-        let short = DiskLimits { deadline: Duration::from_millis(50), ..LIMITS };
-        let [hung, sound] = [short, LIMITS].map(|limits| Disk::new(&SharedLimits::new(limits), false));
+        let [hung, sound] = [50, 60_000].map(|millis| {
+            let deadline = Duration::from_millis(millis);
+            let shared = SharedLimits { deadline, ..SharedLimits::new(&Limits::default()) };
+            Disk::new(&shared, false)
+        });
         let (release, held) = crossbeam_channel::bounded::<()>(0);
         for _ in 0..OPERATIONS + 2 {
             let held = held.clone();

@@ -94,7 +94,7 @@ impl StaticFiles {
     #[cfg(test)]
     pub(crate) fn of_test(path: &std::path::Path) -> Self {
         let limits = &crate::Limits::default();
-        let (root, disks) = (Arc::new(Root::open(path).unwrap()), Disks::new(path, limits.into()));
+        let (root, disks) = (Arc::new(Root::open(path).unwrap()), Disks::new(path, limits));
         let (piece_digests, listings) = (None, Shares::new(0, 1));
         Self {
             root,

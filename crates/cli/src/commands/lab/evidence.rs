@@ -32,7 +32,7 @@ pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(
 /// Creates `directory`, and fails if the evidence could not be written into it.
 ///
 /// # Errors
-/// [`LabError::Create`] or [`DrawError`](draw::DrawError), with the option `--evidence`.
+/// [`LabError::Create`] or the failure of drawing, with the option `--evidence`.
 pub(super) fn check_place(directory: &Path) -> Result<()> {
     let failed = |path: &Path, cause| LabError::Create { path: path.to_owned(), cause, option: EVIDENCE };
     fs::create_dir_all(directory).map_err(|cause| failed(directory, cause))?;

@@ -8,13 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueHint};
+use longhaul_core::failure::Failure;
 use longhaul_core::probe::tables;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
 use longhaul_engine::source::http::{ClientConfig, Credentials, TlsConfig};
-use longhaul_scope::draw::{self, DrawError};
+use longhaul_scope::draw;
 
 use crate::streams_args::MemoryArgs;
 use crate::{exit, say, secret_file};
@@ -92,7 +93,7 @@ const PLOT: &str = "--plot";
 ///
 /// SIGINT ends the program at once, as no handler is set: no state needs cleaning up.
 pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
-    let not_drawn = |error: DrawError| exit::said(&error, exit::of(error.kind()));
+    let not_drawn = |error: Failure| exit::said(&error, exit::of(error.kind));
     args.plot.as_deref().map_or(Ok(()), |file| draw::check_place(file, PLOT)).map_err(not_drawn)?;
     let options = ProbeOptions {
         full: args.full,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::congestion::{AckSample, INITIAL_WINDOW};
+use super::congestion::{AckSample, CongestionControl, INITIAL_WINDOW};
 use crate::model::Time;
 
 /// Startup's gain: 2 / ln 2, the minimum that doubles the rate each RTT.
@@ -90,26 +90,28 @@ impl Bbr {
             limited: 0..0,
         }
     }
+}
 
-    pub(super) fn window(&self) -> f64 {
+impl CongestionControl for Bbr {
+    fn window(&self) -> f64 {
         self.window
     }
 
     /// Returns the pacing rate; `None` before the first acknowledgement.
-    pub(super) fn pace(&self) -> Option<f64> {
+    fn own_pace(&self) -> Option<f64> {
         self.pace
     }
 
     /// Restarts with Startup.
-    pub(super) fn restart(&mut self) {
+    fn restart(&mut self) {
         (self.mode, self.full) = (BbrMode::Startup, FullPipe::default());
     }
 
-    pub(super) fn lost(&mut self) {
+    fn lost(&mut self, _: Time, _: Time) {
         self.has_lost = true;
     }
 
-    pub(super) fn acknowledged(&mut self, sample: &AckSample, now: Time) {
+    fn acknowledged(&mut self, sample: &AckSample, now: Time) {
         let in_flight = (sample.in_flight - sample.segments) as f64;
         let is_new_round = sample.delivered_before >= self.round_end;
         if is_new_round {
@@ -131,7 +133,9 @@ impl Bbr {
         self.set_window(sample);
         self.has_lost = false;
     }
+}
 
+impl Bbr {
     fn sample_bandwidth(&mut self, sample: &AckSample) {
         // An interval shorter than the RTT results from ACK compression.
         if self.min_rtt.is_some_and(|(rtt, _)| sample.interval < rtt) || sample.interval.is_zero() {

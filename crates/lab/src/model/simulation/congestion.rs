@@ -1,5 +1,6 @@
 //! The congestion control interface of a simulated sender.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::bbr::Bbr;
@@ -17,6 +18,14 @@ pub enum SimulatedControl {
 }
 
 impl SimulatedControl {
+    /// Creates the state with a window in segments; `min_rtt` holds the path's minimum RTT and its time.
+    pub(super) fn start(self, window: f64, min_rtt: Option<(Duration, Time)>) -> Box<dyn CongestionControl> {
+        match self {
+            Self::Cubic => Box::new(CubicWindow::new(window)),
+            Self::Bbr => Box::new(Bbr::new(window, min_rtt)),
+        }
+    }
+
     /// Returns the control with the kernel's `name`; CUBIC for unsupported ones.
     pub(crate) fn named(name: &str) -> Self {
         if name == "bbr" { Self::Bbr } else { Self::Cubic }
@@ -41,76 +50,28 @@ pub(super) struct AckSample {
 }
 
 /// The state of a congestion control.
-#[derive(Debug)]
-pub(super) enum ControlState {
-    Cubic(CubicWindow),
-    Bbr(Bbr),
-}
-
-impl ControlState {
-    /// Creates the state of a new connection.
-    pub(super) fn new(control: SimulatedControl) -> Self {
-        match control {
-            SimulatedControl::Cubic => Self::Cubic(CubicWindow::new(INITIAL_WINDOW)),
-            SimulatedControl::Bbr => Self::Bbr(Bbr::new(INITIAL_WINDOW, None)),
-        }
-    }
-
-    /// Creates `control` with the window of another one; `min_rtt` holds the path's minimum RTT and its time.
-    pub(super) fn after(other: &Self, control: SimulatedControl, min_rtt: Option<(Duration, Time)>) -> Self {
-        match control {
-            SimulatedControl::Cubic => Self::Cubic(CubicWindow::new(other.window())),
-            SimulatedControl::Bbr => Self::Bbr(Bbr::new(other.window(), min_rtt)),
-        }
-    }
-
+pub(super) trait CongestionControl: fmt::Debug + Send {
     /// Returns the window in segments.
-    pub(super) fn window(&self) -> f64 {
-        match self {
-            Self::Cubic(window) => window.segments(),
-            Self::Bbr(bbr) => bbr.window(),
-        }
-    }
+    fn window(&self) -> f64;
 
     /// Returns the control's own pacing rate in segments per second; `None` if it sends in bursts.
-    pub(super) fn own_pace(&self) -> Option<f64> {
-        match self {
-            Self::Cubic(_) => None,
-            Self::Bbr(bbr) => bbr.pace(),
-        }
+    fn own_pace(&self) -> Option<f64> {
+        None
     }
 
     /// Returns the number of windows per RTT at which the kernel paces under a maximum pacing rate (`tcp_update_pacing_rate`).
-    pub(super) fn windows_per_rtt(&self) -> f64 {
-        match self {
-            Self::Cubic(window) => window.windows_per_rtt(),
-            Self::Bbr(_) => f64::INFINITY,
-        }
+    fn windows_per_rtt(&self) -> f64 {
+        f64::INFINITY
     }
 
     /// Restarts slow start from the current window.
-    pub(super) fn restart(&mut self) {
-        match self {
-            Self::Cubic(window) => window.restart(),
-            Self::Bbr(bbr) => bbr.restart(),
-        }
-    }
+    fn restart(&mut self);
 
     /// Handles the acknowledgement of a packet.
-    pub(super) fn acknowledged(&mut self, sample: &AckSample, now: Time) {
-        match self {
-            Self::Cubic(window) => window.acknowledged(sample, now),
-            Self::Bbr(bbr) => bbr.acknowledged(sample, now),
-        }
-    }
+    fn acknowledged(&mut self, sample: &AckSample, now: Time);
 
     /// Handles the loss of a packet that was sent at `sent`.
-    pub(super) fn lost(&mut self, sent: Time, now: Time) {
-        match self {
-            Self::Cubic(window) => window.lost(sent, now),
-            Self::Bbr(bbr) => bbr.lost(),
-        }
-    }
+    fn lost(&mut self, sent: Time, now: Time);
 }
 
 /// The initial window in segments (RFC 6928).

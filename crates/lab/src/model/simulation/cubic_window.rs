@@ -1,6 +1,6 @@
 //! A sender's congestion window in segments: slow start, then CUBIC (RFC 9438), without HyStart.
 
-use super::congestion::AckSample;
+use super::congestion::{AckSample, CongestionControl};
 use crate::model::{Time, cubic};
 
 const MIN_CWND_SEGMENTS: f64 = 2.0;
@@ -26,23 +26,23 @@ impl CubicWindow {
     pub(super) fn new(segments: f64) -> Self {
         Self { segments, is_in_slow_start: true, reduced: None }
     }
+}
 
-    pub(super) fn segments(&self) -> f64 {
+impl CongestionControl for CubicWindow {
+    fn window(&self) -> f64 {
         self.segments
     }
 
-    /// Returns the number of windows per RTT at which the kernel paces.
-    pub(super) fn windows_per_rtt(&self) -> f64 {
+    fn windows_per_rtt(&self) -> f64 {
         if self.is_in_slow_start { 2.0 } else { 1.2 }
     }
 
-    /// Restarts slow start from the current window.
-    pub(super) fn restart(&mut self) {
+    fn restart(&mut self) {
         self.is_in_slow_start = true;
     }
 
     /// Grows on an acknowledgement, unless the pace limits the sender.
-    pub(super) fn acknowledged(&mut self, sample: &AckSample, now: Time) {
+    fn acknowledged(&mut self, sample: &AckSample, now: Time) {
         let (in_flight, acknowledged) = (sample.in_flight as f64, sample.segments as f64);
         if self.is_in_slow_start {
             if self.segments < 2.0 * in_flight {
@@ -59,7 +59,7 @@ impl CubicWindow {
     }
 
     /// Reduces the window at `now` after the loss of a packet sent at `sent`: once per flight.
-    pub(super) fn lost(&mut self, sent: Time, now: Time) {
+    fn lost(&mut self, sent: Time, now: Time) {
         if self.reduced.as_ref().is_some_and(|reduction| sent < reduction.at) {
             return;
         }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 
-use super::congestion::{AckSample, ControlState, SimulatedControl};
+use super::congestion::{AckSample, CongestionControl, INITIAL_WINDOW, SimulatedControl};
 use crate::model::Time;
 
 /// A bulk sender.
 #[derive(Debug)]
 pub(super) struct SimulatedFlow {
-    pub(super) congestion: ControlState,
+    pub(super) congestion: Box<dyn CongestionControl>,
     pacing: FlowPacing,
     /// Segments per packet.
     segments: u64,
@@ -52,7 +52,7 @@ impl SimulatedFlow {
     /// Creates a flow of packets of `segments`, from `begin` until `end`.
     pub(super) fn new(segments: u64, begin: Time, end: Option<Time>) -> Self {
         Self {
-            congestion: ControlState::new(SimulatedControl::Cubic),
+            congestion: SimulatedControl::Cubic.start(INITIAL_WINDOW, None),
             pacing: FlowPacing::Never,
             segments,
             next: begin,

@@ -18,7 +18,7 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use super::{BackgroundCounts, Fate, Link, Time};
 use crate::CrossFlows;
 
-use congestion::ControlState;
+use congestion::INITIAL_WINDOW;
 pub use congestion::SimulatedControl;
 use flow::{SentPacket, SimulatedFlow};
 
@@ -120,7 +120,7 @@ impl Simulation {
 
     /// Sets the congestion control of all senders.
     pub fn under(mut self, control: SimulatedControl) -> Self {
-        self.flows.iter_mut().for_each(|flow| flow.congestion = ControlState::new(control));
+        self.flows.iter_mut().for_each(|flow| flow.congestion = control.start(INITIAL_WINDOW, None));
         self
     }
 
@@ -137,8 +137,7 @@ impl Simulation {
     /// Changes the sender's congestion control; keeps the window.
     pub fn set_control(&mut self, control: SimulatedControl) {
         let (now, flow) = (self.now, &mut self.flows[0]);
-        flow.congestion =
-            ControlState::after(&flow.congestion, control, flow.rtt.map(|_| (flow.min_rtt, now)));
+        flow.congestion = control.start(flow.congestion.window(), flow.rtt.map(|_| (flow.min_rtt, now)));
     }
 
     /// Returns the totals so far.

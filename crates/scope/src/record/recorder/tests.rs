@@ -1,5 +1,4 @@
 use longhaul_core::event::{Done, Warning};
-use longhaul_core::failure::FailureKind;
 use longhaul_core::tcp_info::{SIZE, TcpInfo};
 use longhaul_core::telemetry::{PageCache, Sockets};
 use longhaul_core::units::Bytes;
@@ -10,7 +9,7 @@ use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
-fn create(path: &Path) -> Result<Recorder, RecordError> {
+fn create(path: &Path) -> Result<Recorder, Failure> {
     Recorder::create(path, Side::Get, "http://host/file", None, INTERVAL)
 }
 
@@ -111,7 +110,7 @@ fn record_is_locked_by_its_transfer() {
     let path = dir.path().join("r.jsonl");
     let _recorder = create(&path).unwrap();
     let locked = create(&path).unwrap_err();
-    assert_eq!(locked.kind(), FailureKind::CannotCreate);
+    assert_eq!(locked.kind, FailureKind::CannotCreate);
     assert!(locked.to_string().contains("another transfer"), "{locked}");
 }
 

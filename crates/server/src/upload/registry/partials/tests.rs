@@ -4,7 +4,7 @@ use longhaul_engine::sink::journal::{Journal, JournalSource};
 
 use super::scan::list;
 use super::*;
-use crate::paths::disks::tests::LIMITS as DISK;
+use crate::Limits;
 
 /// Makes a partial file of 10 000 bytes, with a journal of a file from `url`.
 fn pause(directory: &Path, name: &str, url: &str) {
@@ -17,7 +17,7 @@ fn pause(directory: &Path, name: &str, url: &str) {
 }
 
 async fn scan(partials: &PartialUploads) {
-    let hung = partials.scan(&Disks::new(&partials.root, DISK), vec![Vec::new()]).await;
+    let hung = partials.scan(&Disks::new(&partials.root, &Limits::default()), vec![Vec::new()]).await;
     assert!(hung.is_empty() && partials.counts_all());
 }
 
@@ -72,7 +72,7 @@ async fn quota_counts_partial_files_once_the_scan_has_ended_until_they_are_compl
     assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(1)).is_err());
     assert!(admit(&partials, &part("b.longhaul-part"), Bytes::mib(50)).is_ok(), "it is counted once");
     std::fs::remove_file(part("a.longhaul-part")).unwrap();
-    partials.check(&Disks::new(dir.path(), DISK), &Arc::default(), SystemTime::now()).await;
+    partials.check(&Disks::new(dir.path(), &Limits::default()), &Arc::default(), SystemTime::now()).await;
     assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(51)).is_err());
     assert!(admit(&partials, &part("c.longhaul-part"), Bytes::mib(50)).is_ok());
     let counted = partials.forget(&part("b.longhaul-part"));
@@ -84,7 +84,7 @@ async fn quota_counts_partial_files_once_the_scan_has_ended_until_they_are_compl
 #[tokio::test]
 async fn expired_upload_is_deleted_unless_it_is_in_use() {
     let dir = tempfile::tempdir().unwrap();
-    let (second, disks) = (Duration::from_secs(1), Disks::new(dir.path(), DISK));
+    let (second, disks) = (Duration::from_secs(1), Disks::new(dir.path(), &Limits::default()));
     let partials = Arc::new(PartialUploads::new(dir.path(), None, Some(10 * second)));
     for name in ["f", "g"] {
         pause(dir.path(), name, "upload:1");
