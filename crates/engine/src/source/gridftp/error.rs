@@ -308,4 +308,54 @@ mod tests {
             assert_eq!((error.kind, error.retry == Retry::Backoff), (kind, retry), "{error}");
         }
     }
+
+    #[test]
+    fn each_error_has_a_kind_a_retry_and_a_cause() {
+        let at = || "ftp://h/f".to_owned();
+        let reply = || Reply { code: 421, lines: vec!["full".to_owned()] };
+        let late = FtpError::timeout(&at(), "its greeting", Duration::from_secs(1));
+        let channels = LedgerError::Channels { announced: 1, other: 2 };
+        for (error, kind, retry, cause, part) in [
+            (
+                FtpError::Busy { at: at(), reply: reply() },
+                FailureKind::Unavailable,
+                Retry::Backoff,
+                Cause::Refused,
+                "421",
+            ),
+            (
+                FtpError::Login { at: at(), user: "u".to_owned(), reply: reply() },
+                FailureKind::Denied,
+                Retry::Never,
+                Cause::Connection,
+                "--user",
+            ),
+            (
+                late.while_connecting(([127, 0, 0, 1], 21).into()),
+                FailureKind::Temporary,
+                Retry::Backoff,
+                Cause::Connection,
+                "ftp://h/f (127.0.0.1:21) did not finish its greeting within 1s; check its port",
+            ),
+            (
+                FtpError::of_ledger(&at(), &channels),
+                FailureKind::Protocol,
+                Retry::Backoff,
+                Cause::Connection,
+                "",
+            ),
+            (
+                FtpError::of_ledger(&at(), &LedgerError::Fragments),
+                FailureKind::Protocol,
+                Retry::Never,
+                Cause::Connection,
+                "",
+            ),
+            (FtpError::Cancelled, FailureKind::Interrupted, Retry::Never, Cause::Interrupted, "cancelled"),
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!((failure.kind, failure.retry, failure.cause), (kind, retry, cause), "{failure}");
+            assert!(failure.to_string().contains(part), "{failure}");
+        }
+    }
 }
