@@ -3,10 +3,10 @@
 //! Each message includes the cause, so no error has a `source`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitStatus;
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use thiserror::Error;
 
 /// An operation of the lab failed; the message names the operation and the remedy.
@@ -67,14 +67,6 @@ pub enum LabError {
         /// The remedy; empty, or starting with ". ".
         advice: String,
     },
-    /// A thread, ring, pipe, device or process of the lab could not be created, configured, read or signalled.
-    #[error("cannot {what}: {cause}")]
-    Host {
-        /// The operation and its object.
-        what: String,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
     /// A command could not be started on a host.
     #[error("cannot start '{program}' on the {host} host: {cause}")]
     Spawn {
@@ -85,49 +77,12 @@ pub enum LabError {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// The worker thread inside the namespaces has ended: a closure panicked on it.
-    #[error("the lab's thread inside the namespaces has ended: an operation run there panicked")]
-    WorkerGone,
     /// The server command did not listen on its port.
     #[error("nothing listens on port {port} of the server host: {why}")]
     NotListening {
         /// The TCP port.
         port: u16,
         /// What happened instead.
-        why: String,
-    },
-    /// A file could not be read.
-    #[error("cannot read {path}: {cause}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// A file or directory of results could not be created.
-    #[error("cannot create {path}: {cause}; choose another place with {option}")]
-    Create {
-        /// The file or directory.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-        /// The command-line option that sets the path.
-        option: &'static str,
-    },
-    /// A file could not be written.
-    #[error("cannot write {path}: {cause}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        cause: io::Error,
-    },
-    /// A scenario file is invalid.
-    #[error("{path}: {why}")]
-    Scenario {
-        /// The file.
-        path: PathBuf,
-        /// Position and reason.
         why: String,
     },
     /// A scenario's set-up or clean-up command failed.
@@ -140,68 +95,65 @@ pub enum LabError {
         /// The file with its output, and the last line.
         said: String,
     },
-    /// Programs that a scenario names as its needs are missing.
-    #[error("the scenario needs {programs}, missing on this machine: apt-get install {packages}")]
-    Programs {
-        /// The programs, with commas.
-        programs: String,
-        /// Their packages.
-        packages: String,
-    },
-    /// Earlier results cannot be resumed.
-    #[error("cannot go on from {path}: {why}. --fresh throws them away, --out chooses another place")]
-    Results {
-        /// The file.
-        path: PathBuf,
-        /// The damage.
-        why: String,
-    },
-    /// The results belong to another scenario.
-    #[error(
-        "{path} holds results of another scenario, or of this one before it was changed. --fresh throws them \
-         away, --out chooses another place"
-    )]
-    OtherScenario {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another experiment writes its results to the directory.
-    #[error(
-        "another `longhaul lab run` writes to {path}: wait for its end, or choose another place with --out"
-    )]
-    Busy {
-        /// The directory.
-        path: PathBuf,
-    },
+    /// Another operation failed.
+    #[error(transparent)]
+    Failed(Failure),
     /// The caller requested a stop.
     #[error("interrupted; the same command goes on from here")]
     Interrupted,
 }
 
 impl LabError {
+    pub(crate) fn failed(kind: FailureKind, message: String) -> Self {
+        Self::Failed(Failure::new(kind, message))
+    }
+
     /// Returns the function that makes an error of an operation, which reads "cannot `what`".
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
-        move |cause| Self::Host { what, cause }
+        move |cause| Self::failed(FailureKind::Host, format!("cannot {what}: {cause}"))
+    }
+
+    /// Creates the error of a job for the thread inside the namespaces, which has ended: a job panicked on it.
+    pub(crate) fn worker_gone() -> Self {
+        let message = "the lab's thread inside the namespaces has ended: an operation run there panicked";
+        Self::failed(FailureKind::Host, message.to_owned())
+    }
+
+    /// Returns the function that makes the error of a file that cannot be read.
+    pub(crate) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::failed(FailureKind::NotFound, format!("cannot read {}: {cause}", path.display()))
+    }
+
+    /// Returns the function that makes the error of a file that cannot be written.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |cause| Self::failed(FailureKind::Disk, format!("cannot write {}: {cause}", path.display()))
+    }
+
+    /// Returns the function that makes the error of a file or directory that cannot be created, whose path `option` sets.
+    pub fn create(path: &Path, option: &'static str) -> impl Fn(io::Error) -> Self {
+        move |cause| {
+            let message =
+                format!("cannot create {}: {cause}; choose another place with {option}", path.display());
+            Self::failed(FailureKind::CannotCreate, message)
+        }
+    }
+
+    /// Creates the error of an invalid scenario file; `why` has position and reason.
+    pub(crate) fn scenario(path: &Path, why: &str) -> Self {
+        Self::failed(FailureKind::Usage, format!("{}: {why}", path.display()))
     }
 
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Spec { .. } | Self::Scenario { .. } | Self::OtherScenario { .. } => FailureKind::Usage,
+            Self::Failed(failure) => failure.kind,
+            Self::Spec { .. } => FailureKind::Usage,
             Self::Privilege { .. } | Self::Namespace { .. } | Self::Tun { .. } => FailureKind::Denied,
-            Self::Read { .. } => FailureKind::NotFound,
-            Self::Create { .. } | Self::Busy { .. } => FailureKind::CannotCreate,
-            Self::Write { .. } => FailureKind::Disk,
-            Self::Results { .. } => FailureKind::Data,
             Self::Interrupted => FailureKind::Interrupted,
-            Self::Setting { .. }
-            | Self::Host { .. }
-            | Self::Spawn { .. }
-            | Self::NotListening { .. }
-            | Self::Shell { .. }
-            | Self::Programs { .. }
-            | Self::WorkerGone => FailureKind::Host,
+            Self::Setting { .. } | Self::Spawn { .. } | Self::NotListening { .. } | Self::Shell { .. } => {
+                FailureKind::Host
+            }
         }
     }
 }

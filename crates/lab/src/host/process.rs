@@ -26,7 +26,7 @@ pub struct Process {
 impl Process {
     pub(super) fn new(child: Child, lab: Arc<HostsInner>) -> Result<Self, LabError> {
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = id.ok_or(LabError::WorkerGone)?;
+        let pid = id.ok_or_else(LabError::worker_gone)?;
         Ok(Self { child, pid, finished: None, _lab: lab })
     }
 

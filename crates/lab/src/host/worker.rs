@@ -63,7 +63,7 @@ impl Worker {
             })
             .map_err(LabError::host("start the lab's thread"))?;
         let worker = Self { jobs: Some(jobs), thread: Some(thread) };
-        let namespaces = ready.recv().map_err(|_| LabError::WorkerGone)??;
+        let namespaces = ready.recv().map_err(|_| LabError::worker_gone())??;
         Ok((worker, namespaces))
     }
 
@@ -75,9 +75,9 @@ impl Worker {
     ) -> Result<R, LabError> {
         let (report, answer) = mpsc::channel();
         let job: HostJob = Box::new(move || drop(report.send(job())));
-        let jobs = self.jobs.as_ref().ok_or(LabError::WorkerGone)?;
-        jobs.send((side, job)).map_err(|_| LabError::WorkerGone)?;
-        answer.recv().map_err(|_| LabError::WorkerGone)
+        let jobs = self.jobs.as_ref().ok_or_else(LabError::worker_gone)?;
+        jobs.send((side, job)).map_err(|_| LabError::worker_gone())?;
+        answer.recv().map_err(|_| LabError::worker_gone())
     }
 }
 

@@ -42,7 +42,7 @@ impl Capture {
             to.flush()?;
             Ok(to)
         };
-        let to = create().map_err(|cause| LabError::Create { path: path.to_owned(), cause, option })?;
+        let to = create().map_err(LabError::create(path, option))?;
         Ok(Self(Arc::new(Mutex::new(CaptureFile { to, failed: None }))))
     }
 

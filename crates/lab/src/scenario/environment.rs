@@ -34,8 +34,7 @@ impl Environment {
     ) -> Result<Self, LabError> {
         let directory = scenario.file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        let directory =
-            directory.canonicalize().map_err(|cause| LabError::Read { path: directory.to_owned(), cause })?;
+        let directory = directory.canonicalize().map_err(LabError::read(directory))?;
         let mut variables = vec![
             ("LAB_OUT".to_owned(), output.directory().as_os_str().to_owned()),
             ("LAB_DIR".to_owned(), directory.into_os_string()),

@@ -207,9 +207,9 @@ fn end(process: &mut Process) -> Result<(), LabError> {
 }
 
 fn create(path: &Path) -> Result<File, LabError> {
-    File::create(path).map_err(|cause| LabError::Create { path: path.to_owned(), cause, option: OUT_OPTION })
+    File::create(path).map_err(LabError::create(path, OUT_OPTION))
 }
 
 fn copy(file: &File, path: &Path) -> Result<File, LabError> {
-    file.try_clone().map_err(|cause| LabError::Create { path: path.to_owned(), cause, option: OUT_OPTION })
+    file.try_clone().map_err(LabError::create(path, OUT_OPTION))
 }

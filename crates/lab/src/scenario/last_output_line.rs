@@ -20,12 +20,17 @@ pub(super) fn quote(files: &[&Path]) -> String {
 }
 
 fn last_line(path: &Path) -> io::Result<Option<String>> {
+    Ok(last_line_of(&tail(path, 0, QUOTED_TAIL)?))
+}
+
+/// Returns the last bytes of a file, at most `most` and none before `start`, as text.
+pub(super) fn tail(path: &Path, start: u64, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(QUOTED_TAIL)))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(most).max(start)))?;
     let mut tail = Vec::new();
-    file.take(QUOTED_TAIL).read_to_end(&mut tail)?;
-    Ok(last_line_of(&String::from_utf8_lossy(&tail)))
+    file.take(most).read_to_end(&mut tail)?;
+    Ok(String::from_utf8_lossy(&tail).into_owned())
 }
 
 /// Returns the last line without control characters; a carriage return ends a line, as in progress lines.

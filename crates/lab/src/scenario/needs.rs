@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::path::Path;
 
+use longhaul_core::failure::FailureKind;
 use rustix::fs::{Access, access};
 
 use crate::error::LabError;
@@ -29,7 +30,10 @@ impl Scenario {
         let programs: Vec<_> = missing.iter().map(|(program, _)| program.as_str()).collect();
         let packages: BTreeSet<_> = missing.iter().map(|(_, package)| package.as_str()).collect();
         let packages: Vec<_> = packages.into_iter().collect();
-        Err(LabError::Programs { programs: programs.join(", "), packages: packages.join(" ") })
+        let (programs, packages) = (programs.join(", "), packages.join(" "));
+        let message =
+            format!("the scenario needs {programs}, missing on this machine: apt-get install {packages}");
+        Err(LabError::failed(FailureKind::Host, message))
     }
 }
 

@@ -25,8 +25,7 @@ impl Scenario {
     /// Fails if the file is unreadable, is not TOML, or holds an unknown key or an invalid value; names the file, and
     /// the line if known.
     pub fn load(path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
-        let text =
-            fs::read_to_string(path).map_err(|cause| LabError::Read { path: path.to_owned(), cause })?;
+        let text = fs::read_to_string(path).map_err(LabError::read(path))?;
         Self::from_text(&text, path, set)
     }
 
@@ -35,7 +34,7 @@ impl Scenario {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn from_text(text: &str, path: &Path, set: &[SetParameter]) -> Result<Self, LabError> {
-        Self::parse(text, path, set).map_err(|why| LabError::Scenario { path: path.to_owned(), why })
+        Self::parse(text, path, set).map_err(|why| LabError::scenario(path, &why))
     }
 
     /// Parses a scenario; `file` provides the default name.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use longhaul_core::failure::FailureKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -108,13 +109,18 @@ impl Results {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Self::new(scenario));
             }
-            Err(cause) => return Err(LabError::Read { path, cause }),
+            Err(cause) => return Err(LabError::read(&path)(cause)),
         };
-        let damaged = |why: String| LabError::Results { path: path.clone(), why };
+        let shown = path.display();
+        let remedy = "--fresh throws them away, --out chooses another place";
+        let damaged = |why: String| {
+            LabError::failed(FailureKind::Data, format!("cannot go on from {shown}: {why}. {remedy}"))
+        };
         let read = read(&json).map_err(damaged)?;
         let before = Scenario::parse(&read.source, &scenario.file, &read.set);
         let Some(before) = before.ok().filter(|before| before.measures_as(scenario)) else {
-            return Err(LabError::OtherScenario { path });
+            let why = "holds results of another scenario, or of this one before it was changed";
+            return Err(LabError::failed(FailureKind::Usage, format!("{shown} {why}. {remedy}")));
         };
         let drawn = |plot: &Plot| scenario.plots.iter().any(|own| own.file_stem == plot.file_stem);
         let draws_other = before.plots != scenario.plots;
@@ -179,8 +185,8 @@ impl Results {
             source: &self.scenario.source,
         };
         let path = output.results();
-        let json = serde_json::to_vec_pretty(&document)
-            .map_err(|error| LabError::Write { path: path.clone(), cause: error.into() })?;
+        let json =
+            serde_json::to_vec_pretty(&document).map_err(|error| LabError::write(&path)(error.into()))?;
         atomic_file::replace(&path, &json)
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::failure::FailureKind;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -59,7 +60,7 @@ impl SavedFiles {
         self.moved.into_iter().try_for_each(|(path, aside)| match fs::rename(&aside, &path) {
             // The file did not exist before; remove the repetition's.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&path),
-            other => other.map_err(|cause| LabError::Write { path, cause }),
+            other => other.map_err(LabError::write(&path)),
         })
     }
 
@@ -75,14 +76,18 @@ impl ResultsDirectory {
     /// # Errors
     /// Fails if it cannot be created, or if another experiment writes to it.
     pub fn open(directory: &Path) -> Result<Self, LabError> {
-        let failed =
-            |cause: io::Error| LabError::Create { path: directory.to_owned(), cause, option: OUT_OPTION };
-        fs::create_dir_all(directory.join(RUNS)).map_err(failed)?;
-        let directory = directory.canonicalize().map_err(failed)?;
-        let held = File::open(&directory).map_err(failed)?;
+        let failed = LabError::create(directory, OUT_OPTION);
+        fs::create_dir_all(directory.join(RUNS)).map_err(&failed)?;
+        let directory = directory.canonicalize().map_err(&failed)?;
+        let held = File::open(&directory).map_err(&failed)?;
         match rustix::fs::flock(&held, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { directory, _held: held }),
-            Err(Errno::WOULDBLOCK) => Err(LabError::Busy { path: directory }),
+            Err(Errno::WOULDBLOCK) => {
+                let remedy = "wait for its end, or choose another place with --out";
+                let message =
+                    format!("another `longhaul lab run` writes to {}: {remedy}", directory.display());
+                Err(LabError::failed(FailureKind::CannotCreate, message))
+            }
             Err(errno) => Err(failed(errno.into())),
         }
     }
@@ -134,9 +139,9 @@ impl ResultsDirectory {
         let replaced = [self.results(), self.csv(), self.summary()];
         replaced.iter().try_for_each(|path| remove_unfinished(path))?;
         let directory = self.directory.join(RUNS);
-        let failed = |cause: io::Error| LabError::Read { path: directory.clone(), cause };
-        for entry in fs::read_dir(&directory).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+        let failed = LabError::read(&directory);
+        for entry in fs::read_dir(&directory).map_err(&failed)? {
+            let path = entry.map_err(&failed)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if ENDS.iter().chain(&EARLIER_ENDS).any(|end| name.ends_with(end)) {
                 remove(&path)?;
@@ -148,11 +153,7 @@ impl ResultsDirectory {
     /// Creates an empty log for a command of the whole scenario.
     pub(super) fn log(&self, phase: ExecutionPhase) -> Result<PathBuf, LabError> {
         let path = self.log_path(phase);
-        File::create(&path).map_err(|cause| LabError::Create {
-            path: path.clone(),
-            cause,
-            option: OUT_OPTION,
-        })?;
+        File::create(&path).map_err(LabError::create(&path, OUT_OPTION))?;
         Ok(path)
     }
 
@@ -173,7 +174,7 @@ impl ResultsDirectory {
             let aside = path.with_file_name(format!(".{name}"));
             match fs::rename(path, &aside) {
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&aside)?,
-                other => other.map_err(|cause| LabError::Write { path: aside.clone(), cause })?,
+                other => other.map_err(LabError::write(&aside))?,
             }
             moved.push((path.to_owned(), aside));
         }

@@ -52,10 +52,9 @@ impl Shell {
             ExecutionPhase::Cleanup => (format!("read -r _\n{command}"), Stdio::piped()),
             _ => (command.to_owned(), Stdio::null()),
         };
-        let cannot_create =
-            |cause: io::Error| LabError::Create { path: log.to_owned(), cause, option: OUT_OPTION };
-        let out = OpenOptions::new().create(true).append(true).open(log).map_err(cannot_create)?;
-        let errors = out.try_clone().map_err(cannot_create)?;
+        let cannot_create = LabError::create(log, OUT_OPTION);
+        let out = OpenOptions::new().create(true).append(true).open(log).map_err(&cannot_create)?;
+        let errors = out.try_clone().map_err(&cannot_create)?;
         let mut shell = Command::new("sh");
         environment.apply_to(&mut shell);
         // Its own process group, out of reach of the terminal's Ctrl-C.

@@ -1,10 +1,11 @@
 //! Parses the numbers that a command prints.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+
+use super::last_output_line::tail;
 
 /// Bytes read from the end of the output.
 const PARSED_TAIL: u64 = 1 << 20;
@@ -14,12 +15,7 @@ const PARSED_TAIL: u64 = 1 << 20;
 /// # Errors
 /// Fails if the file is unreadable.
 pub(super) fn numbers(path: &Path, start: u64) -> io::Result<Vec<(String, f64)>> {
-    let mut file = File::open(path)?;
-    let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(PARSED_TAIL).max(start)))?;
-    let mut tail = Vec::new();
-    file.take(PARSED_TAIL).read_to_end(&mut tail)?;
-    Ok(numbers_of(&String::from_utf8_lossy(&tail)))
+    Ok(numbers_of(&tail(path, start, PARSED_TAIL)?))
 }
 
 /// Fields of `longhaul get --json` that are no measurements.

@@ -32,9 +32,9 @@ pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(
 /// Creates `directory`, and fails if the evidence could not be written into it.
 ///
 /// # Errors
-/// [`LabError::Create`] or the failure of drawing, with the option `--evidence`.
+/// A failure of creating or drawing, with the option `--evidence`.
 pub(super) fn check_place(directory: &Path) -> Result<()> {
-    let failed = |path: &Path, cause| LabError::Create { path: path.to_owned(), cause, option: EVIDENCE };
+    let failed = |path: &Path, cause| LabError::create(path, EVIDENCE)(cause);
     fs::create_dir_all(directory).map_err(|cause| failed(directory, cause))?;
     let path = directory.join(PATH_FILE);
     OpenOptions::new().append(true).create(true).open(&path).map_err(|cause| failed(&path, cause))?;

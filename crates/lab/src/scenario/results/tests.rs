@@ -128,7 +128,7 @@ fn only_equal_measurements_are_resumed() {
         ("", "", Some("path.queue=1MB")),
     ] {
         let error = resume(&SCENARIO.replace(from, to), set.as_slice()).unwrap_err();
-        assert!(matches!(error, LabError::OtherScenario { .. }), "{error}");
+        assert!(error.to_string().contains(" holds results of another scenario"), "{error}");
         assert!(error.to_string().contains("--fresh throws them away, --out chooses"), "{error}");
     }
 }
@@ -149,7 +149,7 @@ fn damaged_and_newer_results_are_refused() {
     ] {
         fs::write(output.results(), &json).unwrap();
         let error = Results::resume(&scenario(SCENARIO, &[]), directory.path()).unwrap_err();
-        assert!(matches!(error, LabError::Results { .. }), "{error}");
+        assert!(error.to_string().starts_with("cannot go on from "), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(fs::read_to_string(output.results()).unwrap(), json, "it is left as it was");
     }
@@ -173,7 +173,7 @@ fn a_directory_takes_one_experiment_at_a_time() {
     let directory = tempfile::tempdir().unwrap();
     let held = ResultsDirectory::open(directory.path()).unwrap();
     let error = ResultsDirectory::open(directory.path()).unwrap_err();
-    assert!(matches!(error, LabError::Busy { .. }), "{error}");
+    assert!(error.to_string().contains("another `longhaul lab run` writes to "), "{error}");
     drop(held);
     assert!(ResultsDirectory::open(directory.path()).is_ok());
 }
