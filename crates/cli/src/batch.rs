@@ -11,6 +11,7 @@ use std::thread;
 
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobTag};
+use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
@@ -111,9 +112,10 @@ impl Batch<'_> {
                     tracing::warn!("leaving out {what}: {why}");
                     Ok(None)
                 }
-                Walked::Failed(error) => {
-                    let tag = JobTag::new(job, &error.what());
-                    session.run::<Unchanged, WalkError>(&tag, |_| Err(error), WalkError::kind).map(|()| None)
+                Walked::Failed(WalkError { what, failure }) => {
+                    let tag = JobTag::new(job, &what);
+                    let kind = |failure: &Failure| failure.kind;
+                    session.run::<Unchanged, Failure>(&tag, |_| Err(failure), kind).map(|()| None)
                 }
             });
             match walker.join() {

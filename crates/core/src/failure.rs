@@ -97,7 +97,7 @@ const fn of_status(status: u16) -> (FailureKind, Retry) {
 }
 
 /// A failure of a source, its connection or a stream, however it came about.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[error("{message}")]
 pub struct Failure {
     /// The kind of the failure.

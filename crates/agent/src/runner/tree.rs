@@ -13,7 +13,7 @@ use longhaul_core::failure::FailureKind;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::tree::Walked;
+use longhaul_engine::tree::{WalkError, Walked};
 use longhaul_engine::upload::{self, PutRequest};
 use parking_lot::Mutex;
 use url::Url;
@@ -116,8 +116,8 @@ impl<'a> TreeRun<'a> {
                         tracing::warn!("leaving out {what}: {why}");
                         return None;
                     }
-                    Walked::Failed(error) => {
-                        self.totals.lock().fail(RunFailure::new(error.kind(), error));
+                    Walked::Failed(WalkError { failure, .. }) => {
+                        self.totals.lock().fail(RunFailure::new(failure.kind, failure));
                         return None;
                     }
                 };
@@ -170,7 +170,7 @@ pub(super) fn get(
     mut options: JobOptions,
 ) -> Result<Done, RunFailure> {
     let tree = queue.engine.remote_tree(url, target, &options.transfer);
-    let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
+    let tree = tree.map_err(|error| RunFailure::new(error.kind, error))?;
     // Samples of many concurrent files are not recorded.
     options.transfer.sample = None;
     let run = TreeRun::new(queue, live);
@@ -194,7 +194,7 @@ pub(super) fn get(
 pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result<Done, RunFailure> {
     request.transfer.sample = None;
     let tree = queue.engine.upload_tree(&request.path, &request.url, &request.transfer);
-    let tree = tree.map_err(|error| RunFailure::new(error.kind(), error))?;
+    let tree = tree.map_err(|error| RunFailure::new(error.kind, error))?;
     let run = TreeRun::new(queue, live);
     let admission = JobAdmission::new(MAX_LARGE).with_small(MAX_SMALL);
     run.run(tree.walk(&live.cancel), admission, |run, job, file| {

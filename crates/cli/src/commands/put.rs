@@ -156,7 +156,7 @@ impl<'a> Upload<'a> {
     fn tree(&self, directory: &Path, url: &Url) -> Result<ExitCode, exit::Code> {
         let options = &self.request.transfer;
         let tree = self.engine.upload_tree(directory, url, options);
-        let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind()), self.cancel))?;
+        let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), self.cancel))?;
         Ok(self.batch(url, None)?.run_walk(tree.walk(self.cancel), |session, job, file| {
             if options.resume && tree.is_unchanged(&file, self.cancel) {
                 let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());

@@ -6,7 +6,7 @@ use std::thread;
 use longhaul_core::advice::KnownLimits;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
@@ -25,7 +25,7 @@ use crate::sink::pages::PageCounter;
 use crate::sink::pipeline::{Pipeline, PipelineError};
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, Starter, StreamSet};
-use crate::transfer::error::{Kept, TransferError};
+use crate::transfer::error::TransferError;
 use crate::transfer::{
     Outcome, Receiving, Round, RoundEnd, SourceLiveness, SourceProgress, TransferProgress,
 };
@@ -290,8 +290,13 @@ impl<'a> Fetch<'a> {
 
     pub(super) fn interrupted(&self) -> TransferError {
         let pipeline = self.pipeline;
-        let kept = if pipeline.is_resumable() { Kept::Resumable(pipeline.written()) } else { Kept::Nothing };
-        TransferError::Interrupted { kept }
+        // Without an identity, a change of the file could not be detected later.
+        let message = if pipeline.is_resumable() {
+            format!("interrupted; {} kept: run the same command to resume", pipeline.written())
+        } else {
+            "interrupted; nothing kept: this file cannot be resumed".to_owned()
+        };
+        Failure::new(FailureKind::Interrupted, message).into()
     }
 
     /// Stores the measurements of the path.

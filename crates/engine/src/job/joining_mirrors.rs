@@ -45,7 +45,7 @@ pub(super) fn start_joining<'scope>(
             drop_mirror(set, refusal);
         }
     };
-    let fail = || set.round.end.fail(TransferError::Panicked("the thread of a mirror"));
+    let fail = || set.round.end.fail(TransferError::panicked("the thread of a mirror"));
     if let Err(error) = spawn_guarded(threads, "mirror", join, fail) {
         set.round.running.set_joining(false);
         drop_mirror(set, failed(error));

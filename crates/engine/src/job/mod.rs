@@ -28,7 +28,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::units::Bytes;
 
-pub use crate::transfer::error::{Kept, RefutedFate, TransferError};
+pub use crate::transfer::error::TransferError;
 pub use crate::transfer::{AptSettings, Outcome, Streams, TransferOptions};
 pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions};
 

@@ -84,7 +84,7 @@ pub(super) fn open<'e>(
     let mut opener = Opener { job, output, cancel, emit, part: None, starts_apart: false };
     opener.open_early()?;
     let mut opened = opener.open_any(job.urls.iter().map(source_of).collect());
-    if matches!(opened, Err(TransferError::OtherFile { .. })) && opener.start_apart()? {
+    if matches!(opened, Err(TransferError::OtherFile(_))) && opener.start_apart()? {
         opened = opener.open_any(job.urls.iter().map(source_of).collect());
     }
     let mut opened = opened.inspect_err(|_| {
@@ -184,13 +184,13 @@ impl Opener<'_> {
                 source.abandon();
                 hopeless[index] = match &error {
                     _ if !several => return Err(error),
-                    TransferError::Source(failed) if failed.cause == Cause::Interrupted => return Err(error),
-                    TransferError::Source(failed) => {
+                    TransferError::Failed(failed) if failed.cause == Cause::Interrupted => return Err(error),
+                    TransferError::Failed(failed) => {
                         let is_settled = failed.retry == Retry::Never && !failed.may_be_of_ranges();
                         waits || is_settled || failed.cause == Cause::Unreachable
                     }
                     // Another source may still have the file of the partial file.
-                    TransferError::OtherFile { .. } => true,
+                    TransferError::OtherFile(_) => true,
                     _ => return Err(error),
                 };
                 let (url, reason) = (source.shown().to_owned(), error.to_string());
@@ -198,12 +198,15 @@ impl Opener<'_> {
                     failures.push(reason.clone());
                 }
                 (self.emit)(&Event::Warning(Warning::SourceDropped { url, reason }));
-                if matches!(error, TransferError::OtherFile { .. }) {
+                if matches!(error, TransferError::OtherFile(_)) {
                     other_file.get_or_insert(error);
                 }
             }
         }
-        Err(other_file.unwrap_or(TransferError::NoSource(failures)))
+        Err(other_file.unwrap_or_else(|| {
+            let message = format!("no source of the file can be used: {}", failures.join("; "));
+            Failure::new(FailureKind::Unavailable, message).into()
+        }))
     }
 
     fn opened<'e>(

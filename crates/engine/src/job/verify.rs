@@ -10,7 +10,7 @@ use longhaul_core::units::Bytes;
 use super::fetch::Fetch;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, WantedDigests};
-use crate::transfer::error::{RefutedFate, TransferError};
+use crate::transfer::error::TransferError;
 
 /// Tracks which sources may be used, and which may have sent wrong bytes.
 #[derive(Debug)]
@@ -29,6 +29,17 @@ pub(super) struct Suspects {
 
 /// The number of repeated requests for wrong pieces to the only source: a faulty path may damage a piece twice.
 const RETRIES: usize = 2;
+
+/// The fate of a file with a wrong checksum that could not be resumed.
+const NOTHING_KEPT: &str = "nothing is kept";
+/// The fate of a file that was already written to a stream.
+const SENT: &str = "all of it has gone to the stream: what reads it must throw it away";
+/// The fate of a file that a run that expects the same checksum fetches anew.
+const FETCHED_ANEW: &str =
+    "it is kept for another try with the right checksum; the next run with the same one fetches it anew";
+/// The fate of a file whose source publishes the same piece digests.
+const SAME_AT_SOURCE: &str = "the server publishes the same digests of its pieces: the checksum is of another file. It is kept for \
+                              another try with the right checksum";
 
 /// The result of verification.
 pub(super) enum Verification {
@@ -79,9 +90,7 @@ pub(super) fn verify(
     if let Some(expected) = &fetch.expected.pieces {
         let wrong = wrong_pieces(fetch, expected, &pieces)?;
         if !wrong.is_empty() && pipeline.part().is_stream() {
-            let (path, pieces) = (pipeline.part().path().to_owned(), wrong.len());
-            let (wrong, stated_by) = (wrong.into_iter().collect(), "its metalink".to_owned());
-            return Err(TransferError::WrongPieces { path, pieces, wrong, stated_by });
+            return Err(pieces_refuted(fetch, wrong.len(), &wrong.into_iter().collect(), "its metalink"));
         }
         if !wrong.is_empty() {
             return blame_for_pieces(fetch, suspects, &wrong, "its metalink");
@@ -96,20 +105,14 @@ pub(super) fn verify(
     }
     match (fetch.expected.checksums.first().or(stated.as_ref()), whole) {
         (Some(wanted), Some(found)) if found != *wanted && pipeline.part().is_stream() => {
-            Err(TransferError::Checksum {
-                path: pipeline.part().path().to_owned(),
-                wanted: wanted.clone(),
-                stated_by_server: fetch.job.expected.checksums.is_empty(),
-                found,
-                fate: RefutedFate::Sent,
-            })
+            Err(checksum_refuted(fetch, wanted, &found, SENT))
         }
         (Some(wanted), Some(found)) if found != *wanted => {
             compare_with_sources(fetch, suspects, wanted, found, cancel)
         }
         (Some(wanted), None) => {
             let path = pipeline.part().path().display();
-            Err(TransferError::Internal(format!("{path}: no {} digest was computed", wanted.algorithm)))
+            Err(TransferError::internal(&format!("{path}: no {} digest was computed", wanted.algorithm)))
         }
         (_, whole) => Ok(Verification::Correct(whole)),
     }
@@ -159,11 +162,32 @@ fn wrong_pieces(
 ) -> Result<Vec<ByteRange>, TransferError> {
     let pipeline = fetch.pipeline;
     // The parser has checked a metalink that states the size.
-    expected.differing(found, pipeline.written()).ok_or_else(|| TransferError::OtherPieces {
-        path: pipeline.part().path().to_owned(),
-        there: found.len(),
-        given: expected.digests.len(),
+    expected.differing(found, pipeline.written()).ok_or_else(|| {
+        let message = format!(
+            "{} has another number of pieces than the metalink gives digests of: {}, not {}",
+            pipeline.part().path().display(),
+            found.len(),
+            expected.digests.len()
+        );
+        Failure::new(FailureKind::Data, message).into()
     })
+}
+
+/// Creates the error of pieces whose digests differ from those of `stated_by`, if no source is left to fetch them from.
+fn pieces_refuted(fetch: &Fetch<'_>, pieces: usize, wrong: &RangeSet, stated_by: &str) -> TransferError {
+    let path = fetch.pipeline.part().path().display();
+    let message = format!(
+        "{path} has {pieces} pieces with other digests than {stated_by} states: {wrong}; they are fetched anew by the next run"
+    );
+    Failure::new(FailureKind::Data, message).into()
+}
+
+/// Creates the error of a file whose digest differs from the expected one; `fate` is that of the partial file.
+fn checksum_refuted(fetch: &Fetch<'_>, wanted: &Checksum, found: &Checksum, fate: &str) -> TransferError {
+    let path = fetch.pipeline.part().path().display();
+    let by_server = if fetch.job.expected.checksums.is_empty() { ", as its server states" } else { "" };
+    let message = format!("{path} has the checksum {found}, not {wanted}{by_server}; {fate}");
+    Failure::new(FailureKind::Data, message).into()
 }
 
 /// Finds the pieces of a file with a wrong checksum that differ from those of its sources. If no
@@ -176,7 +200,7 @@ fn compare_with_sources(
     cancel: &Cancel,
 ) -> Result<Verification, TransferError> {
     let pipeline = fetch.pipeline;
-    let mut fate = if pipeline.is_resumable() { RefutedFate::FetchedAnew } else { RefutedFate::NothingKept };
+    let mut fate = if pipeline.is_resumable() { FETCHED_ANEW } else { NOTHING_KEPT };
     let mut found = found;
     if let Some((source, published)) = published_pieces(fetch, suspects, cancel)? {
         let both = WantedDigests {
@@ -193,19 +217,13 @@ fn compare_with_sources(
             Some(wrong) if !wrong.is_empty() => {
                 return blame_for_pieces(fetch, suspects, &wrong, fetch.sources[source].shown());
             }
-            Some(_) if pipeline.is_resumable() => fate = RefutedFate::SameAtSource,
+            Some(_) if pipeline.is_resumable() => fate = SAME_AT_SOURCE,
             _ => {}
         }
     }
-    let mismatch = TransferError::Checksum {
-        path: pipeline.part().path().to_owned(),
-        wanted: wanted.clone(),
-        stated_by_server: fetch.job.expected.checksums.is_empty(),
-        found: found.clone(),
-        fate,
-    };
+    let mismatch = checksum_refuted(fetch, wanted, &found, fate);
     let next = suspect_next(fetch, suspects, &found, mismatch);
-    if next.is_err() && fate == RefutedFate::FetchedAnew {
+    if next.is_err() && fate == FETCHED_ANEW {
         pipeline.refute(wanted.clone())?;
     }
     next
@@ -284,13 +302,13 @@ fn blame_for_pieces(
     };
     let (pieces, wrong): (_, RangeSet) = (wrong.len(), wrong.iter().copied().collect());
     forget(fetch, &wrong)?;
-    let (path, stated_by) = (fetch.pipeline.part().path().to_owned(), stated_by.to_owned());
-    let again = again.then(|| (wrong.clone(), stated_by.clone()));
-    let error = TransferError::WrongPieces { path, pieces, wrong, stated_by };
-    let Some((ranges, stated_by)) = again else { return Err(error) };
-    let warning = Warning::WrongRanges { ranges: ranges.clone(), stated_by };
+    let error = pieces_refuted(fetch, pieces, &wrong, stated_by);
+    if !again {
+        return Err(error);
+    }
+    let warning = Warning::WrongRanges { ranges: wrong.clone(), stated_by: stated_by.to_owned() };
     fetch.transfer.emit(&Event::Warning(warning));
-    Ok(Verification::FetchAgain(ranges, error))
+    Ok(Verification::FetchAgain(wrong, error))
 }
 
 /// Excludes one source after the other, the mirrors first, and fetches its bytes from the others;

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::source::http::{Client, HttpError};
 
-use super::endpoint_request::{endpoint_url, request};
+use super::endpoint_request::{endpoint_url, request, unusable};
 use super::error::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, compare, take};
@@ -34,7 +34,7 @@ pub(super) fn find(
         Ok(offer) if offer.version == VERSION => Ok(Some(offer)),
         Ok(offer) => {
             let why = format!("its messages have version {}, not {VERSION}", offer.version);
-            Err(ProbeError::Endpoint { at: url.to_string(), why })
+            Err(unusable(url, &why))
         }
         Err(ProbeError::Http(HttpError::Status { status: 404 | 405, .. })) => {
             findings.miss("the measurement endpoint: start the server with `serve --measure`");

@@ -1,7 +1,9 @@
 //! Requests for the small documents of a measurement endpoint.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use serde::de::DeserializeOwned;
 use url::Url;
 
@@ -27,8 +29,15 @@ pub(super) fn request<T: DeserializeOwned>(client: &Client, url: &Url) -> Result
         }
     }
     client.keep(connection);
-    serde_json::from_slice(&body)
-        .map_err(|error| ProbeError::Endpoint { at: url.to_string(), why: error.to_string() })
+    serde_json::from_slice(&body).map_err(|error| unusable(url, &error))
+}
+
+/// Creates the error of an endpoint whose answer is invalid.
+pub(super) fn unusable(url: &Url, why: &dyn Display) -> ProbeError {
+    let message = format!(
+        "cannot use the measurement endpoint of {url}: {why}; its version of longhaul may be another"
+    );
+    Failure::new(FailureKind::Protocol, message).into()
 }
 
 /// Returns the URL of `path` on the server of `url`.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::flow_rate::{RateRange, ip_rate};
 use longhaul_core::probe::report::{MeasuredRate, NEAR_CEILING, ProbeReport, RateEvidence, TcpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
@@ -99,7 +100,11 @@ impl<'a> Findings<'a> {
         let has_none =
             self.report.tcp.is_empty() && self.report.path.rate.is_none() && self.report.upload.is_none();
         let why = self.without_rate.clone().filter(|_| has_none)?;
-        Some(ProbeError::Unmeasured { at: self.target.display(), why })
+        let at = self.target.display();
+        let message = format!(
+            "no rate was measured at {at}: {why}; try again when the server and the path are less busy"
+        );
+        Some(Failure::new(FailureKind::Temporary, message).into())
     }
 
     /// Returns the minimum RTT over all methods, which approximates the RTT without queues.
@@ -297,7 +302,6 @@ impl<'a> Findings<'a> {
 mod tests {
     use std::time::Duration;
 
-    use longhaul_core::failure::FailureKind;
     use longhaul_core::probe::packet_train::LossShare;
     use longhaul_core::probe::report::{CeilingSource, UdpCeiling, UploadFindings};
 
@@ -385,7 +389,7 @@ mod tests {
         };
         let whole = conclude_after(None);
         assert!(whole.verdict.advice.iter().any(|line| line.contains("faulty link")), "{whole:?}");
-        let failure = ProbeError::Stalled { at: "http://h/".to_owned(), waited: Duration::from_secs(1) };
+        let failure = ProbeError::from(Failure::new(FailureKind::Temporary, "http://h/ sent too little"));
         let cut = conclude_after(Some(&failure));
         assert!(cut.verdict.advice.is_empty() && cut.verdict.rate_bps.is_none(), "{cut:?}");
         assert!(cut.path.loss.is_none() && cut.path.rate.unwrap().is_lower_bound, "{cut:?}");

@@ -1,10 +1,12 @@
 //! Measures an FTP or GridFTP server: its greeting, its features, and the throughput of its data
 //! connections.
 
+use std::fmt::Display;
 use std::io::{Read as _, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Features, Reply, ReplyReader};
 use longhaul_core::units::Bytes;
 use url::Url;
@@ -24,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// connections.
 ///
 /// # Errors
-/// [`ProbeError::Ftp`] if the server does not speak FTP.
+/// [`ProbeError::Failed`] if the server does not speak FTP.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     url: &Url,
@@ -98,22 +100,23 @@ impl Body for FtpBody {
     }
 }
 
-fn failed(address: SocketAddr, error: &FtpError) -> ProbeError {
-    ProbeError::Ftp { address, why: error.to_string() }
+fn failed(address: SocketAddr, why: &dyn Display) -> ProbeError {
+    let message =
+        format!("cannot use the FTP server at {address}: {why}; is this the right port and scheme?");
+    Failure::new(FailureKind::Protocol, message).into()
 }
 
 fn ask_features(findings: &mut Findings<'_>, address: SocketAddr) -> Result<(), ProbeError> {
-    let failed = |why: String| ProbeError::Ftp { address, why };
-    let mut control =
-        TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| failed(error.to_string()))?;
+    let failed = |why: &dyn Display| failed(address, why);
+    let mut control = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| failed(&error))?;
     let mut replies = ReplyReader::default();
-    let mut read = |control: &mut TcpStream| read_reply(control, &mut replies).map_err(failed);
+    let mut read = |control: &mut TcpStream| read_reply(control, &mut replies).map_err(|why| failed(&why));
     let greeting = read(&mut control)?;
     if !greeting.is_positive() {
-        return Err(failed(format!("it greets with {}", greeting.last_line().escape_debug())));
+        return Err(failed(&format!("it greets with {}", greeting.last_line().escape_debug())));
     }
     findings.report.server.software = Some(greeting.last_line().escape_debug().to_string());
-    control.write_all(b"FEAT\r\n").map_err(|error| failed(error.to_string()))?;
+    control.write_all(b"FEAT\r\n").map_err(|error| failed(&error))?;
     let features = Features::parse(&read(&mut control)?);
     // Without QUIT, the server would log a broken connection; the reply is not needed.
     let _ = control.write_all(b"QUIT\r\n");

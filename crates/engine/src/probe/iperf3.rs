@@ -45,7 +45,7 @@ const CONTROLS: [&str; 3] = ["cubic", "bbr", "reno"];
 /// Measures the download (`-R`), then the upload.
 ///
 /// # Errors
-/// [`ProbeError::Local`] if iperf3 cannot be run, [`ProbeError::Iperf3`] if it fails.
+/// [`ProbeError::Failed`] if iperf3 cannot be run, [`ProbeError::Iperf3`] if it fails.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     host: &str,

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
@@ -31,8 +32,7 @@ type Samples = (Vec<Duration>, Option<io::Error>);
 /// Measures by both methods; by ICMP only if the host permits it.
 ///
 /// # Errors
-/// [`ProbeError::Silent`] if neither method is answered, [`ProbeError::Port`] if the port refuses
-/// connections.
+/// [`ProbeError::Failed`] if neither method is answered.
 pub(super) fn measure(
     findings: &mut Findings<'_>,
     address: SocketAddr,
@@ -71,14 +71,18 @@ pub(super) fn measure(
         }
         Some(error) if icmp.is_ok() => {
             // The echoes' RTT stays in the findings, beside this failure.
-            findings.miss(format!("TCP: {}", ProbeError::Port { address, reason: error.to_string() }));
+            findings.miss(format!(
+                "TCP: cannot connect to {address}: {error}; check that the server runs, and the port"
+            ));
             Ok(())
         }
-        Some(error) => Err(ProbeError::Silent {
-            address,
-            handshake: error.to_string(),
-            icmp: icmp.err().unwrap_or_default(),
-        }),
+        Some(error) => {
+            let message = format!(
+                "{address} does not answer: {error}; ICMP: {}; check the host's name, its port, and firewalls on the way",
+                icmp.err().unwrap_or_default()
+            );
+            Err(Failure::new(FailureKind::Unavailable, message).into())
+        }
     }
 }
 

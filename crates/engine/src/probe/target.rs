@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use longhaul_core::failure::Failure;
 use url::{Host, Url};
 
 use crate::cancel::Cancel;
@@ -42,24 +43,23 @@ impl ProbeTarget {
     /// Parses HOST, HOST:PORT (both mean HTTP) or a URL.
     ///
     /// # Errors
-    /// [`ProbeError::Target`].
+    /// [`ProbeError::Failed`].
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
-        let bad = |why: String| ProbeError::Target { text: text.to_owned(), why };
-        let full = match (without_zone(text).map_err(bad)?, parse_address(text)) {
+        let bad = |why: &str| ProbeError::target(text, why);
+        let full = match (without_zone(text).map_err(|why| bad(&why))?, parse_address(text)) {
             (text, _) if text.contains("://") => text.into_owned(),
             // A URL parser would take the first folder for a host.
-            (text, _) if text.starts_with('/') => return Err(bad("it names no host".into())),
+            (text, _) if text.starts_with('/') => return Err(bad("it names no host")),
             (_, Ok(IpAddr::V6(address))) => format!("http://[{address}]/"),
             (text, _) => format!("http://{text}/"),
         };
-        let url = Url::parse(&full).map_err(|error| bad(error.to_string()))?;
-        let host =
-            url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host".into()))?;
+        let url = Url::parse(&full).map_err(|error| bad(&error.to_string()))?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host"))?;
         match url.scheme() {
             "http" | "https" => Ok(Self::Http(url)),
             "ftp" | "ftps" | "gsiftp" => Ok(Self::Ftp(url)),
             "iperf3" => Ok(Self::Iperf3 { host: host.to_owned(), port: url.port().unwrap_or(IPERF3_PORT) }),
-            scheme => Err(bad(format!("the scheme {scheme} is not known"))),
+            scheme => Err(bad(&format!("the scheme {scheme} is not known"))),
         }
     }
 
@@ -73,7 +73,7 @@ impl ProbeTarget {
 
     /// Returns the first address of the host that accepts a connection.
     pub(super) fn reach(&self) -> Result<SocketAddr, ProbeError> {
-        let none = |why: &str| ProbeError::Target { text: self.display(), why: why.to_owned() };
+        let none = |why: &str| ProbeError::target(&self.display(), why);
         let (host, port) = match self {
             Self::Http(url) | Self::Ftp(url) => {
                 let host = url.host().ok_or_else(|| none("it names no host"))?.to_owned();
@@ -86,7 +86,8 @@ impl ProbeTarget {
         let cancel = Cancel::new();
         let deadline = Deadline::new(&cancel, RESOLVE);
         let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
-        let found = hosts.resolve(&host, port, &rules, &deadline, TICK).map_err(ProbeError::Host)?;
+        let found = hosts.resolve(&host, port, &rules, &deadline, TICK);
+        let found = found.map_err(|error| Failure::new(error.kind(), error.to_string()))?;
         first_reached(&host, &found).ok_or_else(|| none("the host has no address"))
     }
 }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::flow_rate::{
     Progress, burst_rate, is_flat, rate_range, steady_rate, sum, supported_rate,
 };
@@ -165,8 +166,11 @@ pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
         return result;
     }
     if last.saturating_sub(first) < waited.mul_f64(SENT_SHARE) {
-        let at = SafeUrl::of(&plan.url).to_string();
-        result.failure = Some(ProbeError::Stalled { at, waited });
+        let at = SafeUrl::of(&plan.url);
+        let message = format!(
+            "no throughput was measured: {at} sent too little of its file within {waited:?}; try again when the server is less busy"
+        );
+        result.failure = Some(Failure::new(FailureKind::Temporary, message).into());
     } else {
         result.silence = Some(waited);
     }
@@ -337,7 +341,8 @@ mod tests {
     #[test]
     fn silence_is_a_failure_only_without_prior_data() {
         let stopped = receive(&plan(1200), |_, sent| u64::from(sent == 0));
-        assert!(matches!(stopped.failure, Some(ProbeError::Stalled { .. })), "{stopped:?}");
+        let failure = stopped.failure.as_ref().map_or_else(String::new, ToString::to_string);
+        assert!(failure.starts_with("no throughput was measured"), "{stopped:?}");
         let lossy = receive(&plan(2000), |since, _| if since.as_millis() < 400 { 1000 } else { 0 });
         assert!(lossy.failure.is_none() && lossy.silence >= Some(Duration::from_secs(1)), "{lossy:?}");
         let whole = receive(&plan(500), |_, _| 1000);

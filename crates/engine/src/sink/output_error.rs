@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
@@ -30,11 +31,6 @@ pub enum OutputError {
         "{0} exists; remove it, replace it with -N where the server's is newer, or fetch this file alone with -o {0} to replace it"
     )]
     Exists(PathBuf),
-    /// An earlier file of the same command has this path.
-    #[error(
-        "cannot write {0}: another file of this command has this path; fetch this file alone with -o and another name, or name it with out= in a list (-i)"
-    )]
-    Repeated(PathBuf),
     /// Another transfer is writing this file.
     #[error("{0} is being written by another transfer; wait for it, or give another name with -o")]
     Busy(PathBuf),
@@ -51,14 +47,6 @@ pub enum OutputError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The server sends more than the user permits.
-    #[error("cannot write {path}: it is larger than the {limit} of --max-size")]
-    TooLarge {
-        /// The temporary file.
-        path: PathBuf,
-        /// The largest size permitted.
-        limit: Bytes,
-    },
     /// The file system does not support the chosen writer.
     #[error("cannot write {path} with --writer {writer}: {source}")]
     Writer {
@@ -68,16 +56,6 @@ pub enum OutputError {
         writer: &'static str,
         /// The reason.
         source: io::Error,
-    },
-    /// Bytes already written to a stream are wrong, or belong to another version of the file.
-    #[error(
-        "cannot start over: {sent} have gone to {path} already, and are of no use; write to a file, which can be fetched again in parts"
-    )]
-    Sent {
-        /// The stream.
-        path: PathBuf,
-        /// The number of bytes written to the stream.
-        sent: Bytes,
     },
     /// Another program changed the partial file during the transfer, so that the received bytes are useless.
     #[error(
@@ -99,6 +77,20 @@ pub enum OutputError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// A failure that is not the kernel's.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl OutputError {
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Reserve { .. } | Self::Write { .. } | Self::PartChanged { .. } => FailureKind::Disk,
+            Self::Failed(failure) => failure.kind,
+            _ => FailureKind::CannotCreate,
+        }
+    }
 }
 
 /// Returns a remedy for an error of the kernel, if known.

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use longhaul_core::checksum::Checksum;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
@@ -226,11 +227,15 @@ impl Pipeline {
     ///
     /// # Errors
     /// [`OutputError::Write`]; the transfer must then end, because the journal may still contain the range.
-    /// [`OutputError::Sent`] if bytes of the range were written to a stream.
+    /// [`OutputError::Failed`] if bytes of the range were written to a stream.
     pub fn forget(&self, range: ByteRange) -> Result<(), OutputError> {
         if self.part.is_stream() && self.checkpoint.written() > Bytes::new(range.start()) {
-            let (path, sent) = (self.part.path().to_owned(), self.checkpoint.written());
-            return Err(OutputError::Sent { path, sent });
+            let message = format!(
+                "cannot start over: {} have gone to {} already, and are of no use; write to a file, which can be fetched again in parts",
+                self.checkpoint.written(),
+                self.part.path().display()
+            );
+            return Err(Failure::new(FailureKind::Disk, message).into());
         }
         let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
         self.follower.forget(range);

@@ -182,7 +182,7 @@ impl CountControl {
                 }
             };
             catch_unwind(AssertUnwindSafe(control)).unwrap_or_else(|_| {
-                set.round.end.fail(TransferError::Panicked("the control of the number of streams"));
+                set.round.end.fail(TransferError::panicked("the control of the number of streams"));
                 None
             })
         };

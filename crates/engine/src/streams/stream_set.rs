@@ -113,13 +113,13 @@ impl<'a, D: Direction> StreamSet<'a, D> {
             self.round.transfer.cpu.count(|| run_stream(self, stream));
             drop(alive);
         };
-        let fail = || self.round.end.fail(TransferError::Panicked("a stream"));
+        let fail = || self.round.end.fail(TransferError::panicked("a stream"));
         if let Err(error) = spawn_guarded(starter.threads, "stream", run, fail) {
             self.round.schedule.change(|schedule| schedule.leave(handle.id));
             // A lack of threads on this host is treated like a refusal by the server.
             if self.leave_refused(handle.id, Cause::Refused, None).is_none() {
                 self.round.running.unregister(handle.id);
-                self.round.end.fail(TransferError::Thread("a stream", error));
+                self.round.end.fail(TransferError::thread("a stream", &error));
             }
         }
     }

@@ -12,12 +12,14 @@
 mod remote_tree;
 mod remote_walk;
 mod upload_tree;
-mod walk_error;
 
 pub use remote_tree::{ListedFile, RemoteTree};
 pub use remote_walk::RemoteWalk;
 pub use upload_tree::{LocalFile, UploadTree, UploadWalk};
-pub use walk_error::{TreeError, WalkError};
+
+use longhaul_core::failure::{Failure, FailureKind};
+
+use crate::source::http::SafeUrl;
 
 /// An item of a walk.
 #[derive(Debug)]
@@ -33,4 +35,20 @@ pub enum Walked<F> {
         /// The reason.
         why: &'static str,
     },
+}
+
+/// The reason why an entry or a directory is left out; the walk continues.
+#[derive(Debug)]
+pub struct WalkError {
+    /// The URL or path of what is left out, without secrets.
+    pub what: String,
+    /// The reason.
+    pub failure: Failure,
+}
+
+impl WalkError {
+    /// Creates the error of an entry that is refused, or of a directory that is.
+    fn refused(directory: &SafeUrl, message: String) -> Self {
+        Self { what: directory.to_string(), failure: Failure::new(FailureKind::Data, message) }
+    }
 }

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use rustix::fs::{FileType, Stat};
 use url::Url;
 
 use super::remote_walk::RemoteWalk;
-use super::walk_error::TreeError;
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::job::{Expected, Job, JobOptions, TransferOptions};
@@ -46,16 +45,19 @@ impl Engine {
     /// no request.
     ///
     /// # Errors
-    /// [`TreeError`].
+    /// [`Failure`] if the directory cannot be created, or the URL or the client's settings are invalid.
     pub fn remote_tree(
         &self,
         url: &Url,
         target: &Path,
         options: &TransferOptions,
-    ) -> Result<RemoteTree, TreeError> {
+    ) -> Result<RemoteTree, Failure> {
         let opened = std::fs::create_dir_all(target).and_then(|()| Directory::open(target));
-        let failed = |source| TreeError::Target { path: target.to_owned(), source };
-        let target = Arc::new(opened.map_err(failed)?);
+        let opened = opened.map_err(|error| {
+            let message = format!("cannot make the directory {}: {error}", target.display());
+            Failure::new(FailureKind::CannotCreate, message)
+        });
+        let target = Arc::new(opened?);
         let lister = self.remote_directories(url, options, Arc::clone(&target))?;
         Ok(RemoteTree { url: url.clone(), lister, target })
     }
@@ -67,7 +69,7 @@ impl Engine {
         url: &Url,
         options: &TransferOptions,
         spool: Arc<Directory>,
-    ) -> Result<Arc<dyn RemoteDirectories>, TreeError> {
+    ) -> Result<Arc<dyn RemoteDirectories>, Failure> {
         let (config, retries, stall) = (options.client.clone(), options.retries, options.stall);
         let options = ListerOptions { config, retries, stall, spool };
         Ok(match url.scheme() {

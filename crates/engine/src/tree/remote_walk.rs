@@ -2,18 +2,18 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::listing::{ListedKind, check_name};
 use url::Url;
 
-use super::Walked;
 use super::remote_tree::ListedFile;
-use super::walk_error::WalkError;
+use super::{WalkError, Walked};
 use crate::cancel::Cancel;
 use crate::sink::directory::Directory;
 use crate::sink::part_names::is_partial;
@@ -49,6 +49,15 @@ struct OpenDirectory {
     seen: HashSet<[u8; 16]>,
     /// The directories of this level whose listings are requested, in order.
     ahead: VecDeque<(UnlistedDirectory, Listing)>,
+}
+
+impl OpenDirectory {
+    /// Creates the error of a directory at `directory` that is this one, in which it lies.
+    fn refused_below(&self, directory: &SafeUrl) -> WalkError {
+        let above = SafeUrl::of(&self.url);
+        let message = format!("refused {directory}: it is {above}, a directory that it lies in");
+        WalkError::refused(directory, message)
+    }
 }
 
 /// The future result of a listing on another thread.
@@ -93,14 +102,17 @@ impl RemoteWalk {
         let listed =
             listing.recv().unwrap_or_else(|_| Err(Failure::panicked("a thread that lists a directory")));
         let OpenListing { directory, entries } =
-            listed.map_err(|source| WalkError::Listing { directory: shown.clone(), source })?;
+            listed.map_err(|failure| WalkError { what: shown.to_string(), failure })?;
         if let Some(root) = self.levels.first()
             && !(origin(&directory) == origin(&root.url) && below(&root.url, &directory).is_some())
         {
-            return Err(WalkError::Elsewhere { directory: shown, elsewhere: SafeUrl::of(&directory) });
+            let elsewhere = SafeUrl::of(&directory);
+            let message =
+                format!("refused {shown}: the server lists {elsewhere} instead, which is not below it");
+            return Err(WalkError::refused(&shown, message));
         }
         if let Some(above) = self.levels.iter().find(|level| below(&level.url, &directory) == Some("")) {
-            return Err(WalkError::Loop { directory: shown, above: SafeUrl::of(&above.url) });
+            return Err(above.refused_below(&shown));
         }
         let (seen, ahead) = (HashSet::new(), VecDeque::new());
         self.levels.push(OpenDirectory { url: directory, path, unique, entries, seen, ahead });
@@ -110,18 +122,20 @@ impl RemoteWalk {
     /// Creates a directory of the current level locally, and starts listing it.
     fn find(&mut self, found: UnlistedDirectory) -> Result<(), WalkError> {
         if self.levels.len() > MAX_LEVELS {
-            return Err(WalkError::Deep { directory: SafeUrl::of(&found.url), most: MAX_LEVELS });
+            let directory = SafeUrl::of(&found.url);
+            let message = format!(
+                "refused {directory}: it is more than {MAX_LEVELS} directories deep, perhaps by a link to a directory above it"
+            );
+            return Err(WalkError::refused(&directory, message));
         }
         let is_same = |level: &&OpenDirectory| found.unique.is_some() && level.unique == found.unique;
         if let Some(above) = self.levels.iter().find(is_same) {
-            return Err(WalkError::Loop {
-                directory: SafeUrl::of(&found.url),
-                above: SafeUrl::of(&above.url),
-            });
+            return Err(above.refused_below(&SafeUrl::of(&found.url)));
         }
-        self.target.make_beneath(&found.path).map_err(|source| {
-            let path = self.target.path_of(found.path.as_os_str());
-            WalkError::MakeDirectory { path, source }
+        self.target.make_beneath(&found.path).map_err(|error| {
+            let what = self.target.path_of(found.path.as_os_str()).display().to_string();
+            let message = format!("cannot make the directory {what}: {error}");
+            WalkError { what, failure: Failure::new(FailureKind::CannotCreate, message) }
         })?;
         let listing = self.list_ahead(&found.url);
         if let Some(level) = self.levels.last_mut() {
@@ -139,8 +153,8 @@ impl RemoteWalk {
         let entry = if may_list { level.entries.next() } else { None };
         match entry {
             Some(Ok(found)) => self.take(found),
-            Some(Err(source)) => {
-                Some(Walked::Failed(WalkError::Listing { directory: SafeUrl::of(&level.url), source }))
+            Some(Err(failure)) => {
+                Some(Walked::Failed(WalkError { what: SafeUrl::of(&level.url).to_string(), failure }))
             }
             None => match level.ahead.pop_front() {
                 Some((found, listing)) => self.enter(found, &listing).err().map(Walked::Failed),
@@ -156,21 +170,22 @@ impl RemoteWalk {
     fn take(&mut self, found: RemoteEntry) -> Option<Walked<ListedFile>> {
         let RemoteEntry { entry, url } = found;
         let level = self.levels.last_mut()?;
-        let directory = || SafeUrl::of(&level.url);
-        let name = || entry.name.escape_ascii().to_string();
-        if let Err(source) = check_name(&entry.name) {
-            return Some(Walked::Failed(WalkError::Name { directory: directory(), name: name(), source }));
+        let (base, seen) = (&level.url, &mut level.seen);
+        let refused = |which: &str, why: &dyn Display| {
+            let (directory, name) = (SafeUrl::of(base), entry.name.escape_ascii());
+            let message = format!("refused {which}'{name}' in {directory}: {why}");
+            Some(Walked::Failed(WalkError::refused(&directory, message)))
+        };
+        if let Err(error) = check_name(&entry.name) {
+            return refused("", &error);
         }
         if is_partial(&entry.name) {
-            return Some(Walked::Failed(WalkError::PartialName { directory: directory(), name: name() }));
+            return refused("", &"partial files have such names; rename it on the server");
         }
         let mut hash = [0; 16];
         hash.copy_from_slice(&blake3::hash(&entry.name).as_bytes()[..16]);
-        if !level.seen.insert(hash) {
-            return Some(Walked::Failed(WalkError::Twice {
-                directory: SafeUrl::of(&level.url),
-                name: name(),
-            }));
+        if !seen.insert(hash) {
+            return refused("a second ", &"another entry has the same name");
         }
         let path = level.path.join(OsStr::from_bytes(&entry.name));
         match entry.kind {
@@ -203,7 +218,10 @@ impl Iterator for RemoteWalk {
                     .map(Walked::Failed)
             } else if self.levels.is_empty() {
                 let unmatched = self.lister.unmatched().filter(|_| std::mem::take(&mut self.is_empty))?;
-                return Some(Walked::Failed(WalkError::NothingBelow { directory: unmatched }));
+                let message = format!(
+                    "found no file: {unmatched} links to no entry of it; fetch the URLs of files by -i FILE"
+                );
+                return Some(Walked::Failed(WalkError::refused(&unmatched, message)));
             } else {
                 self.step()
             };

@@ -1,16 +1,17 @@
 //! A local directory that is uploaded into a directory of a server.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{HeaderField, UPLOAD_MTIME};
 use longhaul_core::units::Bytes;
 use url::Url;
 use walkdir::{DirEntry, IntoIter, WalkDir};
 
-use super::Walked;
-use super::walk_error::{TreeError, WalkError};
+use super::{WalkError, Walked};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::job::TransferOptions;
@@ -47,16 +48,19 @@ impl Engine {
     /// Opens the local directory `root` for upload into `url`. Sends no request.
     ///
     /// # Errors
-    /// [`TreeError`].
+    /// [`Failure`] if the directory cannot be read, or the URL or the client's settings are invalid.
     pub fn upload_tree(
         &self,
         root: &Path,
         url: &Url,
         options: &TransferOptions,
-    ) -> Result<UploadTree, TreeError> {
-        let failed = |source| TreeError::Source { path: root.to_owned(), source };
+    ) -> Result<UploadTree, Failure> {
+        let failed = |error| {
+            let message = format!("cannot read the directory {}: {error}", root.display());
+            Failure::new(FailureKind::NotFound, message)
+        };
         if !std::fs::metadata(root).map_err(failed)?.is_dir() {
-            return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
         let spool = Arc::new(Directory::open(root).map_err(failed)?);
         let remote = self.remote_directories(url, options, spool)?;
@@ -130,8 +134,11 @@ impl UploadWalk {
             "/" => Ok(false),
             _ => self.remote.make(&url, &self.cancel),
         };
-        let is_new =
-            is_new.map_err(|source| WalkError::MakeRemote { directory: SafeUrl::of(&url), source })?;
+        let is_new = is_new.map_err(|failure| {
+            let what = SafeUrl::of(&url).to_string();
+            let message = format!("cannot make the directory {what} on the server: {failure}");
+            WalkError { what, failure: Failure::new(failure.kind, message) }
+        })?;
         self.above.push((url, is_new));
         Ok(())
     }
@@ -160,7 +167,13 @@ impl UploadWalk {
 }
 
 fn unreadable(path: &Path, error: walkdir::Error) -> WalkError {
-    WalkError::ReadDirectory { path: path.to_owned(), source: error.into() }
+    let (what, error) = (path.display().to_string(), io::Error::from(error));
+    let kind = match error.kind() {
+        io::ErrorKind::PermissionDenied => FailureKind::Denied,
+        _ => FailureKind::NotFound,
+    };
+    let failure = Failure::new(kind, format!("cannot read {what}: {error}"));
+    WalkError { what, failure }
 }
 
 impl Iterator for UploadWalk {

@@ -35,7 +35,7 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let engine = Engine::new(args.app_buffer);
     let is_new = !target.exists();
     let tree = engine.remote_tree(url, &target, &options.transfer);
-    let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind()), &cancel))?;
+    let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), &cancel))?;
     let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
     let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
     let admission = JobAdmission::new(args.parallel);

@@ -153,7 +153,7 @@ impl PlanRequest<'_> {
     fn add_file(&self, writer: &mut PlanWriter, url: &Url) -> Result<(), exit::Code> {
         let name = name_of(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?;
         let tree = self.engine.remote_tree(url, &self.target, &self.options);
-        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         self.add(writer, file, Path::new(""))
     }
@@ -169,7 +169,7 @@ impl PlanRequest<'_> {
             _ => named_after(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?,
         };
         let tree = self.engine.remote_tree(url, &self.target.join(&below), &self.options);
-        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let (stop, failed) = (self.cancel.child(), Mutex::new(None));
         let written = Mutex::new((writer, left_out));
         let leave_out = |error: &dyn Display, kind: FailureKind| {
@@ -189,7 +189,7 @@ impl PlanRequest<'_> {
                 Err(error) => leave_out(&error, error.kind),
             },
             Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
-            Walked::Failed(error) => leave_out(&error, error.kind()),
+            Walked::Failed(error) => leave_out(&error.failure, error.failure.kind),
         };
         // Many servers list neither size nor time: a request for each file, several at once.
         self.engine.run_each(tree.walk(&stop), JobAdmission::new(LOOKUPS), &stop, |walked| {

@@ -1,11 +1,12 @@
 //! Describes a file by a source, and matches it with the partial file of an earlier run.
 
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{Event, Warning};
-use longhaul_core::failure::{Cause, Failure};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
@@ -15,6 +16,7 @@ use super::{Opener, journal_source};
 use crate::job::joining_mirrors::{SAMPLE, agrees, sample_of};
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
 use crate::sink::output_error::OutputError;
+use crate::sink::part_file::PartFile;
 use crate::source::{Ask, Description, Resume, Source};
 use crate::transfer::error::TransferError;
 
@@ -205,8 +207,13 @@ impl Opener<'_> {
         let was = journal.sources().last().map_or_else(String::new, |source| {
             format!("{} ({}), {} bytes", source.url(), source.identity(), journal.size().get())
         });
-        let path = self.part.as_ref().map_or_else(Default::default, |part| part.path().to_owned());
-        TransferError::OtherFile { path, kept: journal.committed().total(), was, now }
+        let path = self.part.as_ref().map_or(Path::new(""), PartFile::path).display();
+        let kept = journal.committed().total();
+        let message = format!(
+            "{path} holds {kept} of another file: {was}; now the server sends {now}; use --no-resume to give up what is there, or another \
+             name with -o"
+        );
+        TransferError::OtherFile(Failure::new(FailureKind::Data, message))
     }
 
     /// Drops the committed ranges if the earlier run found that they do not have the checksum.

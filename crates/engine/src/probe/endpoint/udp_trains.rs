@@ -60,7 +60,7 @@ pub(super) fn open_session(
     let rtt = findings.min_rtt();
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Server);
     let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling.rate_bps)
-        .map_err(|source| ProbeError::Local { what: "open a UDP socket".to_owned(), source })?;
+        .map_err(|error| ProbeError::local("open a UDP socket", &error))?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost at random.
     for _ in 0..2 {

@@ -200,7 +200,7 @@ impl Iperf3<'_> {
 
     /// Runs one test; returns iperf3's output.
     pub(super) fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, ProbeError> {
-        let local = |source| ProbeError::Local { what: "run iperf3 (apt install iperf3)".to_owned(), source };
+        let local = |error| ProbeError::local("run iperf3 (apt install iperf3)", &error);
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let (option, value, most) = match amount {
             Amount::Seconds(time) => ("--time", time.to_string(), seconds(time) + PATIENCE),

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::io;
 
+use longhaul_core::failure::{Failure, FailureKind};
+
 use super::{OutputLocation, PreparedOutput};
 use crate::sink::directory::Directory;
 use crate::sink::journal::{Journal, StoredJournal};
@@ -29,7 +31,7 @@ impl PreparedOutput {
     /// none.
     ///
     /// # Errors
-    /// [`OutputError::Repeated`] if another file of the command has this place; [`OutputError::Exists`] if the name
+    /// [`OutputError::Failed`] if another file of the command has this place; [`OutputError::Exists`] if the name
     /// exists and is not [replaced](Self::replaces); see also [`PartFile::open_in`].
     pub fn open(&self, suggested: Option<&str>) -> Result<PartFile, OutputError> {
         let directory = match &self.location {
@@ -97,7 +99,12 @@ impl PreparedOutput {
         };
         let identity = directory.identity().map_err(|source| cannot_create(directory, name, source))?;
         if !claims.take(OutputPlace { directory: identity, name: Some(name.to_owned()) }) {
-            return Err(OutputError::Repeated(directory.path_of(name)));
+            let message = format!(
+                "cannot write {}: another file of this command has this path; fetch this file alone with -o and another name, or name it with \
+                 out= in a list (-i)",
+                directory.path_of(name).display()
+            );
+            return Err(Failure::new(FailureKind::CannotCreate, message).into());
         }
         let _ = self.taken.set(name.to_owned());
         Ok(())

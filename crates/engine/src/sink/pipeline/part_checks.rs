@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
@@ -39,12 +40,13 @@ impl Pipeline {
 
     /// Checks that bytes of a file of unknown size may be written: an endless one would fill the disk for all its users.
     pub(super) fn check_room(&self, range: ByteRange) -> Result<(), OutputError> {
-        let path = || self.part.path().to_owned();
         if self.size.is_some() {
             return Ok(());
         }
         if let Some(limit) = self.max_size.filter(|limit| range.end() > limit.get()) {
-            return Err(OutputError::TooLarge { path: path(), limit });
+            let path = self.part.path().display();
+            let message = format!("cannot write {path}: it is larger than the {limit} of --max-size");
+            return Err(Failure::new(FailureKind::Data, message).into());
         }
         let Some((least, free)) = self.left_free.get().zip(self.part.free_space().ok()) else {
             return Ok(());
@@ -54,7 +56,7 @@ impl Pipeline {
         }
         let why = format!("{free} are left on its file system, and the server does not state its size");
         let source = io::Error::new(io::ErrorKind::StorageFull, why);
-        Err(OutputError::Write { operation: "write", path: path(), source })
+        Err(OutputError::Write { operation: "write", path: self.part.path().to_owned(), source })
     }
 
     /// Discards a partial file that another program has changed, because it is unknown which bytes are right.

@@ -10,7 +10,6 @@ use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use super::gsi::GsiError;
 use crate::connect::ConnectError;
 use crate::source::http::{HttpError, of_tls, tls_explained, unusable_url};
 
@@ -184,13 +183,6 @@ impl From<ConnectError> for FtpError {
 impl From<HttpError> for FtpError {
     fn from(error: HttpError) -> Self {
         Failure::new(FailureKind::NotFound, error.to_string()).into()
-    }
-}
-
-/// Authentication by certificates failed, or the protected control connection is broken.
-impl From<GsiError> for FtpError {
-    fn from(error: GsiError) -> Self {
-        Failure::new(error.kind(), error.to_string()).into()
     }
 }
 

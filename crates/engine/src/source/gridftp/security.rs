@@ -19,7 +19,7 @@ use url::Host;
 use super::control::ControlConnection;
 use super::data_protection::{DataProtection, FtpsClient};
 use super::error::FtpError;
-use super::gsi::{self, AuthenticateError, ControlSecurity, CredentialPlaces, Credentials, Trust};
+use super::gsi::{self, ControlSecurity, CredentialPlaces, Credentials, Trust};
 use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::connect::Deadline;
@@ -42,10 +42,7 @@ pub(super) fn authenticate(
     let now = SystemTime::now();
     let (credentials, trust) =
         (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
-    gsi::authenticate(exchange, host, &credentials, &trust, now).map_err(|error| match error {
-        AuthenticateError::Exchange(error) => error,
-        AuthenticateError::Gsi(error) => error.into(),
-    })
+    gsi::authenticate(exchange, host, &credentials, &trust, now)
 }
 
 /// Requests TLS, verifies the server, and requests data connections within TLS (RFC 4217).

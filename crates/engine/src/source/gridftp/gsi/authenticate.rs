@@ -1,20 +1,21 @@
 //! The handshake: a TLS connection whose records are the ADAT tokens of the control connection.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, Reply, adat_token, encode_token};
 use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection};
-use thiserror::Error;
 use url::Host;
 
 use super::control_security::{ControlSecurity, decrypt, encrypt, take_records};
 use super::credentials::Credentials;
-use super::error::GsiError;
+use super::handshake_failed;
 use super::server_verifier::ServerVerifier;
 use super::trust::Trust;
 
@@ -30,49 +31,44 @@ const GO_ON: [u16; 2] = [334, 335];
 /// The reply codes that complete the security exchange.
 const COMPLETE: [u16; 2] = [234, 235];
 
-/// An error of the handshake: of the underlying control connection, or of GSI.
-#[derive(Debug, Error)]
-pub(crate) enum AuthenticateError<E> {
-    /// A command could not be exchanged.
-    #[error("{0}")]
-    Exchange(E),
-    /// GSI failed.
-    #[error(transparent)]
-    Gsi(#[from] GsiError),
-}
-
 /// Authenticates both ends of a control connection. `exchange` sends one command and returns its reply.
 ///
 /// # Errors
-/// [`AuthenticateError::Gsi`] if the server does not support GSI, refuses the credentials, or does not match the URL.
-pub(crate) fn authenticate<E>(
+/// That of `exchange`, or a [`Failure`] if the server does not support GSI, refuses the credentials, or does not match the URL.
+pub(crate) fn authenticate<E: From<Failure>>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
     credentials: &Credentials,
     trust: &Trust,
     now: SystemTime,
-) -> Result<ControlSecurity, AuthenticateError<E>> {
+) -> Result<ControlSecurity, E> {
     let mut handshake =
         Handshake { session: connection(host, credentials, trust, now)?, host: host.to_string() };
-    let reply = exchange(&Command::Auth("GSSAPI")).map_err(AuthenticateError::Exchange)?;
+    let reply = exchange(&Command::Auth("GSSAPI"))?;
     if !GO_ON.contains(&reply.code) {
-        return Err(GsiError::NotOffered { host: handshake.host, reply: reply.to_string() }.into());
+        let message = format!(
+            "{host} refused GSI authentication: {reply}; for a server without GSI use ftp:// or ftps://"
+        );
+        return Err(Failure::new(FailureKind::Protocol, message).into());
     }
     let mut has_answered = false;
     for _ in 0..MAX_TOKENS {
         let (token, is_last) = handshake.next_token(&mut has_answered)?;
-        let reply = exchange(&Command::Adat(&encode_token(&token))).map_err(AuthenticateError::Exchange)?;
+        let reply = exchange(&Command::Adat(&encode_token(&token)))?;
         let is_complete = COMPLETE.contains(&reply.code);
         if !GO_ON.contains(&reply.code) && !is_complete {
-            let subject = credentials.subject().to_owned();
-            return Err(GsiError::Refused { host: handshake.host, subject, reply: reply.to_string() }.into());
+            let message = format!(
+                "{host} refused the credentials of {}: {reply}; check that the server trusts their authority and that they are not expired",
+                credentials.subject()
+            );
+            return Err(Failure::new(FailureKind::Denied, message).into());
         }
         handshake.take(&reply)?;
         if is_complete {
-            return handshake.complete(is_last).map_err(AuthenticateError::Gsi);
+            return Ok(handshake.complete(is_last)?);
         }
     }
-    Err(handshake.failed("it takes too many messages").into())
+    Err(handshake.failed(&"it takes too many messages").into())
 }
 
 /// A handshake in progress.
@@ -83,7 +79,7 @@ struct Handshake {
 
 impl Handshake {
     /// Returns the next token to send, and whether it is the client's last.
-    fn next_token(&mut self, said_no_delegation: &mut bool) -> Result<(Vec<u8>, bool), GsiError> {
+    fn next_token(&mut self, said_no_delegation: &mut bool) -> Result<(Vec<u8>, bool), Failure> {
         let mut token = Vec::new();
         take_records(&mut self.session, &mut token).map_err(|why| self.failed(&why))?;
         if token.is_empty() && !self.session.is_handshaking() && !*said_no_delegation {
@@ -91,15 +87,15 @@ impl Handshake {
             token = encrypt(&mut self.session, NO_DELEGATION).map_err(|why| self.failed(&why))?;
         }
         if token.is_empty() {
-            return Err(self.failed("the server waits for a message that is not due"));
+            return Err(self.failed(&"the server waits for a message that is not due"));
         }
         Ok((token, *said_no_delegation))
     }
 
     /// Passes the token of a reply to the TLS connection. A TLS 1.3 server sends one byte of its own early, which is
     /// dropped.
-    fn take(&mut self, reply: &Reply) -> Result<(), GsiError> {
-        let token = adat_token(reply).map_err(|error| self.failed(&error.to_string()))?;
+    fn take(&mut self, reply: &Reply) -> Result<(), Failure> {
+        let token = adat_token(reply).map_err(|error| self.failed(&error))?;
         let Some(token) = token else { return Ok(()) };
         match decrypt(&mut self.session, &token) {
             Ok(_) => Ok(()),
@@ -107,25 +103,25 @@ impl Handshake {
         }
     }
 
-    fn complete(self, is_last: bool) -> Result<ControlSecurity, GsiError> {
+    fn complete(self, is_last: bool) -> Result<ControlSecurity, Failure> {
         if self.session.is_handshaking() || !is_last {
-            return Err(self.failed("the server ended it too early"));
+            return Err(self.failed(&"the server ended it too early"));
         }
         Ok(ControlSecurity::new(self.session, self.host))
     }
 
-    fn failed(&self, why: &str) -> GsiError {
-        GsiError::Handshake { host: self.host.clone(), why: why.to_owned() }
+    fn failed(&self, why: &dyn Display) -> Failure {
+        handshake_failed(&self.host, why)
     }
 
     /// Returns the verifier's error if the verifier rejected the certificate.
-    fn of_tls(&self, error: &rustls::Error) -> GsiError {
+    fn of_tls(&self, error: &rustls::Error) -> Failure {
         if let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error
-            && let Some(refusal) = other.0.downcast_ref::<GsiError>()
+            && let Some(refusal) = other.0.downcast_ref::<Failure>()
         {
             return refusal.clone();
         }
-        self.failed(&error.to_string())
+        self.failed(error)
     }
 }
 
@@ -135,11 +131,11 @@ fn connection(
     credentials: &Credentials,
     trust: &Trust,
     now: SystemTime,
-) -> Result<ClientConnection, GsiError> {
+) -> Result<ClientConnection, Failure> {
     let shown = host.to_string();
-    let fail = |why: String| GsiError::Handshake { host: shown.clone(), why };
+    let fail = |error: &dyn Display| handshake_failed(&shown, error);
     let name = match host {
-        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
+        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(&error))?,
         Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
         Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
     };
@@ -152,11 +148,11 @@ fn connection(
     };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| fail(error.to_string()))?
+        .map_err(|error| fail(&error))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         // with_client_auth_cert refuses proxies, whose critical extension is unknown to rustls.
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified_key())));
     config.resumption = Resumption::disabled();
-    ClientConnection::new(Arc::new(config), name).map_err(|error| fail(error.to_string()))
+    ClientConnection::new(Arc::new(config), name).map_err(|error| fail(&error))
 }

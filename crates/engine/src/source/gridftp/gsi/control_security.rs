@@ -1,11 +1,11 @@
 //! The protected control connection: commands and replies as TLS records in base64 (RFC 2228, section 4).
 
+use std::fmt::Display;
 use std::io::{Read, Write};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Reply, decode_token, encode_token};
 use rustls::ClientConnection;
-
-use super::error::GsiError;
 
 /// An authenticated control connection, on which every command and reply is encrypted.
 pub(crate) struct ControlSecurity {
@@ -21,9 +21,9 @@ impl ControlSecurity {
     /// Encrypts a command with its CRLF; returns the `ENC` command that carries it, with CRLF.
     ///
     /// # Errors
-    /// [`GsiError::Protection`] if the TLS connection has ended.
-    pub(crate) fn wrap(&mut self, command: &[u8]) -> Result<Vec<u8>, GsiError> {
-        let record = encrypt(&mut self.session, command).map_err(|why| self.broken(why))?;
+    /// [`Failure`] if the TLS connection has ended.
+    pub(crate) fn wrap(&mut self, command: &[u8]) -> Result<Vec<u8>, Failure> {
+        let record = encrypt(&mut self.session, command).map_err(|why| self.broken(&why))?;
         Ok(format!("ENC {}\r\n", encode_token(&record)).into_bytes())
     }
 
@@ -31,22 +31,23 @@ impl ControlSecurity {
     /// arrival.
     ///
     /// # Errors
-    /// [`GsiError::Protection`] if the reply is in clear, contains no token, or was modified.
-    pub(crate) fn unwrap(&mut self, reply: &Reply) -> Result<Vec<u8>, GsiError> {
+    /// [`Failure`] if the reply is in clear, contains no token, or was modified.
+    pub(crate) fn unwrap(&mut self, reply: &Reply) -> Result<Vec<u8>, Failure> {
         if !reply.is_protected() {
-            return Err(self.broken(format!("the server sent a reply in clear: {reply}")));
+            return Err(self.broken(&format!("the server sent a reply in clear: {reply}")));
         }
         let mut clear = Vec::new();
         for line in reply.lines.iter().filter(|line| !line.trim().is_empty()) {
-            let record = decode_token(line).map_err(|error| self.broken(error.to_string()))?;
-            let part = decrypt(&mut self.session, &record).map_err(|error| self.broken(error.to_string()))?;
+            let record = decode_token(line).map_err(|error| self.broken(&error))?;
+            let part = decrypt(&mut self.session, &record).map_err(|error| self.broken(&error))?;
             clear.extend(part);
         }
         Ok(clear)
     }
 
-    fn broken(&self, why: String) -> GsiError {
-        GsiError::Protection { host: self.host.clone(), why }
+    fn broken(&self, why: &dyn Display) -> Failure {
+        let message = format!("the protected control connection with {} is broken: {why}", self.host);
+        Failure::new(FailureKind::Protocol, message)
     }
 }
 

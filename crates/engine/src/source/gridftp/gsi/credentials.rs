@@ -1,5 +1,6 @@
 //! The user's credentials: a proxy certificate, or a user certificate and its key.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -7,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
-use super::error::GsiError;
 use crate::input_file;
 use crate::pem::{is_encrypted_key, read_certificates, read_private_key};
 
@@ -64,8 +65,8 @@ impl Credentials {
     /// Reads the first existing credentials; `now` must lie within their validity.
     ///
     /// # Errors
-    /// [`GsiError`] if there are none, or a file is unusable, readable by others, or expired.
-    pub(crate) fn find(places: &CredentialPlaces, now: SystemTime) -> Result<Self, GsiError> {
+    /// [`Failure`] if there are none, or a file is unusable, readable by others, or expired.
+    pub(crate) fn find(places: &CredentialPlaces, now: SystemTime) -> Result<Self, Failure> {
         if let Some(proxy) = &places.proxy_variable {
             return Self::from_proxy(proxy, now);
         }
@@ -74,7 +75,7 @@ impl Credentials {
             let owner = open(&places.default_proxy)?.1.uid();
             if owner != rustix::process::getuid().as_raw() {
                 let why = format!("it belongs to another user ({owner}): remove it, or set X509_USER_PROXY");
-                return Err(GsiError::Credentials { path: places.default_proxy.clone(), why });
+                return Err(unusable(&places.default_proxy, why));
             }
             return Self::from_proxy(&places.default_proxy, now);
         }
@@ -87,7 +88,11 @@ impl Credentials {
         let mut looked = vec!["X509_USER_PROXY".to_owned(), places.default_proxy.display().to_string()];
         looked.push("X509_USER_CERT".to_owned());
         looked.extend(places.default_pair.as_ref().map(|(path, _)| path.display().to_string()));
-        Err(GsiError::NoCredentials { looked: looked.join(", ") })
+        let message = format!(
+            "no credentials for gsiftp://: looked for {}; run grid-proxy-init or voms-proxy-init, or set X509_USER_PROXY",
+            looked.join(", ")
+        );
+        Err(Failure::new(FailureKind::Denied, message))
     }
 
     /// Returns the subject of the first certificate, on one line.
@@ -100,12 +105,12 @@ impl Credentials {
         Arc::clone(&self.key)
     }
 
-    fn from_proxy(path: &Path, now: SystemTime) -> Result<Self, GsiError> {
+    fn from_proxy(path: &Path, now: SystemTime) -> Result<Self, Failure> {
         let text = read_secret(path)?;
         Self::from_pem((path, &text), (path, &text), now)
     }
 
-    fn from_pair(certificate: &Path, key: &Path, now: SystemTime) -> Result<Self, GsiError> {
+    fn from_pair(certificate: &Path, key: &Path, now: SystemTime) -> Result<Self, Failure> {
         let certificates = read(open(certificate)?.0, certificate)?;
         let secret = read_secret(key)?;
         Self::from_pem((certificate, &certificates), (key, &secret), now)
@@ -115,31 +120,28 @@ impl Credentials {
         (path, certificates): (&Path, &[u8]),
         (key_path, secret): (&Path, &[u8]),
         now: SystemTime,
-    ) -> Result<Self, GsiError> {
-        let fail = |path: &Path, why: String| GsiError::Credentials { path: path.to_owned(), why };
-        let chain = read_certificates(certificates).map_err(|why| fail(path, why))?;
+    ) -> Result<Self, Failure> {
+        let chain = read_certificates(certificates).map_err(|why| unusable(path, why))?;
         // There is one at least.
         let first = &chain[0];
-        let subject = subject_of(first).ok_or_else(|| fail(path, "its certificate is damaged".to_owned()))?;
+        let subject = subject_of(first).ok_or_else(|| unusable(path, "its certificate is damaged"))?;
         for certificate in &chain {
             check_validity(certificate, path, now)?;
         }
         if is_encrypted_key(secret) {
             let why = "its key is encrypted, and no passphrase is asked for: run grid-proxy-init, which makes a proxy without one";
-            return Err(fail(key_path, why.to_owned()));
+            return Err(unusable(key_path, why));
         }
-        let key = read_private_key(secret).map_err(|why| fail(key_path, why))?;
+        let key = read_private_key(secret).map_err(|why| unusable(key_path, why))?;
         let key = ring::sign::any_supported_type(&key).map_err(|error| {
-            fail(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
+            unusable(key_path, format!("its key cannot be used: {error}; RSA keys have 2048 bits at least (grid-proxy-init -bits 2048)"))
         })?;
         // CertifiedKey::from_der would refuse proxies, whose critical extension is unknown to rustls.
         let of_certificate =
             X509Certificate::from_der(first).ok().map(|(_, parsed)| parsed.public_key().raw.to_vec());
         if of_certificate.as_deref() != key.public_key().as_deref() {
-            return Err(fail(
-                key_path,
-                format!("its key is not that of the certificate in {}", path.display()),
-            ));
+            let why = format!("its key is not that of the certificate in {}", path.display());
+            return Err(unusable(key_path, why));
         }
         let pair = CertifiedKey::new(chain, key);
         Ok(Self { key: Arc::new(pair), subject })
@@ -147,33 +149,30 @@ impl Credentials {
 }
 
 /// Opens a file, and reads the metadata of the opened file.
-fn open(path: &Path) -> Result<(File, std::fs::Metadata), GsiError> {
-    let fail = |why: String| GsiError::Credentials { path: path.to_owned(), why };
-    let file = input_file::open(path).map_err(|error| fail(error.to_string()))?;
-    let metadata = file.metadata().map_err(|error| fail(error.to_string()))?;
+fn open(path: &Path) -> Result<(File, std::fs::Metadata), Failure> {
+    let file = input_file::open(path).map_err(|error| unusable(path, error))?;
+    let metadata = file.metadata().map_err(|error| unusable(path, error))?;
     if !metadata.is_file() {
-        return Err(fail("it is no regular file".to_owned()));
+        return Err(unusable(path, "it is no regular file"));
     }
     if metadata.len() > MAX_FILE {
-        return Err(fail(format!("it is longer than {MAX_FILE} bytes")));
+        return Err(unusable(path, format!("it is longer than {MAX_FILE} bytes")));
     }
     Ok((file, metadata))
 }
 
-fn read(file: File, path: &Path) -> Result<Vec<u8>, GsiError> {
+fn read(file: File, path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    file.take(MAX_FILE)
-        .read_to_end(&mut bytes)
-        .map_err(|error| GsiError::Credentials { path: path.to_owned(), why: error.to_string() })?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| unusable(path, error))?;
     Ok(bytes)
 }
 
 /// Reads a file with a key, which other users must not be able to read.
-fn read_secret(path: &Path) -> Result<Vec<u8>, GsiError> {
+fn read_secret(path: &Path) -> Result<Vec<u8>, Failure> {
     let (file, metadata) = open(path)?;
     if metadata.mode() & 0o077 != 0 {
         let why = format!("other users can read its key: chmod 600 {}", path.display());
-        return Err(GsiError::Credentials { path: path.to_owned(), why });
+        return Err(unusable(path, why));
     }
     read(file, path)
 }
@@ -182,14 +181,13 @@ fn subject_of(certificate: &CertificateDer<'_>) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, parsed)| one_line(parsed.subject()))
 }
 
-fn check_validity(certificate: &CertificateDer<'_>, path: &Path, now: SystemTime) -> Result<(), GsiError> {
-    let fail = |why: &str| GsiError::Credentials { path: path.to_owned(), why: why.to_owned() };
-    let (_, parsed) =
-        X509Certificate::from_der(certificate).map_err(|_| fail("one of its certificates is damaged"))?;
+fn check_validity(certificate: &CertificateDer<'_>, path: &Path, now: SystemTime) -> Result<(), Failure> {
+    let (_, parsed) = X509Certificate::from_der(certificate)
+        .map_err(|_| unusable(path, "one of its certificates is damaged"))?;
     let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let validity = parsed.validity();
     if now < validity.not_before.timestamp() {
-        return Err(fail("it is not valid yet: check this host's clock"));
+        return Err(unusable(path, "it is not valid yet: check this host's clock"));
     }
     if now <= validity.not_after.timestamp() {
         return Ok(());
@@ -200,7 +198,21 @@ fn check_validity(certificate: &CertificateDer<'_>, path: &Path, now: SystemTime
         ("certificate", RENEW_CERTIFICATE)
     };
     let ago = Duration::from_secs((now - validity.not_after.timestamp()).unsigned_abs());
-    Err(GsiError::Expired { what, path: path.to_owned(), ago, remedy })
+    let message = format!("the {what} in {} expired {} ago: {remedy}", path.display(), shown_age(ago));
+    Err(Failure::new(FailureKind::Denied, message))
+}
+
+/// Creates the error of a file that cannot be used; `why` names the reason and a remedy.
+fn unusable(path: &Path, why: impl Display) -> Failure {
+    Failure::new(FailureKind::Denied, format!("cannot use the credentials in {}: {why}", path.display()))
+}
+
+/// Formats an age in its largest unit.
+fn shown_age(ago: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];
+    let seconds = ago.as_secs();
+    let (unit, name) = UNITS.iter().find(|(unit, _)| seconds >= 2 * unit).unwrap_or(&UNITS[3]);
+    format!("{} {name}", seconds / unit)
 }
 
 /// Returns whether a certificate is a proxy: by the extension of RFC 3820, or for older ones by the last common name.
@@ -274,6 +286,12 @@ mod tests {
             let pair = (self.path("cert.pem"), self.path("key.pem"));
             CredentialPlaces { pair_variables: Some(pair), ..self.places() }
         }
+    }
+
+    #[test]
+    fn ages_are_shown_by_their_largest_unit() {
+        let shown = [0, 119, 120, 7200, 864_000].map(|seconds| shown_age(Duration::from_secs(seconds)));
+        assert_eq!(shown, ["0 seconds", "119 seconds", "2 minutes", "2 hours", "10 days"]);
     }
 
     #[test]

@@ -8,10 +8,12 @@
 //!
 //! The key crosses the network only over the authenticated and encrypted control connection, and is discarded with it.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use longhaul_core::failure::Failure;
 use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, KeyPair};
 use rustls::client::Resumption;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
@@ -20,7 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, ClientConfig, DistinguishedName as Issuer, ServerConfig};
 
-use super::error::GsiError;
+use super::handshake_failed;
 
 /// TLS settings for both ends of data connections that authenticate by one self-signed certificate.
 #[derive(Debug, Clone)]
@@ -35,17 +37,17 @@ impl DataCredential {
     /// Generates a key (P-256) and its certificate.
     ///
     /// # Errors
-    /// [`GsiError::Handshake`] if the system has no random numbers.
-    pub(crate) fn generate(host: &str) -> Result<Self, GsiError> {
-        let fail = |why: String| GsiError::Handshake { host: host.to_owned(), why };
-        let key = KeyPair::generate().map_err(|error| fail(error.to_string()))?;
+    /// [`Failure`] if the system has no random numbers.
+    pub(crate) fn generate(host: &str) -> Result<Self, Failure> {
+        let fail = |error: &dyn Display| handshake_failed(host, error);
+        let key = KeyPair::generate().map_err(|error| fail(&error))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         // Globus sends the name as the TLS server name, so it must be a valid host name.
         params.distinguished_name.push(DnType::CommonName, "longhaul-data");
         // Globus rejects a CA certificate as the certificate of an endpoint.
         params.is_ca = IsCa::ExplicitNoCa;
-        let certificate = params.self_signed(&key).map_err(|error| fail(error.to_string()))?;
+        let certificate = params.self_signed(&key).map_err(|error| fail(&error))?;
         let pem = certificate.pem();
         let dcsc = STANDARD.encode(format!("{pem}{}{pem}", key.serialize_pem()));
 
@@ -56,19 +58,19 @@ impl DataCredential {
             Arc::new(Pinned { certificate: certificate.der().clone(), provider: Arc::clone(&provider) });
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| fail(error.to_string()))?
+            .map_err(|error| fail(&error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(&pinned) as Arc<dyn ServerCertVerifier>)
             .with_client_auth_cert(chain.clone(), own_key())
-            .map_err(|error| fail(error.to_string()))?;
+            .map_err(|error| fail(&error))?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| fail(error.to_string()))?
+            .map_err(|error| fail(&error))?
             .with_client_cert_verifier(pinned)
             .with_single_cert(chain, own_key())
-            .map_err(|error| fail(error.to_string()))?;
+            .map_err(|error| fail(&error))?;
         // A sender does not read; unread tickets would turn its close into a reset, which loses data.
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server), dcsc })

@@ -43,14 +43,19 @@ mod control_security;
 mod credentials;
 mod data_credential;
 mod distinguished_name;
-mod error;
 mod host_name;
 mod server_verifier;
 mod trust;
 
-pub(crate) use authenticate::{AuthenticateError, authenticate};
+use longhaul_core::failure::{Failure, FailureKind};
+
+pub(crate) use authenticate::authenticate;
 pub(crate) use control_security::ControlSecurity;
 pub(crate) use credentials::{CredentialPlaces, Credentials};
 pub(crate) use data_credential::DataCredential;
-pub(crate) use error::GsiError;
 pub(crate) use trust::Trust;
+
+/// Creates the error of a handshake that failed, or whose messages are invalid.
+fn handshake_failed(host: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Protocol, format!("the GSI handshake with {host} failed: {why}"))
+}

@@ -1,8 +1,10 @@
 //! Verification of a GSI server's certificate: chain, validity, revocation, signing policies, host name.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::sync::Arc;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -13,9 +15,8 @@ use webpki::{
 use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
-use super::error::GsiError;
 use super::host_name;
-use super::trust::{Permission, Trust};
+use super::trust::{OutdatedAuthority, Permission, Trust};
 
 /// Verifies the certificate of one host.
 #[derive(Debug)]
@@ -35,10 +36,8 @@ impl ServerVerifier {
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
-    ) -> Result<(), GsiError> {
-        let host = || self.host.clone();
-        let certificate = EndEntityCert::try_from(end_entity)
-            .map_err(|error| GsiError::ServerCertificate { host: host(), why: error.to_string() })?;
+    ) -> Result<(), Failure> {
+        let certificate = EndEntityCert::try_from(end_entity).map_err(|error| self.unacceptable(&error))?;
         let lists = self.trust.revoked();
         // A list applies if its authority publishes one; an expired list cannot show which certificates are revoked.
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|options| {
@@ -78,15 +77,15 @@ impl ServerVerifier {
             return Ok(());
         }
         let (subject, names) = host_name::shown_names(end_entity);
-        Err(GsiError::WrongHost { host: host(), subject, names })
+        Err(untrusted(format!(
+            "the certificate of {} is for {subject}{names}: use a host name that it is for; the server may be an impostor",
+            self.host
+        )))
     }
 
     /// Checks that the policy of each authority on the path permits the certificate below it.
-    fn check_policies(&self, path: &VerifiedPath<'_>) -> Result<(), GsiError> {
-        let unreadable = || GsiError::ServerCertificate {
-            host: self.host.clone(),
-            why: "a name in its chain cannot be read".to_owned(),
-        };
+    fn check_policies(&self, path: &VerifiedPath<'_>) -> Result<(), Failure> {
+        let unreadable = || self.unacceptable(&"a name in its chain cannot be read");
         let anchor = self.trust.authority_of(path.anchor()).ok_or_else(unreadable)?;
         let mut authority = (anchor.name.clone(), Some(anchor));
         // From the anchor down to the end entity.
@@ -103,14 +102,21 @@ impl ServerVerifier {
                 authority = (name, entry);
                 continue;
             }
-            let host = self.host.clone();
+            let host = &self.host;
             match self.trust.permits(&name, entry, &subject) {
                 Permission::Granted => {}
                 Permission::Violated(file) => {
-                    return Err(GsiError::PolicyViolated { host, authority: name, subject, file });
+                    return Err(untrusted(format!(
+                        "the signing policy of {name} does not let it certify {subject}, the certificate of {host}: see {}; tell the \
+                         authority or the server's operator",
+                        file.display()
+                    )));
                 }
                 Permission::NoPolicy(file, why) => {
-                    return Err(GsiError::NoPolicy { host, authority: name, why, file });
+                    return Err(untrusted(format!(
+                        "no signing policy for {name}, which certified {host}: {why}; install it at {}",
+                        file.display()
+                    )));
                 }
             }
             authority = (subject, None);
@@ -118,42 +124,56 @@ impl ServerVerifier {
         Ok(())
     }
 
+    /// Creates the error of a certificate that is rejected for a reason without a remedy.
+    fn unacceptable(&self, why: &dyn Display) -> Failure {
+        untrusted(format!("the certificate of {} cannot be accepted: {why}", self.host))
+    }
+
     /// Creates the error of a chain rejected by webpki.
-    fn refusal(&self, error: &webpki::Error, certificate: &CertificateDer<'_>) -> GsiError {
-        let host = self.host.clone();
+    fn refusal(&self, error: &webpki::Error, certificate: &CertificateDer<'_>) -> Failure {
+        let (host, directory) = (&self.host, self.trust.directory().display());
         let at = |time: &UnixTime| {
             ASN1Time::from_timestamp(time.as_secs() as i64)
                 .map_or_else(|_| String::new(), |time| format!(" ({time})"))
         };
+        let invalid = |state: String| {
+            untrusted(format!(
+                "the certificate of {host} is {state}: tell the server's operator, and check this host's clock"
+            ))
+        };
         match error {
-            webpki::Error::CertExpired { not_after, .. } => {
-                GsiError::ServerValidity { host, state: format!("expired{}", at(not_after)) }
-            }
+            webpki::Error::CertExpired { not_after, .. } => invalid(format!("expired{}", at(not_after))),
             webpki::Error::CertNotValidYet { not_before, .. } => {
-                GsiError::ServerValidity { host, state: format!("not valid yet{}", at(not_before)) }
+                invalid(format!("not valid yet{}", at(not_before)))
             }
-            webpki::Error::CertRevoked => GsiError::Revoked { host },
-            webpki::Error::CrlExpired { .. } => {
-                GsiError::ListExpired { host, directory: self.trust.directory().to_owned() }
-            }
+            webpki::Error::CertRevoked => untrusted(format!(
+                "the certificate of {host} is revoked by its authority: do not use this server"
+            )),
+            webpki::Error::CrlExpired { .. } => untrusted(format!(
+                "a revocation list for the certificate of {host} has expired: renew the lists in {directory} with fetch-crl"
+            )),
             webpki::Error::UnknownIssuer | webpki::Error::CaUsedAsEndEntity => {
                 let issuer = X509Certificate::from_der(certificate)
                     .map_or_else(|_| "unknown".to_owned(), |(_, parsed)| one_line(parsed.issuer()));
-                match self.trust.outdated(&issuer) {
-                    Some(outdated) => {
-                        let (state, file) = (outdated.state.clone(), outdated.file.clone());
-                        GsiError::AuthorityValidity { host, issuer, state, file }
-                    }
-                    None => GsiError::UnknownAuthority {
-                        host,
-                        issuer,
-                        directory: self.trust.directory().to_owned(),
-                    },
-                }
+                untrusted(match self.trust.outdated(&issuer) {
+                    Some(OutdatedAuthority { state, file, .. }) => format!(
+                        "{host} has a certificate of {issuer}, whose own certificate in {} is {state}: install its present certificate, \
+                         and check this host's clock",
+                        file.display()
+                    ),
+                    None => format!(
+                        "{host} has a certificate of an unknown authority, {issuer}: if you trust it, add its certificate and signing \
+                         policy to {directory}"
+                    ),
+                })
             }
-            other => GsiError::ServerCertificate { host, why: other.to_string() },
+            other => self.unacceptable(other),
         }
     }
+}
+
+fn untrusted(message: String) -> Failure {
+    Failure::new(FailureKind::Protocol, message)
 }
 
 impl ServerCertVerifier for ServerVerifier {

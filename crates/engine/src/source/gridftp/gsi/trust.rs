@@ -2,10 +2,12 @@
 //! revocation lists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{MAX_POLICY, PolicyDecision, SigningPolicy};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor};
@@ -13,7 +15,6 @@ use webpki::{CertRevocationList, OwnedCertRevocationList};
 use x509_parser::prelude::*;
 
 use super::distinguished_name::one_line;
-use super::error::GsiError;
 
 /// The trusted authorities, and the names that each may certify.
 #[derive(Debug, Clone)]
@@ -67,8 +68,8 @@ impl Trust {
     /// `/etc/grid-security/certificates`.
     ///
     /// # Errors
-    /// [`GsiError`] if none exists, or it contains no authority valid at `now`.
-    pub(crate) fn from_env(now: SystemTime) -> Result<Self, GsiError> {
+    /// [`Failure`] if none exists, or it contains no authority valid at `now`.
+    pub(crate) fn from_env(now: SystemTime) -> Result<Self, Failure> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(directory) = variable("X509_CERT_DIR") {
             return Self::load(&directory, now);
@@ -80,7 +81,12 @@ impl Trust {
             Some(directory) => Self::load(directory, now),
             None => {
                 let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-                Err(GsiError::NoTrust { looked: format!("X509_CERT_DIR, {}", looked.join(", ")) })
+                let message = format!(
+                    "no certificate authorities for gsiftp://: looked for X509_CERT_DIR, {}; install the CA certificates of your grid, \
+                     or set X509_CERT_DIR",
+                    looked.join(", ")
+                );
+                Err(Failure::new(FailureKind::Usage, message))
             }
         }
     }
@@ -88,9 +94,15 @@ impl Trust {
     /// Reads a directory. Skips certificates that are unreadable or not valid at `now`; their authorities are unknown.
     ///
     /// # Errors
-    /// [`GsiError::Trust`] if the directory cannot be read, or contains no valid authority.
-    pub(crate) fn load(directory: &Path, now: SystemTime) -> Result<Self, GsiError> {
-        let fail = |why: String| GsiError::Trust { path: directory.to_owned(), why };
+    /// [`Failure`] if the directory cannot be read, or contains no valid authority.
+    pub(crate) fn load(directory: &Path, now: SystemTime) -> Result<Self, Failure> {
+        let fail = |why: &dyn Display| {
+            let message = format!(
+                "cannot use the certificate authorities in {}: {why}; X509_CERT_DIR names another directory",
+                directory.display()
+            );
+            Failure::new(FailureKind::Usage, message)
+        };
         let mut found = Authorities {
             directory: directory.to_owned(),
             anchors: Vec::new(),
@@ -100,14 +112,14 @@ impl Trust {
             revoked: Vec::new(),
             unread_lists: BTreeMap::new(),
         };
-        for entry in std::fs::read_dir(directory).map_err(|error| fail(error.to_string()))? {
-            let entry = entry.map_err(|error| fail(error.to_string()))?;
+        for entry in std::fs::read_dir(directory).map_err(|error| fail(&error))? {
+            let entry = entry.map_err(|error| fail(&error))?;
             let name = entry.file_name();
             let Some((stem, kind)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
             found.add(&entry.path(), stem, kind, now);
         }
         if found.anchors.is_empty() {
-            return Err(fail(match found.outdated.first() {
+            return Err(fail(&match found.outdated.first() {
                 Some(one) => format!("the certificate in {} is {}", one.file.display(), one.state),
                 None => "it has no certificate named HASH.0".to_owned(),
             }));
