@@ -200,7 +200,8 @@ fn compare_with_sources(
     cancel: &Cancel,
 ) -> Result<Verification, TransferError> {
     let pipeline = fetch.pipeline;
-    let mut fate = if pipeline.is_resumable() { FETCHED_ANEW } else { NOTHING_KEPT };
+    let mut is_fetched_anew = pipeline.is_resumable();
+    let mut fate = if is_fetched_anew { FETCHED_ANEW } else { NOTHING_KEPT };
     let mut found = found;
     if let Some((source, published)) = published_pieces(fetch, suspects, cancel)? {
         let both = WantedDigests {
@@ -217,13 +218,13 @@ fn compare_with_sources(
             Some(wrong) if !wrong.is_empty() => {
                 return blame_for_pieces(fetch, suspects, &wrong, fetch.sources[source].shown());
             }
-            Some(_) if pipeline.is_resumable() => fate = SAME_AT_SOURCE,
+            Some(_) if is_fetched_anew => (fate, is_fetched_anew) = (SAME_AT_SOURCE, false),
             _ => {}
         }
     }
     let mismatch = checksum_refuted(fetch, wanted, &found, fate);
     let next = suspect_next(fetch, suspects, &found, mismatch);
-    if next.is_err() && fate == FETCHED_ANEW {
+    if next.is_err() && is_fetched_anew {
         pipeline.refute(wanted.clone())?;
     }
     next

@@ -246,8 +246,11 @@ mod tests {
     use super::*;
 
     fn refused(status: u16, explanation: Option<&str>) -> UploadError {
+        refused_with(&format!("HTTP/1.1 {status} No\r\n\r\n"), explanation)
+    }
+
+    fn refused_with(head: &str, explanation: Option<&str>) -> UploadError {
         let url = crate::source::http::SafeUrl::of(&"http://h/f".parse().unwrap());
-        let head = format!("HTTP/1.1 {status} No\r\n\r\n");
         let head = ResponseHead::parse(head.as_bytes()).unwrap();
         let reason = explanation.map(str::to_owned);
         let answer = UploadAnswer { head, reason, metalink: None, is_early: false };
@@ -279,5 +282,10 @@ mod tests {
             let failure = Failure::from(refused(status, None));
             assert_eq!((failure.kind, failure.retry, failure.cause), (kind, retry, cause), "{failure}");
         }
+        for status in [401, 403, 409, 413, 501] {
+            assert_eq!(refused(status, None).retry(), Retry::Never, "{status}");
+        }
+        let busy = refused_with("HTTP/1.1 503 No\r\nRetry-After: 9\r\n\r\n", Some("why"));
+        assert_eq!(busy.retry(), Retry::After(Duration::from_secs(9)));
     }
 }
