@@ -6,6 +6,7 @@ mod client_args;
 mod commands;
 mod config_file;
 mod connect_args;
+mod cookie_file;
 mod exit;
 mod foreign_options;
 mod interrupt;

@@ -38,7 +38,7 @@ pub mod path_memory;
 pub mod pem;
 pub mod probe;
 pub mod rate_limit;
-mod retry;
+mod retry_loop;
 pub mod sampling;
 pub mod send;
 pub mod sink;

@@ -1,14 +1,14 @@
 //! The destination of a file: an open directory, and a name in it.
 
-mod preparing;
-mod saved_name;
+mod free_name;
+mod output_directory;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use preparing::{prepare_beneath, prepare_directory, prepare_file};
+use output_directory::{prepare_beneath, prepare_directory, prepare_file};
 
 use super::directory::Directory;
 use super::output_claims::OutputClaims;

@@ -8,7 +8,7 @@ use longhaul_core::retry::{Backoff, Retry};
 use longhaul_core::units::Bytes;
 
 use super::stream_set::StreamSet;
-use crate::retry::{Rest, Retries};
+use crate::retry_loop::{Rest, Retries};
 use crate::source::StreamWorker;
 use crate::transfer::{Direction, Round, SourceLiveness, Stream};
 

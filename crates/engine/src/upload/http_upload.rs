@@ -18,7 +18,7 @@ use super::ranges::{self, RangeSupport};
 use super::resumable::{self, Completion, PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
 use super::{dav, mismatch, plain, progress};
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
 

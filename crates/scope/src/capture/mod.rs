@@ -16,26 +16,22 @@ mod clock;
 mod direction;
 mod file;
 mod flow;
+mod flow_table;
 mod packet;
 mod record;
 mod response_times;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
 
 pub use flow::{CaptureCoverage, Flow, Unexplained};
 
-use clock::CaptureClock;
-use flow::CapturedConnection;
-use packet::{Link, Segment};
+use flow_table::FlowTable;
 
 /// The analysed connections of a capture.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,41 +53,6 @@ pub enum Keep {
     Diagnosis,
     /// Its readings too, of which [`Flow::record`] is made.
     Readings,
-}
-
-/// Maximum of tracked connections: each takes some tens of kilobytes.
-const MAX_CONNECTIONS: usize = 10_000;
-
-/// The connections of a capture while it is read.
-struct CapturedConnections {
-    keep: Keep,
-    by_ends: HashMap<(SocketAddr, SocketAddr), CapturedConnection>,
-    packets: u64,
-    others: u64,
-    left_out: bool,
-    clock: CaptureClock,
-    began: Option<Duration>,
-}
-
-impl CapturedConnections {
-    fn add(&mut self, at: Duration, link: Link, data: &[u8], wire_length: usize) {
-        self.packets += 1;
-        let Some(segment) = Segment::parse(link, data, wire_length) else {
-            self.others += 1;
-            return;
-        };
-        let at = self.clock.time(at);
-        let began = *self.began.get_or_insert(at);
-        let ends = (segment.from.min(segment.to), segment.from.max(segment.to));
-        if !self.by_ends.contains_key(&ends) && self.by_ends.len() == MAX_CONNECTIONS {
-            self.left_out = true;
-            return;
-        }
-        let connection =
-            self.by_ends.entry(ends).or_insert_with(|| CapturedConnection::new(&segment, at, self.keep));
-        // Packets of several interfaces may be stored out of order; a connection's time never goes back.
-        connection.add(at.max(began), &segment);
-    }
 }
 
 impl Capture {
@@ -118,24 +79,11 @@ impl Capture {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn read(from: impl Read + Send, path: &Path, keep: Keep) -> Result<Self, Failure> {
-        let mut all = CapturedConnections {
-            keep,
-            by_ends: HashMap::new(),
-            packets: 0,
-            others: 0,
-            left_out: false,
-            clock: CaptureClock::default(),
-            began: None,
-        };
+        let mut all = FlowTable::new(keep);
         let damage = file::read(from, path, |at, link, data, length| all.add(at, link, data, length))?;
-        let left_out = all
-            .left_out
-            .then(|| format!("more than {MAX_CONNECTIONS} connections; the others were left out"));
-        let leaps = all.clock.leaps.then(|| "its clock leaps: the time of a leap counts as zero".to_owned());
-        let mut flows: Vec<Flow> = all.by_ends.into_values().filter_map(CapturedConnection::end).collect();
-        flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
+        let (packets, others) = (all.packets, all.others);
+        let (flows, partial) = all.end();
         if flows.is_empty() {
-            let (packets, others) = (all.packets, all.others);
             let message = format!(
                 "no TCP connection in {} has data: of {packets} packets {others} are of another protocol, or cut within their headers; \
                  capture TCP with at least the first 128 bytes of each packet (tcpdump -s 128)",
@@ -143,6 +91,6 @@ impl Capture {
             );
             return Err(Failure::new(FailureKind::Data, message));
         }
-        Ok(Self { flows, packets: all.packets, others: all.others, damage: damage.or(left_out).or(leaps) })
+        Ok(Self { flows, packets, others, damage: damage.or(partial) })
     }
 }

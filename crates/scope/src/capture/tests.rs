@@ -1,6 +1,7 @@
 //! Analyses captures that the tests generate packet by packet.
 
 use std::path::Path;
+use std::time::Duration;
 
 use etherparse::{PacketBuilder, TcpOptionElement};
 use longhaul_core::advice::{LimitedBy, Reading};

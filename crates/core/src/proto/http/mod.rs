@@ -9,7 +9,6 @@ mod conditional;
 mod content_range;
 mod digest;
 mod etag;
-mod file_name;
 mod header;
 mod link;
 mod multipart;
@@ -20,6 +19,7 @@ mod request_head;
 mod request_target;
 mod response;
 mod retry_after;
+mod suggested_name;
 mod upload;
 mod upload_ranges;
 mod validator;
@@ -31,7 +31,6 @@ pub use conditional::{Condition, Validators};
 pub use content_range::{ContentRange, Syntax};
 pub use digest::parse_repr_digest;
 pub use etag::ETag;
-pub use file_name::FileName;
 pub use header::{HeaderError, HeaderField};
 pub use link::{DuplicateLink, Link};
 pub use multipart::MultipartByteranges;
@@ -42,6 +41,7 @@ pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, Reque
 pub use request_target::{TargetError, TargetPath};
 pub use response::{Framing, HeadError, MAX_RESPONSE_HEAD, ResponseHead};
 pub use retry_after::retry_after;
+pub use suggested_name::FileName;
 pub use upload::{
     PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME,
     UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,

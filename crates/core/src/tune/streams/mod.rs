@@ -25,8 +25,8 @@
 //!
 //! The tuner is a function of its observations; see `docs/streams.md`.
 
+mod decisions;
 mod initial_count;
-mod phases;
 mod statistics;
 mod step_backoff;
 mod trial;

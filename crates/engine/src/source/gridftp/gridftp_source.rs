@@ -27,7 +27,7 @@ use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
 use crate::connect::Deadline;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{
     Ask, Description, FileFacts, Published, RangeAccess, ServerPath, Source, StreamPeer, StreamWorker,

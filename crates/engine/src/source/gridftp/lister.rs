@@ -18,7 +18,7 @@ use super::sessions::{Session, Sessions};
 use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::{Read as BodyRead, SafeUrl};
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,

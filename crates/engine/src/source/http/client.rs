@@ -7,6 +7,7 @@ mod dialling;
 mod early_connections;
 mod idle_connections;
 mod logins;
+mod proxy_tunnel;
 mod server_faults;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use super::SafeUrl;
 use super::client::{Client, OpenedUrl};
 use super::error::HttpError;
 use crate::cancel::Cancel;
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::client::clients::Clients;
 use crate::source::http::connection::short_exchange::ShortAnswer;
 use crate::source::http::lister::linked_entries::LinkedEntries;

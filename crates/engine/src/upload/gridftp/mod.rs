@@ -37,7 +37,7 @@ use super::ranges;
 use super::shared_pace::SharedPace;
 use crate::cancel::Cancel;
 use crate::pacing::PacingThread;
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::gridftp::{StoreSession, StoreTarget};
 use crate::source::http::{SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;

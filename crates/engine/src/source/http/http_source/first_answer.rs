@@ -10,7 +10,7 @@ use longhaul_sys::tcp_info;
 use url::Url;
 
 use crate::path_memory::{Endpoint, KnownPath};
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::ResolvedUrl;
 use crate::source::http::client::{Chooser, Client, OpenedUrl};
 use crate::source::http::connection::Connection;

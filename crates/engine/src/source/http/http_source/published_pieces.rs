@@ -8,7 +8,7 @@ use longhaul_core::retry::{Backoff, Retry};
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::retry::Retries;
+use crate::retry_loop::Retries;
 use crate::source::http::connection::Connection;
 use crate::source::http::http_source::HttpSource;
 use crate::source::http::{Read, SafeUrl};

@@ -1,27 +1,23 @@
 //! A URL to request, with its headers and server addresses.
 
+mod cookies;
 mod redirect_secrets;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use longhaul_core::proto::cookies::{CookieJar, CookieScope};
 use longhaul_core::proto::http::{HeaderField, ResponseHead};
 use longhaul_core::proto::netrc::Login;
-use parking_lot::Mutex;
 use url::{Host, Position, Url};
 
-use crate::source::http::authentication::credentials::{Credentials, is_loopback};
+use crate::source::http::authentication::credentials::Credentials;
 use crate::source::http::authentication::digest_login::DigestLogin;
 use crate::source::http::connection::RequestLine;
 use crate::source::http::error::{HttpError, unusable_url};
 use crate::source::http::target::safe_url::SafeUrl;
 use crate::source::http::target::server_addresses::ServerAddresses;
+pub(crate) use cookies::SharedCookies;
 pub(crate) use redirect_secrets::is_secret;
-
-/// The cookies of a client, which its servers add to.
-pub(crate) type SharedCookies = Arc<Mutex<CookieJar>>;
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Clone)]
@@ -184,21 +180,6 @@ impl ResolvedUrl {
         let (host, port) =
             endpoint.ok_or_else(|| unusable_url(&self.safe_url(), "it names no host and port"))?;
         Ok((host.to_owned(), port))
-    }
-
-    /// Returns the properties that select this URL's cookies.
-    pub(crate) fn cookie_scope(&self) -> Option<CookieScope<'_>> {
-        let host = self.url.host_str()?;
-        // As curl and browsers have it, no other host reads what stays on this one.
-        let is_safe = self.is_https() || self.url.host().is_some_and(|host| is_loopback(&host));
-        Some(CookieScope { host, path: self.url.path(), is_encrypted: is_safe })
-    }
-
-    /// Returns the Cookie header, including the user's own cookies.
-    pub(crate) fn cookie(&self) -> Option<HeaderField> {
-        let given = self.headers.iter().filter(|header| header.is("cookie"));
-        let given: Vec<_> = given.map(HeaderField::value).collect();
-        self.cookies.as_ref()?.lock().field(self.cookie_scope()?, SystemTime::now(), &given)
     }
 
     /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section
