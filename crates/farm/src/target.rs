@@ -58,7 +58,10 @@ impl Target {
     }
 
     /// Checks that the directory is the one that was planned, and not an empty mount point.
-    pub(crate) fn check_marker(&self) -> Result<(), FarmError> {
+    ///
+    /// # Errors
+    /// [`FarmError::NoTarget`]; also if all units are done, whose last worker removes the marker.
+    pub fn check_marker(&self) -> Result<(), FarmError> {
         let marker = self.path.join(&self.staging).join(MARKER);
         fs::symlink_metadata(&marker).map(drop).map_err(|_| FarmError::NoTarget(marker))
     }

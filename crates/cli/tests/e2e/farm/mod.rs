@@ -2,6 +2,7 @@
 
 mod bad_plans;
 mod kills;
+mod slurm;
 mod workers;
 
 use std::path::Path;
