@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::directory::Directory;
 use rustix::fs::{FileType, renameat};
 
 use crate::error::FarmError;
+use crate::files;
 use crate::plan::PlanHeader;
 use crate::store::Claim;
 use crate::unit::{PlannedFile, UnitId};
@@ -106,6 +108,35 @@ impl Target {
         };
         make().map_err(FarmError::io("make the staging directory", &self.path.join(&stage)))?;
         Ok(stage)
+    }
+
+    /// Returns the path of a file whose ranges several workers write, below the target.
+    pub(crate) fn shared_file(&self, joined_by: UnitId) -> PathBuf {
+        self.staging.join(format!("file-{joined_by}"))
+    }
+
+    /// Checks a file whose ranges are all there, and sets its time; returns what is wrong with it.
+    pub(crate) fn complete(&self, shared: &Path, file: &PlannedFile, cancel: &Cancel) -> Result<(), String> {
+        let path = self.path.join(shared);
+        if let Some(fault) = files::fault_at(&path, file, cancel) {
+            return Err(format!("{} {fault}", file.path.display()));
+        }
+        let complete = || {
+            let directory = self.root.beneath(&self.staging)?;
+            let shared = directory.open_file(shared.file_name().unwrap_or_default())?;
+            if let Some(modified) = file.modified() {
+                shared.set_modified(modified)?;
+            }
+            shared.sync_all()
+        };
+        complete().map_err(|error| FarmError::io("complete", &path)(error).to_string())
+    }
+
+    /// Returns whether another worker has given a shared file its name.
+    pub(crate) fn is_joined(&self, shared: &Path, file: &PlannedFile, cancel: &Cancel) -> bool {
+        let is_gone = fs::symlink_metadata(self.path.join(shared)).is_err();
+        let has_checksum = || file.checksum.is_some() && files::fault(self, file, cancel).is_none();
+        is_gone && (self.present(file).is_some() || has_checksum())
     }
 
     /// Gives a complete file of a staging directory its final name; its directory is made, and added to `changed`.

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitEnd, WorkerProgress};
 use crate::target::Target;
-use crate::unit::{PlannedFile, UnitId};
+use crate::unit::{FilePart, PlannedFile, UnitId};
 
 /// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
 /// attempts of units that other hosts can fetch.
@@ -66,6 +66,7 @@ struct RunState {
 /// A file to fetch.
 pub struct FileTask {
     file: PlannedFile,
+    part: Option<FilePart>,
     staged: PathBuf,
     unit: Arc<UnitRun>,
 }
@@ -74,6 +75,11 @@ impl FileTask {
     /// Returns the file.
     pub fn file(&self) -> &PlannedFile {
         &self.file
+    }
+
+    /// Returns what is to be done with the file; `None` if it is to be fetched.
+    pub fn part(&self) -> Option<FilePart> {
+        self.part
     }
 
     /// Returns the path below the target that receives the file.
@@ -174,12 +180,31 @@ impl<'a> Worker<'a> {
         let (cancel, claim) = (self.cancel.child(), claim.clone());
         let run = Arc::new(UnitRun { claim, stage, cancel, state: Mutex::new(state) });
         self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
+        let part = unit.part;
         waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
-            staged: run.stage.join(number.to_string()),
+            staged: match part {
+                None => run.stage.join(number.to_string()),
+                Some(FilePart::Range { joined_by, .. }) => self.target.shared_file(joined_by),
+                Some(FilePart::Join { .. }) => self.target.shared_file(run.claim.unit),
+            },
             file,
+            part,
             unit: Arc::clone(&run),
         }));
         Ok(())
+    }
+
+    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name.
+    pub fn join(&self, task: &FileTask) -> FileEnd {
+        let (file, cancel) = (&task.file, task.cancel());
+        let failed = |why| FileEnd::Failed { why, is_refused: false };
+        let end = match self.target.complete(&task.staged, file, cancel) {
+            Ok(()) => FileEnd::Received(Bytes::ZERO),
+            Err(_) if self.target.is_joined(&task.staged, file, cancel) => FileEnd::Present(Bytes::ZERO),
+            Err(why) => failed(why),
+        };
+        // What was not read to its end is not compared.
+        if cancel.is_cancelled() { failed("stopped".to_owned()) } else { end }
     }
 
     /// Ends a file: gives it its final name; the last file of a unit ends the unit.
@@ -187,15 +212,18 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
     pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<(), FarmError> {
-        let FileTask { file, staged, unit } = task;
+        let FileTask { file, part, staged, unit } = task;
         let mut state = unit.state.lock();
         state.files_left -= 1;
         if !matches!(end, FileEnd::Failed { .. }) {
             self.has_file.store(true, Ordering::Relaxed);
         }
         match end {
+            // It is synced; its file has no name yet.
+            FileEnd::Received(bytes) if matches!(part, Some(FilePart::Range { .. })) => state.bytes += bytes,
             FileEnd::Received(bytes) => match self.target.publish(&staged, &file, &mut state.changed) {
                 Ok(()) => state.bytes += bytes,
+                Err(_) if part.is_some() && self.target.is_joined(&staged, &file, &self.cancel) => {}
                 Err(error) => {
                     self.retire();
                     state.fail(&error.to_string());
@@ -205,7 +233,10 @@ impl<'a> Worker<'a> {
                 // It may be one that a killed worker has named and not synced.
                 let above = file.path.parent().unwrap_or(Path::new(""));
                 state.changed.extend(above.ancestors().map(Path::to_owned));
-                state.bytes += bytes;
+                // The bytes of ranges are counted already.
+                if part.is_none() {
+                    state.bytes += bytes;
+                }
             }
             FileEnd::Failed { why, is_refused } => {
                 state.is_refused |= is_refused;

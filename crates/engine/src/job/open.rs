@@ -18,8 +18,9 @@ use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
+use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, JournalSource};
-use crate::sink::output::{IfExists, PreparedOutput};
+use crate::sink::output::{IfExists, Output, PreparedOutput};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::gridftp::GridFtpSource;
@@ -221,8 +222,8 @@ impl Opener<'_> {
         if !description.combines_answers() {
             description.published.duplicates.clear();
         }
-        // The user's checksum takes precedence over the server's.
-        if expected.checksums.is_empty() {
+        // The user's checksum takes precedence over the server's, which is that of the whole file.
+        if self.slice().is_none() && expected.checksums.is_empty() {
             expected.checksums.extend(description.published.digest.clone());
         }
         if expected.by_server && expected.checksums.is_empty() {
@@ -253,6 +254,14 @@ impl Opener<'_> {
         }
         let replace = self.output.replaces();
         Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
+    }
+
+    /// Returns the range of a shared file, if the job is to fetch one.
+    fn slice(&self) -> Option<&FileSlice> {
+        match &self.job.output {
+            Output::Slice(slice) => Some(slice),
+            _ => None,
+        }
     }
 
     /// Opens the partial file if its name is known before the server's answer.

@@ -64,6 +64,8 @@ struct WorkerState {
     failed_here: HashMap<UnitId, u32>,
     /// The unit at which the search begins.
     cursor: u32,
+    /// The units that join ranges, with the numbers of ranges, which are the units before them.
+    joins: HashMap<UnitId, u32>,
 }
 
 impl SharedDirStore {
@@ -84,6 +86,7 @@ impl SharedDirStore {
             failed_here: HashMap::new(),
             // Workers begin at different places, and so rarely claim one unit at a time.
             cursor: fastrand::u32(0..units.max(1)),
+            joins: plan.joins(),
             heartbeat,
         };
         let store = Self {
@@ -179,7 +182,10 @@ impl WorkerState {
         !self.log.is_done(unit) && {
             let forgiven = self.log.forgiven(unit);
             let failed_here = self.failed_here.get(&unit).is_some_and(|before| *before >= forgiven);
-            !failed_here && self.log.failures(unit) < MAX_ATTEMPTS
+            let has_ranges = self.joins.get(&unit).is_none_or(|ranges| {
+                (unit.0.saturating_sub(*ranges)..unit.0).all(|range| self.log.is_done(UnitId(range)))
+            });
+            has_ranges && !failed_here && self.log.failures(unit) < MAX_ATTEMPTS
         }
     }
 }

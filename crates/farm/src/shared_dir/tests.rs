@@ -66,6 +66,31 @@ fn each_unit_is_claimed_once_and_ends_as_done_or_failed() {
 }
 
 #[test]
+fn ranges_are_joined_after_all_of_them_are_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plan");
+    let size = UnitSize { bytes: Bytes::mib(1), files: 1 };
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, Duration::from_secs(60)).unwrap();
+    let urls = vec!["http://h/f".into()];
+    let (size, modified) = (Some(Bytes::mib(3)), Some(7));
+    writer.add(PlannedFile { urls, path: "f".into(), size, modified, checksum: None }).unwrap();
+    writer.finish().unwrap();
+    let plan = Plan::open(&path).unwrap();
+    let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let claims = [claimed(&one), claimed(&other), claimed(&one)];
+    for claim in &claims {
+        assert!(claim.unit < UnitId(3));
+        assert_eq!(one.claim().unwrap(), NextUnit::Wait);
+        one.finish(claim, &UnitEnd::Done(Bytes::mib(1))).unwrap();
+    }
+    let join = claimed(&other);
+    assert_eq!(join.unit, UnitId(3));
+    other.finish(&join, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    let tally = Tally { units: 4, done: 4, failed: 0 };
+    assert_eq!(one.claim().unwrap(), NextUnit::Finished(tally));
+}
+
+#[test]
 fn unit_that_fails_everywhere_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of(dir.path(), 1, Duration::from_secs(60));

@@ -17,11 +17,11 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let target = Target::open(plan.header())?;
     let (mut right, mut wrong) = (0_u64, 0_u64);
     for unit in plan.ids() {
-        for file in plan.unit(unit)?.files {
+        for file in plan.unit(unit)?.completes() {
             if cancel.is_cancelled() {
                 return Ok(exit::INTERRUPTED.into());
             }
-            match files::fault(&target, &file, cancel) {
+            match files::fault(&target, file, cancel) {
                 None => right += 1,
                 Some(fault) => {
                     wrong += 1;
@@ -49,8 +49,8 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
 pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let target = Target::open(plan.header())?;
     for unit in plan.ids() {
-        for file in plan.unit(unit)?.files {
-            match files::digest(&target, &file, Algorithm::Sha256, cancel)? {
+        for file in plan.unit(unit)?.completes() {
+            match files::digest(&target, file, Algorithm::Sha256, cancel)? {
                 Some(digest) => say::bytes(&line(digest.hex(), &file.path)),
                 None => return Ok(exit::INTERRUPTED.into()),
             }

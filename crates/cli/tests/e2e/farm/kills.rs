@@ -26,6 +26,8 @@ fn killed_and_stopped_workers_lose_nothing() {
     for number in 0..3 * rounds {
         fs::write(server.path("t").join(number.to_string()), content(600_000, number as u64)).unwrap();
     }
+    // One that is fetched in ranges.
+    fs::write(server.path("t/huge"), content(rounds << 19, SEED)).unwrap();
     age(&server.path("t"), 1_100_000_000);
     let run =
         plan().args(["-r", "--unit-size", "1MiB", "--lease", "1s", "-o", "p", &server.url("/t/"), "here"]);
