@@ -43,7 +43,9 @@
 //!   workers rename equal bytes.
 //! - **Ranges of a file are of one state of its source.** The first worker that is answered fixes its identity beside the
 //!   shared file; others compare it before they write. The unit that joins the ranges is claimed when all of them are
-//!   done, and alone gives the file its name.
+//!   done, and alone gives the file its name. It records the file's inode before that, by a link beside the shared file,
+//!   so that a join that was not logged is recognised when it is repeated.
+//! - **A shared file is made before a range of it is done**, and never again: a new one would have zeros for that range.
 //! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 

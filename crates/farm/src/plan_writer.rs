@@ -120,15 +120,25 @@ impl PlanWriter {
         self.holds_queries
     }
 
-    /// Adds a file.
+    /// Adds a file that one worker fetches.
     ///
     /// # Errors
     /// [`FarmError::Twice`], or that the plan cannot be written.
     pub fn add(&mut self, file: PlannedFile) -> Result<(), FarmError> {
+        self.count(&file)?;
+        self.unit_bytes += file.size.unwrap_or_default();
+        self.unit.files.push(file);
+        if self.unit_bytes >= self.size.bytes || self.unit.files.len() >= self.size.files {
+            self.end_unit()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, file: &PlannedFile) -> Result<(), FarmError> {
         let mut digest = [0; 16];
         digest.copy_from_slice(&blake3::hash(file.path.as_os_str().as_bytes()).as_bytes()[..16]);
         if !self.paths.insert(digest) {
-            return Err(FarmError::Twice(file.path));
+            return Err(FarmError::Twice(file.path.clone()));
         }
         if !self.holds_queries && file.urls.iter().any(|url| url.contains('?')) {
             let set = self.units.get_ref().set_permissions(fs::Permissions::from_mode(0o600));
@@ -140,20 +150,13 @@ impl PlanWriter {
         }
         self.header.files += 1;
         self.header.files_of_unknown_size += u64::from(file.size.is_none());
-        if let Some(size) = file.size.filter(|size| self.is_cut(&file, *size)) {
-            return self.add_in_ranges(file, size);
-        }
-        self.unit_bytes += file.size.unwrap_or_default();
-        self.unit.files.push(file);
-        if self.unit_bytes >= self.size.bytes || self.unit.files.len() >= self.size.files {
-            self.end_unit()?;
-        }
         Ok(())
     }
 
-    /// Returns whether a file is fetched in ranges: what is known of it proves in the end that they are of one state, and
-    /// no worker would find it complete.
-    fn is_cut(&self, file: &PlannedFile, size: Bytes) -> bool {
+    /// Returns whether a file is to be fetched in ranges if those of its server combine: what is known of it proves in the
+    /// end that they are of one state, and no worker would find it complete.
+    pub fn is_cut(&self, file: &PlannedFile) -> bool {
+        let Some(size) = file.size else { return false };
         let is_proved = file.modified.is_some() || file.checksum.is_some();
         let there = || fs::symlink_metadata(self.header.target.join(&file.path)).ok();
         let is_there = || {
@@ -161,24 +164,31 @@ impl PlanWriter {
                 there.len() == size.get() && there.modified().ok().and_then(seconds_of) == file.modified
             })
         };
-        size.get() / 2 > self.range_length() && is_proved && file.urls.len() == 1 && !is_there()
+        let ranges = size.get().div_ceil(self.range_length());
+        (3..=u64::from(MAX_RANGES)).contains(&ranges) && is_proved && file.urls.len() == 1 && !is_there()
     }
 
     fn range_length(&self) -> u64 {
         self.size.bytes.get().max(1).checked_next_multiple_of(RANGE_ALIGNMENT).unwrap_or(u64::MAX)
     }
 
-    /// Adds a unit for each range of a file, and one that joins them.
-    fn add_in_ranges(&mut self, file: PlannedFile, size: Bytes) -> Result<(), FarmError> {
+    /// Adds a file whose ranges combine: if it [is to be cut](Self::is_cut), a unit for each range, and one that joins them.
+    ///
+    /// # Errors
+    /// [`FarmError::Twice`], [`FarmError::TooLarge`], or that the plan cannot be written.
+    pub fn add_in_ranges(&mut self, file: PlannedFile) -> Result<(), FarmError> {
+        if !self.is_cut(&file) {
+            return self.add(file);
+        }
+        self.count(&file)?;
         if !self.unit.files.is_empty() {
             self.end_unit()?;
         }
-        let (length, size) = (self.range_length(), size.get());
-        let ranges = u32::try_from(size.div_ceil(length)).ok().filter(|ranges| *ranges <= MAX_RANGES);
-        let ranges = ranges.ok_or(FarmError::TooLarge)?;
+        let (length, size) = (self.range_length(), file.size.unwrap_or_default().get());
+        let ranges = u32::try_from(size.div_ceil(length)).map_err(|_| FarmError::TooLarge)?;
         let joined_by = UnitId(self.header.units.checked_add(ranges).ok_or(FarmError::TooLarge)?);
         for range in 0..u64::from(ranges) {
-            let (start, end) = (range * length, ((range + 1) * length).min(size));
+            let (start, end) = (range * length, (range + 1).saturating_mul(length).min(size));
             let part = Some(FilePart::Range { start, end, joined_by });
             self.unit = Unit { files: vec![file.clone()], part };
             self.unit_bytes = Bytes::new(end - start);

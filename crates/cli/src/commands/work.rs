@@ -1,5 +1,6 @@
 //! `longhaul work PLAN`: executes the units of a plan until none is left.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, FailureKind};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -45,8 +46,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Operands and options of `work`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 all units are done; 1 units have failed, see longhaul plan status; 75 stopped by a signal or --max-time, \
-                        run it again (Slurm: RequeueExit=75). Others are those of get."
+    after_help = "Exit codes: 0 all units are done; 1 units have failed, see longhaul plan status; 75 units are left, run it \
+                        again (Slurm: RequeueExit=75). Others are those of get."
 )]
 pub(crate) struct WorkArgs {
     /// The plan, as longhaul plan has written it
@@ -119,6 +120,12 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let (plan, retires) = (args.plan.display(), worker.is_retired());
     let message = match tally.failed {
         0 if retires => "this host cannot fetch or write files: other workers may".to_owned(),
+        0 => {
+            return Err(exit::said(
+                "other workers have the units that are left: run it again",
+                exit::TEMPORARY,
+            ));
+        }
         1 => "a unit has failed".to_owned(),
         units => format!("{units} units have failed"),
     };
@@ -201,7 +208,7 @@ impl WorkRun<'_> {
         let end = caught.unwrap_or_else(|_| file_failed("an internal error: report it as a bug".to_owned()));
         let size = match end {
             FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
-            FileEnd::Failed { .. } => None,
+            FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => None,
         };
         if let Err(error) = self.worker.finish_file(task, end) {
             self.worker.retire();
@@ -240,7 +247,8 @@ impl WorkRun<'_> {
         let (root, path) = (self.worker.target().root().clone(), task.staged().to_owned());
         let output = match (task.part(), file.size) {
             (Some(FilePart::Range { start, end, .. }), Some(size)) => {
-                Output::Slice(FileSlice { root, path, size, range: ByteRange::new(start, end) })
+                let (range, creates) = (ByteRange::new(start, end), !task.has_range());
+                Output::Slice(FileSlice { root, path, size, range, creates })
             }
             _ => Output::Beneath { root, path },
         };
@@ -275,11 +283,17 @@ impl WorkRun<'_> {
     /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
     fn noted(&self, error: &TransferError, is_range: bool) -> FileEnd {
         use FailureKind::{CannotCreate, Config, Denied, Disk, Host, NoHost, Protocol, Unavailable};
-        // Other workers have fetched the range meanwhile, and completed its file.
-        let is_gone = |source: &std::io::Error| is_range && source.kind() == std::io::ErrorKind::NotFound;
-        let is_late =
-            matches!(error, TransferError::Output(OutputError::Create { source, .. }) if is_gone(source));
-        if !is_late && matches!(error.kind(), Disk | CannotCreate | Host) {
+        let is_of_all_ranges = match error {
+            // The source has another state, or proves none.
+            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
+            // The file that receives the ranges is missing.
+            TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
+            _ => false,
+        };
+        if is_range && is_of_all_ranges {
+            return FileEnd::Unjoinable(error.to_string());
+        }
+        if matches!(error.kind(), Disk | CannotCreate | Host) {
             self.worker.retire();
         }
         let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config);

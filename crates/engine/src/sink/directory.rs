@@ -216,7 +216,10 @@ impl Directory {
     }
 
     /// Creates a symbolic link, which exists with its text or not at all.
-    pub(super) fn make_link(&self, text: &str, name: &OsStr) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or another error of the kernel.
+    pub fn make_link(&self, text: &str, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::symlinkat(text, &self.fd, name)?)
     }
 

@@ -157,6 +157,11 @@ impl PartFile {
         self.names.is_none() && !self.is_slice
     }
 
+    /// Returns whether one range of a shared file is written.
+    pub(crate) fn is_slice(&self) -> bool {
+        self.is_slice
+    }
+
     /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file

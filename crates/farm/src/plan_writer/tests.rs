@@ -57,7 +57,7 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
     for file in [
         file(1),
         huge.clone(),
-        // No state of the source is known; several mirrors; not more than two units; complete already.
+        // No state of the source is known; several mirrors; not more than two units; complete already; an absurd size.
         PlannedFile { path: "a".into(), modified: None, ..huge.clone() },
         PlannedFile {
             path: "b".into(),
@@ -66,11 +66,12 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
         },
         PlannedFile { path: "c".into(), size: Some(Bytes::mib(2)), ..huge.clone() },
         there,
+        PlannedFile { path: "e".into(), size: Some(Bytes::new(u64::MAX)), ..huge.clone() },
     ] {
-        writer.add(file).unwrap();
+        writer.add_in_ranges(file).unwrap();
     }
     let header = writer.finish().unwrap();
-    assert_eq!((header.version, header.units, header.files), (2, 9, 6));
+    assert_eq!((header.version, header.units, header.files), (2, 10, 7));
     let plan = Plan::open(&path).unwrap();
     let parts: Vec<_> = plan.ids().map(|id| plan.unit(id).unwrap().part).collect();
     let range = |start, end| Some(FilePart::Range { start, end, joined_by: UnitId(4) });
@@ -81,10 +82,18 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
         range(2 << 20, (5 << 19) + 1),
         Some(FilePart::Join { ranges: 3 }),
     ];
-    assert_eq!((&parts[..5], &parts[5..]), (&expected[..], &[None; 4][..]));
+    assert_eq!((&parts[..5], &parts[5..]), (&expected[..], &[None; 5][..]));
     assert_eq!(plan.joins(), [(UnitId(4), 3)].into());
     let completed: Vec<_> = plan.ids().map(|id| plan.unit(id).unwrap().completes().len()).collect();
-    assert_eq!(completed, [1, 0, 0, 0, 1, 1, 1, 1, 1]);
+    assert_eq!(completed, [1, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+    // The last range ends where the file does, however large.
+    let path = dir.path().join("q");
+    let size = UnitSize { bytes: Bytes::new(1 << 62), files: 3 };
+    let mut writer = PlanWriter::create(&path, &target, size, Duration::from_secs(30)).unwrap();
+    writer.add_in_ranges(PlannedFile { size: Some(Bytes::new(u64::MAX)), ..huge }).unwrap();
+    writer.finish().unwrap();
+    let last = Plan::open(&path).unwrap().unit(UnitId(3)).unwrap().part;
+    assert_eq!(last, Some(FilePart::Range { start: 3 << 62, end: u64::MAX, joined_by: UnitId(4) }));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_engine::cancel::Cancel;
-use longhaul_farm::files;
+use longhaul_farm::files::{self, Comparison};
 use longhaul_farm::plan::Plan;
 use longhaul_farm::target::Target;
 
@@ -18,15 +18,18 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let (mut right, mut wrong) = (0_u64, 0_u64);
     for unit in plan.ids() {
         for file in plan.unit(unit)?.completes() {
-            if cancel.is_cancelled() {
-                return Ok(exit::INTERRUPTED.into());
-            }
-            match files::fault(&target, file, cancel) {
-                None => right += 1,
-                Some(fault) => {
+            let found = if cancel.is_cancelled() {
+                Comparison::Cancelled
+            } else {
+                files::compare(&target, file, cancel)
+            };
+            match found {
+                Comparison::Cancelled => return Ok(exit::INTERRUPTED.into()),
+                Comparison::Equal => right += 1,
+                Comparison::Differs(how) => {
                     wrong += 1;
                     let name = file.path.display().to_string().replace(char::is_control, "?");
-                    say::output(format_args!("{name} {fault}"));
+                    say::output(format_args!("{name} {how}"));
                 }
             }
         }

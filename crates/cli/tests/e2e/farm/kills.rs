@@ -1,6 +1,7 @@
 //! Workers that are killed and stopped at random moments: nothing is lost, every file is right.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
@@ -69,6 +70,8 @@ fn killed_and_stopped_workers_lose_nothing() {
     assert!(of("failed").is_empty(), "seed {seed}: {lines:?}");
     of_plan(run.dir(), "verify", &[]).ok();
     assert_equal(&server.path("t"), &run.path("here"));
+    // Workers that were continued have written ranges into the file after it had got its name and its time.
+    assert_eq!(fs::metadata(run.path("here/huge")).unwrap().mtime(), 1_100_000_000, "seed {seed}");
     assert!(
         names(&run.path("here")).iter().all(|name| !name.starts_with('.')),
         "the staging directory is left"

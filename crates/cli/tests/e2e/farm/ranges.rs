@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::process::Signal;
 
 use super::{of_plan, plan, status, work};
 use crate::support::{
-    File, Server, Writable, age, content, fetched_and_unchanged, longhaul, names, same, sha256,
+    File, Scripted, Server, Writable, age, content, fetched_and_unchanged, longhaul, names, response, same,
+    sha256,
 };
 
 const SIZE: usize = (20 << 20) + 12_345;
@@ -54,11 +59,10 @@ fn source_that_is_changed_between_ranges_is_named_and_never_mixed() {
         run.run().ok();
         let some_done = || status(run.dir())["done"].as_u64().is_some_and(|done| done > 2);
         let slow = work(run.dir(), &["--limit", "20Mbit", "--parallel", "1"]);
-        slow.signalled(rustix::process::Signal::TERM, "some ranges are there", some_done)
-            .fails(75, &["run it"]);
+        slow.signalled(Signal::TERM, "some ranges are there", some_done).fails(75, &["run it"]);
         fs::write(server.path("f"), &changed).unwrap();
         age(&server.path(""), 1_200_000_000);
-        work(run.dir(), &[]).run().fails(1, &["units have failed"]);
+        work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
         let why = status(run.dir())["failures"][0]["why"].as_str().unwrap().to_owned();
         assert!(why.contains("/f was changed"), "{why}");
         assert!(by_time || why.contains("other ranges of it were"), "{why}");
@@ -73,29 +77,118 @@ fn source_that_is_changed_between_ranges_is_named_and_never_mixed() {
 }
 
 #[test]
-fn file_with_another_checksum_or_without_a_validator_gets_no_name() {
-    let bytes = content(SIZE, 7);
-    let served = bytes.clone();
-    let server = Server::replying(move |request| {
-        let mut file = File::new(served.clone());
-        if request.target == "/weak" {
-            file.fields = "ETag: W/\"1\"\r\n".to_owned();
-            file.etag = None;
-        }
-        let (head, body) = file.answer(request);
-        [head.as_bytes(), body].concat()
-    });
-    let (right, wrong) = (sha256(&bytes), sha256(b"planned"));
-    for (path, checksum, unit, word) in
-        [("/f", &wrong, 21, "has the digest"), ("/weak", &right, 0, "states neither a strong entity tag")]
-    {
-        let list = format!("{}\n out=f\n size={SIZE}\n checksum=sha256={checksum}\n", server.url(path));
+fn worker_that_is_continued_after_the_file_has_its_name_keeps_its_time() {
+    let server = Writable::start();
+    let bytes = content(SIZE, 5);
+    fs::write(server.path("f"), &bytes).unwrap();
+    age(&server.path(""), 1_100_000_000);
+    let run = plan().args(["--unit-size", "8MiB", "--lease", "1s", "-o", "p", &server.url("/f"), "here"]);
+    run.run().ok();
+    let mut late = work(run.dir(), &["--limit", "10Mbit", "--parallel", "1"]).start();
+    let receives = || status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0);
+    late.until("it receives", receives);
+    late.signal(Signal::STOP);
+    work(run.dir(), &[]).run().ok();
+    let modified = || fs::metadata(run.path("here/f")).unwrap().mtime();
+    assert_eq!(modified(), 1_100_000_000);
+    late.signal(Signal::CONT);
+    assert_eq!(late.end().status.code(), Some(0));
+    assert_eq!(modified(), 1_100_000_000);
+    same(run.path("here/f"), &bytes);
+}
+
+#[test]
+fn file_is_cut_only_if_its_server_shows_that_ranges_combine() {
+    let bytes = content(SIZE, 9);
+    let strong = File::new(bytes.clone());
+    let weak = File { etag: None, fields: "ETag: W/\"1\"\r\n".to_owned(), ..strong.clone() };
+    let files = [("/strong", strong.clone()), ("/weak", weak), ("/whole", File { ranges: false, ..strong })];
+    let mirror = Server::of(File::new(bytes.clone()));
+    let elsewhere = format!("302 Found\r\nLocation: {}", mirror.url("/f").replace("127.0.0.1", "localhost"));
+    let server =
+        Server::replying(move |request| match files.iter().find(|(path, _)| *path == request.target) {
+            Some((_, file)) => file.response(request),
+            None => response(&elsewhere, "").into_bytes(),
+        });
+    let ftp = |replies| Scripted::answering(bytes.clone(), replies);
+    let sites = [
+        Scripted::honest(bytes.clone()),
+        // Without a time, and without offsets.
+        ftp([("FEAT", "211-\r\n SIZE\r\n REST STREAM\r\n211 End"), ("MLST", "500 no"), ("MDTM", "500 no")]),
+        ftp([("FEAT", "211-\r\n SIZE\r\n MDTM\r\n211 End"), ("MLST", "500 no"), ("REST", "502 no")]),
+    ];
+    let of_server = ["/strong", "/weak", "/whole", "/elsewhere"].map(|path| server.url(path));
+    let urls = of_server.into_iter().chain(sites.iter().map(Scripted::url));
+    for (url, units) in urls.zip([22, 1, 1, 1, 22, 1, 1]) {
+        let list = format!("{url}\n out=f\n size={SIZE}\n checksum=sha256={}\n", sha256(&bytes));
         let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
-        run.run().ok();
-        work(run.dir(), &[]).run().fails(1, &["failed"]);
-        let failure = status(run.dir())["failures"][0].clone();
-        assert_eq!(failure["unit"], unit, "{failure}");
-        assert!(failure["why"].as_str().unwrap().contains(word), "{failure}");
-        assert!(!run.path("here/f").exists());
+        let made = run.run().ok();
+        assert_eq!(status(run.dir())["units"], units, "{url}");
+        assert_eq!(made.stderr.contains("one worker fetches it"), units == 1, "{made:?}");
+        work(run.dir(), &[]).run().ok();
+        same(run.path("here/f"), &bytes);
     }
+}
+
+#[test]
+fn one_file_of_a_list_is_asked_for_at_each_server() {
+    let file = File::new(content(SIZE, 9));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let server = Server::replying(move |request| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        file.response(request)
+    });
+    let sum = sha256(b"");
+    let entry =
+        |number| format!("{}\n size={SIZE}\n checksum=sha256={sum}\n", server.url(&format!("/{number}")));
+    let list: String = (0..5).map(entry).collect();
+    let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
+    run.run().ok();
+    assert_eq!((asked.load(Ordering::Relaxed), &status(run.dir())["units"]), (1, &110.into()));
+}
+
+#[test]
+fn file_with_another_checksum_gets_no_name() {
+    let bytes = content(SIZE, 7);
+    let server = Server::of(File::new(bytes));
+    let list = format!("{}\n out=f\n size={SIZE}\n checksum=sha256={}\n", server.url("/f"), sha256(b""));
+    let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
+    run.run().ok();
+    work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
+    let failure = status(run.dir())["failures"][0].clone();
+    assert_eq!(failure["unit"], 21, "{failure}");
+    let why = failure["why"].as_str().unwrap();
+    assert!(why.contains("has the digest") && why.contains("/file-21"), "{failure}");
+    assert!(!run.path("here/f").exists());
+}
+
+#[test]
+fn server_that_no_longer_proves_its_ranges_uses_up_the_attempts_of_one_unit() {
+    let is_weak = Arc::new(AtomicBool::new(false));
+    let (bytes, now_weak) = (content(SIZE, 7), is_weak.clone());
+    let file = File::new(bytes.clone());
+    let server = Server::replying(move |request| {
+        let mut file = file.clone();
+        if now_weak.load(Ordering::Relaxed) {
+            (file.etag, file.fields) = (None, "ETag: W/\"1\"\r\n".to_owned());
+        }
+        file.response(request)
+    });
+    let list = format!("{}\n out=f\n size={SIZE}\n checksum=sha256={}\n", server.url("/f"), sha256(&bytes));
+    let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
+    run.run().ok();
+    is_weak.store(true, Ordering::Relaxed);
+    for attempts in [1, 2, 3, 3] {
+        work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
+        let now = status(run.dir());
+        let failure = &now["failures"][0];
+        assert_eq!((&failure["unit"], &failure["attempts"]), (&21.into(), &attempts.into()), "{now}");
+        assert!(failure["why"].as_str().unwrap().contains("neither a strong entity tag"), "{now}");
+        assert_eq!(now["failed"], 1, "{now}");
+    }
+    is_weak.store(false, Ordering::Relaxed);
+    of_plan(run.dir(), "retry", &[]).ok();
+    work(run.dir(), &[]).run().ok();
+    same(run.path("here/f"), &bytes);
 }

@@ -261,8 +261,7 @@ fn begin_slice(
              file; plan it in one unit, by a larger --unit-size"
         )));
     };
-    let fixed = slice.fix_identity(identity)?;
-    if fixed != *identity {
+    if let Some(fixed) = slice.fix_identity(identity)? {
         return Err(refused(format!(
             "{shown} was changed: it is {identity}, and other ranges of it were {fixed}"
         )));
