@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -60,8 +60,9 @@ impl Slurm {
         });
         let cluster = Self { nodes: nodes.into(), _controller: controller, _munge: munge, dir };
         cluster.until("all nodes are idle", || {
-            let states = cluster.run("sinfo", &["-h", "-N", "-o", "%T"]);
-            states.lines().filter(|state| *state == "idle").count() == NODES.len()
+            // The controller may not answer yet.
+            let states = cluster.output("sinfo", &["-h", "-N", "-o", "%T"]).stdout;
+            String::from_utf8_lossy(&states).lines().filter(|state| *state == "idle").count() == NODES.len()
         });
         Some(cluster)
     }
@@ -71,10 +72,16 @@ impl Slurm {
         self.dir.path().join("slurm.conf").display().to_string()
     }
 
-    /// Runs a command of Slurm, which may fail; returns what it prints.
+    /// Runs a command of Slurm; returns what it prints.
+    #[track_caller]
     pub(crate) fn run(&self, program: &str, args: &[&str]) -> String {
-        let output = Command::new(program).args(args).env("SLURM_CONF", self.conf()).output().unwrap();
+        let output = self.output(program, args);
+        assert!(output.status.success(), "{program} {args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn output(&self, program: &str, args: &[&str]) -> Output {
+        Command::new(program).args(args).env("SLURM_CONF", self.conf()).output().unwrap()
     }
 
     /// Kills a node with all that runs on it, and makes it known, as a site's monitoring does.

@@ -1,15 +1,17 @@
 //! `longhaul slurm`: the workers of a plan as an array job of Slurm.
 //!
 //! ```text
-//!  submit --> PLAN/slurm/job.sh --> sbatch --> its id in PLAN/slurm/jobs --> status (squeue, sacct), cancel (scancel)
+//!  submit --> PLAN/slurm/job.sh --> sbatch --> its number in PLAN/slurm/jobs --> status (squeue, sacct), cancel (scancel)
 //! ```
+//!
+//! A job has a name with the plan's id: a number alone may be that of a later job of others.
 
 mod jobs;
 mod script;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,6 +20,8 @@ use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
 use longhaul_farm::target::Target;
+use longhaul_sys::atomic_file;
+use rustix::process::geteuid;
 
 use jobs::SlurmJobs;
 
@@ -116,8 +120,8 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
     // Every worker would end at once with this error.
     Target::open(plan.header())?.check_marker()?;
     let options = args.options();
-    let new = || script::text(plan.path(), &options);
-    let jobs = SlurmJobs::of(plan.path());
+    let jobs = SlurmJobs::of(&plan);
+    let new = || script::text(plan.path(), jobs.name(), &options);
     if let Some(output) = &args.output {
         // For a script in it.
         jobs.make_directory()?;
@@ -136,6 +140,13 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
     }
     jobs.make_directory()?;
     let (note, options) = match kept {
+        Some(_) if is_of_others(&path)? => {
+            let message = format!(
+                "{} is not yours, or others may write to it, and would run as you: chmod go-w it, or remove it for a new one",
+                path.display()
+            );
+            return Err(Failure::new(FailureKind::Denied, message).into());
+        }
         Some(_) => (format!(", by {} as it is; remove it for a new one", path.display()), options),
         None => {
             write_new(&path, &new()?)?;
@@ -147,12 +158,19 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a script that does not exist yet.
+/// Writes a script that does not exist yet, whole or not at all; only its user may read it, for it may get logins.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut options = File::options();
-    let created = options.write(true).create_new(true).mode(0o777).open(path);
-    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
+    let written = match fs::symlink_metadata(path) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => atomic_file::replace(path, text.as_bytes(), 0o700),
+    };
     written.map_err(io_failure("write the script", path))
+}
+
+/// Returns whether others than this user and root may write a script.
+fn is_of_others(path: &Path) -> Result<bool, Failure> {
+    let found = fs::metadata(path).map_err(io_failure("read", path))?;
+    Ok(found.mode() & 0o022 != 0 || ![0, geteuid().as_raw()].contains(&found.uid()))
 }
 
 /// Makes the failure of an operation on a file, for `map_err`.
@@ -169,8 +187,9 @@ fn io_failure(operation: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure
 
 fn status(path: &Path) -> anyhow::Result<ExitCode> {
     let plan = Plan::open(path)?;
-    let rows = SlurmJobs::of(plan.path()).rows()?;
+    // Shown also if Slurm does not answer.
     let code = plan::show_status(path)?;
+    let rows = SlurmJobs::of(&plan).rows()?;
     if rows.is_empty() {
         say::output("no job of Slurm is known");
     }
@@ -180,7 +199,7 @@ fn status(path: &Path) -> anyhow::Result<ExitCode> {
 
 fn cancel(path: &Path) -> anyhow::Result<ExitCode> {
     let plan = Plan::open(path)?;
-    match SlurmJobs::of(plan.path()).cancel()?.as_slice() {
+    match SlurmJobs::of(&plan).cancel()?.as_slice() {
         [] => say::output("no job of the plan is queued or running"),
         jobs => say::output(format_args!("cancelled: {}", jobs.join(", "))),
     }

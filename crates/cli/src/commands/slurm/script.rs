@@ -7,8 +7,8 @@ use longhaul_core::failure::{Failure, FailureKind};
 use super::io_failure;
 use super::jobs::DIRECTORY;
 
-/// Returns the script for a plan, with further options of sbatch; later ones replace earlier ones.
-pub(super) fn text(plan: &Path, options: &[String]) -> Result<String, Failure> {
+/// Returns the script for a plan, with the name of its jobs and further options of sbatch; later ones replace earlier ones.
+pub(super) fn text(plan: &Path, name: &str, options: &[String]) -> Result<String, Failure> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(io_failure("use", path));
     let plan = absolute(plan)?;
     let program = std::env::current_exe().map_err(io_failure("find", Path::new("longhaul")))?;
@@ -18,18 +18,18 @@ pub(super) fn text(plan: &Path, options: &[String]) -> Result<String, Failure> {
     let logs = path(&plan.join(DIRECTORY))?.replace('%', "%%");
     let log = quoted(&format!("--output={logs}/%A_%a.log"))?;
     let (plan, program) = (quoted(&path(&plan)?)?, quoted(&path(&program)?)?);
+    let array = if options.iter().any(|option| states_array(option)) { "" } else { " --array=1-1" };
     let options: Vec<String> = options.iter().map(|option| quoted(option)).collect::<Result<_, _>>()?;
     let options = match options.as_slice() {
         [] => String::new(),
         options => format!("#SBATCH {}\n", options.join(" ")),
     };
-    let array = if options.contains("--array") { "" } else { " --array=1-1" };
     let version = env!("CARGO_PKG_VERSION");
     Ok(format!(
         r##"#!/bin/bash
 # Workers of a plan, one each task; written by longhaul {version}. Edit it as needed: longhaul slurm submit
 # submits the script that it finds, and writes a new one where there is none.
-#SBATCH --job-name=longhaul{array} --nodes=1 --ntasks=1
+#SBATCH --job-name={name}{array} --nodes=1 --ntasks=1
 #SBATCH {log} --open-mode=append
 # A node that is lost: the task is queued again.
 #SBATCH --requeue
@@ -38,25 +38,49 @@ pub(super) fn text(plan: &Path, options: &[String]) -> Result<String, Failure> {
 # A host each worker:
 ##SBATCH --exclusive
 {options}
+stop() {{
+    if [ -z "$worker" ]; then
+        early=yes
+    elif [ -z "$stopped" ]; then
+        # Once: a second signal would end it at once.
+        stopped=yes
+        kill -TERM "$worker"
+    fi
+}}
+worker= early= stopped=
+trap stop TERM
 # Add options of longhaul work here: rate limits, logins.
 {program} work -q {plan} &
 worker=$!
-trap 'kill -TERM $worker' TERM
-wait $worker
-code=$?
-# A signal ends the first wait before the worker.
-if [ $code -gt 128 ]; then
-    wait $worker
+[ -z "$early" ] || stop
+# A signal ends wait before the worker; what has ended is waited for once more, for its code.
+alive=yes
+while [ -n "$alive" ]; do
+    kill -0 "$worker" 2>/dev/null || alive=
+    wait "$worker"
     code=$?
-fi
-# 75: units are left. A task that was cancelled is not running any more.
-task=${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
-if [ $code -eq 75 ] && [ "$(squeue -h -j "$task" -o %T)" = RUNNING ]; then
-    scontrol requeue "$task"
-fi
+    [ $code -gt 128 ] || break
+done
+# 75: units are left. A task that was cancelled is not running any more. A controller may be busy.
+task=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}
+unset SLURM_CLUSTERS "${{!SQUEUE_@}}"
+for pause in 1 2 4 8 16; do
+    [ $code -eq 75 ] || break
+    if state=$(squeue -h -j "$task" -o %T); then
+        [ "$state" = RUNNING ] || break
+        scontrol requeue "$task" && break
+    fi
+    sleep $pause
+done
 exit $code
 "##
     ))
+}
+
+/// Returns whether an option of sbatch states the tasks of the array.
+fn states_array(option: &str) -> bool {
+    let is_short = option.starts_with("-a") && !option.starts_with("--");
+    is_short || option == "--array" || option.starts_with("--array=")
 }
 
 fn unquotable(word: &str) -> Failure {
@@ -94,8 +118,17 @@ mod tests {
         ] {
             assert_eq!(quoted(word).ok().as_deref(), expected, "{word:?}");
         }
-        let options = ["--comment=a b", "-A", "x"].map(str::to_owned);
-        let text = text(Path::new("/p 100%"), &options).unwrap();
+        let script = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+            super::text(Path::new("/p 100%"), "longhaul-1", &options).unwrap()
+        };
+        let text = script(&["--comment=a b", "-A", "x"]);
+        assert!(text.contains("--job-name=longhaul-1 --array=1-1 --nodes=1"), "{text}");
+        for (option, is_stated) in
+            [("--array=1-3", true), ("-a1-3", true), ("--array", true), ("--comment=--array=1", false)]
+        {
+            assert_eq!(script(&[option]).contains(" --array=1-1 "), !is_stated, "{option}");
+        }
         assert!(text.contains("'--output=/p 100%%/slurm/%A_%a.log'"), "{text}");
         assert!(text.contains("work -q '/p 100%' &\n") && text.contains("'--comment=a b' -A x\n"), "{text}");
     }
