@@ -77,6 +77,26 @@ fn source_that_is_changed_between_ranges_is_named_and_never_mixed() {
 }
 
 #[test]
+fn shared_file_that_is_lost_is_not_begun_anew_without_its_ranges() {
+    let server = Writable::start();
+    fs::write(server.path("f"), content(SIZE, 5)).unwrap();
+    age(&server.path(""), 1_100_000_000);
+    let run = plan().args(["--unit-size", "1MiB", "-o", "p", &server.url("/f"), "here"]);
+    run.run().ok();
+    let some_done = || status(run.dir())["done"].as_u64().is_some_and(|done| done > 2);
+    let slow = work(run.dir(), &["--limit", "20Mbit", "--parallel", "1"]);
+    slow.signalled(Signal::TERM, "some ranges are there", some_done).fails(75, &["run it"]);
+    let staging = names(&run.path("here")).remove(0);
+    for name in ["file-21", "file-21.identity"] {
+        fs::remove_file(run.path("here").join(&staging).join(name)).unwrap();
+    }
+    work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
+    let why = status(run.dir())["failures"][0]["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("it is missing: make the plan anew"), "{why}");
+    assert!(!run.path("here/f").exists());
+}
+
+#[test]
 fn worker_that_is_continued_after_the_file_has_its_name_keeps_its_time() {
     let server = Writable::start();
     let bytes = content(SIZE, 5);
