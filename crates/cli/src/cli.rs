@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     agent, browser, completions, config, doctor, explain, get, lab, man, plan, probe, put, queue, report,
-    serve, work,
+    serve, slurm, work,
 };
 
 /// Move large files across long fat networks as fast as the path allows
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Plan(Box<plan::PlanArgs>),
     /// Execute the units of a plan until none is left
     Work(Box<work::WorkArgs>),
+    /// Give the workers of a plan to Slurm, and show or cancel them
+    Slurm(slurm::SlurmArgs),
     /// Check what on this host would slow a transfer, and print the fix
     Doctor(doctor::DoctorArgs),
     /// Measure the path to a server, and name the setting that makes it faster

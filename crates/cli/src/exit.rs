@@ -125,7 +125,7 @@ impl std::fmt::Display for UsageError {
     }
 }
 
-/// Returns the kind of an error of the crates that commands call.
+/// Returns the kind of an error that has one.
 fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     (error.downcast_ref().map(LabError::kind))
         .or_else(|| error.downcast_ref().map(|failure: &failure::Failure| failure.kind))

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Queue(args) => commands::queue::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Work(args) => Ok(commands::work::run(&args).unwrap_or_else(ExitCode::from)),
+        Command::Slurm(args) => commands::slurm::run(&args),
         Command::Doctor(args) => Ok(commands::doctor::run(&args).unwrap_or_else(failed)),
         Command::Probe(args) => Ok(commands::probe::run(&args).unwrap_or_else(ExitCode::from)),
         Command::Lab(args) => commands::lab::run(args),

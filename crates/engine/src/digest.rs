@@ -2,7 +2,6 @@
 //! its pieces.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 
 use digest::DynDigest;
@@ -145,7 +144,11 @@ impl fmt::Debug for PrefixDigest {
 ///
 /// # Errors
 /// The kernel's error on a read.
-pub fn of_file(mut file: File, wanted: WantedDigests, cancel: &Cancel) -> io::Result<Option<FileDigests>> {
+pub fn of_file(
+    mut file: impl Read,
+    wanted: WantedDigests,
+    cancel: &Cancel,
+) -> io::Result<Option<FileDigests>> {
     let mut digest = PrefixDigest::new(wanted);
     let mut buf = vec![0; 1 << 20];
     while !cancel.is_cancelled() {

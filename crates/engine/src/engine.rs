@@ -25,9 +25,10 @@ use longhaul_core::event::JobObserver;
 use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
+use url::Url;
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, Outcome, TransferError};
+use crate::job::{self, Job, Outcome, TransferError, TransferOptions};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
@@ -78,6 +79,23 @@ impl Engine {
     /// Invalid settings of the job. A server that cannot be reached is not an error.
     pub fn hold_early(&self, job: &Job) -> Result<(), Failure> {
         job::hold_early(&self.shared, job)
+    }
+
+    /// Requests one byte of a file; returns whether ranges of it that several answers hold may be combined: whether its
+    /// server answers ranges, and proves them to be of one state of a file of this size. The client's logins are for the
+    /// server of `logins_for` only.
+    ///
+    /// # Errors
+    /// [`Failure`] after the user's number of retries.
+    pub fn combines_ranges(
+        &self,
+        url: &Url,
+        size: Bytes,
+        options: &TransferOptions,
+        logins_for: &Url,
+        cancel: &Cancel,
+    ) -> Result<bool, Failure> {
+        job::combines_ranges(&self.shared, url, size, options, logins_for, cancel)
     }
 
     /// Returns the HTTP clients, whose connections jobs share.

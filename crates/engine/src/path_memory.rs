@@ -76,6 +76,11 @@ impl Endpoint {
         })
     }
 
+    /// Returns whether the host of `url` is that of the endpoint.
+    pub(crate) fn is_at_host_of(&self, url: &Url) -> bool {
+        url.host_str() == Some(&self.host)
+    }
+
     /// Returns the endpoint of uploads to `url`; `None` if the URL has no host.
     pub fn of_upload(url: &Url) -> Option<Self> {
         Some(Self { upload: true, ..Self::of(url)? })

@@ -1,6 +1,7 @@
 //! Reads the files of a plan's target: digests, and what differs from the plan.
 
-use std::io;
+use std::io::{self, Read};
+use std::path::Path;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::units::Bytes;
@@ -22,35 +23,75 @@ pub fn digest(
     algorithm: Algorithm,
     cancel: &Cancel,
 ) -> Result<Option<Checksum>, FarmError> {
-    let path = target.path_of(file);
+    digest_at(&target.path_of(file), algorithm, cancel, &|_| ())
+}
+
+/// How a file of the target compares with its plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Comparison {
+    /// It is as planned.
+    Equal,
+    /// It differs: how.
+    Differs(String),
+    /// It was not read to its end.
+    Cancelled,
+}
+
+/// Counts what is read.
+struct Counted<'a, R>(R, &'a dyn Fn(Bytes));
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).inspect(|read| (self.1)(Bytes::new(*read as u64)))
+    }
+}
+
+fn digest_at(
+    path: &Path,
+    algorithm: Algorithm,
+    cancel: &Cancel,
+    count: &dyn Fn(Bytes),
+) -> Result<Option<Checksum>, FarmError> {
     let read = || -> io::Result<Option<Checksum>> {
         // A pipe without a writer must not block.
-        let input = input_file::open(&path)?;
+        let input = input_file::open(path)?;
         if !input.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
-        Ok(digest::of_file(input, wanted, cancel)?.and_then(|digests| digests.whole))
+        Ok(digest::of_file(Counted(input, count), wanted, cancel)?.and_then(|digests| digests.whole))
     };
-    read().map_err(FarmError::io("read", &path))
+    read().map_err(FarmError::io("read", path))
 }
 
-/// Compares a file of the target with its plan; returns what is wrong with it. Reads the file only if the plan has a digest.
-pub fn fault(target: &Target, file: &PlannedFile, cancel: &Cancel) -> Option<String> {
-    let found = match std::fs::symlink_metadata(target.path_of(file)) {
+/// Compares a file of the target with its plan. Reads the file only if the plan has a digest.
+pub fn compare(target: &Target, file: &PlannedFile, cancel: &Cancel) -> Comparison {
+    compare_at(&target.path_of(file), file, cancel, &|_| ())
+}
+
+/// Compares the file at a path with the plan of it; `count` is told what is read.
+pub(crate) fn compare_at(
+    path: &Path,
+    file: &PlannedFile,
+    cancel: &Cancel,
+    count: &dyn Fn(Bytes),
+) -> Comparison {
+    let differs = |how: &str| Comparison::Differs(how.to_owned());
+    let found = match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => found,
-        Ok(_) => return Some("is not a file".to_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some("is missing".to_owned()),
-        Err(error) => return Some(format!("cannot be read: {error}")),
+        Ok(_) => return differs("is not a file"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return differs("is missing"),
+        Err(error) => return differs(&format!("cannot be read: {error}")),
     };
     let length = Bytes::new(found.len());
     if let Some(size) = file.size.filter(|size| *size != length) {
-        return Some(format!("has {} bytes instead of {}", length.get(), size.get()));
+        return differs(&format!("has {} bytes instead of {}", length.get(), size.get()));
     }
-    let wanted = file.checksum.as_ref()?;
-    match digest(target, file, wanted.algorithm, cancel) {
-        Ok(Some(found)) if found != *wanted => Some(format!("has the digest {found} instead of {wanted}")),
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
+    let Some(wanted) = &file.checksum else { return Comparison::Equal };
+    match digest_at(path, wanted.algorithm, cancel, count) {
+        Ok(Some(found)) if found == *wanted => Comparison::Equal,
+        Ok(Some(found)) => differs(&format!("has the digest {found} instead of {wanted}")),
+        Ok(None) => Comparison::Cancelled,
+        Err(error) => differs(&error.to_string()),
     }
 }

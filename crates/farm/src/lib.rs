@@ -7,9 +7,9 @@
 //!     '-----> ClaimStore::finish                    PLAN/state-ID/{claims,workers,log}           (the state)
 //! ```
 //!
-//! A **unit** is about 1 GiB or 1,000 files. A **worker** is one process. The [`ClaimStore`](store::ClaimStore) says which
-//! worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore) keeps the claims in the plan's directory, on a
-//! file system that all workers see.
+//! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one process. The
+//! [`ClaimStore`](store::ClaimStore) says which worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore)
+//! keeps the claims in the plan's directory, on a file system that all workers see.
 //!
 //! # The state in the plan's directory
 //!
@@ -33,12 +33,19 @@
 //! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
 //!   that together last longer than the lease. No clock of another host is read, and the time in which the observer itself
 //!   was stopped counts as one poll.
-//! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under their final names, so that
-//!   a worker that has lost its claim may log it as well. A unit may be done twice; it is never done in part.
+//! - **`done` is a fact, not a right.** It is logged after all files of the unit are synced under their final names, or the
+//!   range of its file is synced, so that a worker that has lost its claim may log it as well. A unit may be done twice;
+//!   it is never done in part.
 //! - **A worker reads the logs after it has made a claim.** The holder logs `done` before it removes its claim;
 //!   a worker that finds the unit done removes its new claim.
-//! - **Workers share no file that is under way.** Each receives into a staging directory of its own, and renames complete
-//!   files only. Sizes, times and digests of the plan must match, so that two workers rename equal bytes.
+//! - **Workers share no file that is under way**, except one that is cut into ranges. Each receives into a staging
+//!   directory of its own, and renames complete files only. Sizes, times and digests of the plan must match, so that two
+//!   workers rename equal bytes.
+//! - **Ranges of a file are of one state of its source.** The first worker that is answered fixes its identity beside the
+//!   shared file; others compare it before they write. The unit that joins the ranges is claimed when all of them are
+//!   done, and alone gives the file its name. It records the file's inode before that, by a link beside the shared file,
+//!   so that a join that was not logged is recognised when it is repeated.
+//! - **A shared file is made before a range of it is done**, and never again: a new one would have zeros for that range.
 //! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 

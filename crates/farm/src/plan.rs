@@ -3,12 +3,14 @@
 //! ```text
 //!  plan.json     one object; its last field is the BLAKE3 digest of all others
 //!  units.jsonl   a line for each unit
-//!  units.index   24 bytes for each unit: the offset of its line (u64, little-endian), and 16 bytes of the line's BLAKE3
+//!  units.index   24 bytes for each unit: the offset of its line (5 bytes, little-endian), the number of units before it
+//!                that must be done first (3 bytes), and 16 bytes of the line's BLAKE3
 //! ```
 //!
 //! The header holds the digest of the index, and the index those of the units: a unit is checked when it is read, without
 //! reading the others.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -22,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::FarmError;
 use crate::unit::{Unit, UnitId, path_text};
 
-/// The version of the format that this program writes, and the latest that it reads.
-pub const VERSION: u32 = 1;
+/// The latest version of the format, which has ranges of files; plans without ranges are of version 1.
+pub const VERSION: u32 = 2;
 /// What `format` of a header says.
 pub(crate) const FORMAT: &str = "longhaul-plan";
 pub(crate) const HEADER: &str = "plan.json";
@@ -31,8 +33,15 @@ pub(crate) const UNITS: &str = "units.jsonl";
 pub(crate) const INDEX: &str = "units.index";
 /// The size of a unit's entry in the index.
 pub(crate) const ENTRY_LENGTH: usize = 24;
-/// The part of an entry that is the offset; the digest follows.
+/// The part of an entry that is the offset and the number of units; the digest follows.
 const OFFSET_LENGTH: usize = 8;
+/// The bits of the offset; those of the number follow.
+const OFFSET_BITS: u32 = 40;
+/// The longest file of units.
+pub(crate) const MAX_UNITS_LENGTH: u64 = 1 << OFFSET_BITS;
+/// The most ranges of a file: 1 PiB in units of 1 GiB.
+pub(crate) const MAX_RANGES: u32 = 1 << 20;
+const _: () = assert!(MAX_RANGES.ilog2() < u64::BITS - OFFSET_BITS);
 /// The hexadecimal digits of a plan's id.
 pub(crate) const ID_LENGTH: usize = 16;
 /// The largest header: paths and URLs have at most some kilobytes.
@@ -217,22 +226,34 @@ impl Plan {
         let is_below = |path: &Path| {
             path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
         };
-        if unit.files.iter().all(|file| is_below(&file.path)) { Ok(unit) } else { Err(damaged()) }
+        let is_sound = unit.has_sound_part() && unit.files.iter().all(|file| is_below(&file.path));
+        if is_sound { Ok(unit) } else { Err(damaged()) }
+    }
+
+    /// Returns the units that join ranges, with the numbers of units before them that must be done first.
+    pub(crate) fn joins(&self) -> HashMap<UnitId, u32> {
+        let entries = self.ids().zip(self.index.chunks_exact(ENTRY_LENGTH));
+        let ranges = |(id, entry): (UnitId, &[u8])| {
+            let place = entry.first_chunk().map_or(0, |place| u64::from_le_bytes(*place));
+            let ranges = (place >> OFFSET_BITS) as u32;
+            (ranges > 0).then_some((id, ranges.min(id.0)))
+        };
+        entries.filter_map(ranges).collect()
     }
 
     /// Returns the offset and the digest of a unit's line; `None` behind the last unit.
     fn entry(&self, number: u32) -> Option<(u64, &[u8])> {
         let entry = self.index.chunks_exact(ENTRY_LENGTH).nth(number as usize)?;
-        let (offset, digest) = entry.split_at(OFFSET_LENGTH);
-        Some((u64::from_le_bytes(offset.try_into().ok()?), digest))
+        let (place, digest) = entry.split_at(OFFSET_LENGTH);
+        Some((u64::from_le_bytes(place.try_into().ok()?) % MAX_UNITS_LENGTH, digest))
     }
 }
 
-/// Returns the index entry of a unit whose line begins at `offset`.
-pub(crate) fn entry_of(offset: u64, line: &[u8]) -> [u8; ENTRY_LENGTH] {
+/// Returns the index entry of a unit whose line begins at `offset`, and that joins this number of ranges.
+pub(crate) fn entry_of(offset: u64, ranges: u32, line: &[u8]) -> [u8; ENTRY_LENGTH] {
     let mut entry = [0; ENTRY_LENGTH];
     let (place, digest) = entry.split_at_mut(OFFSET_LENGTH);
-    place.copy_from_slice(&offset.to_le_bytes());
+    place.copy_from_slice(&(offset | u64::from(ranges) << OFFSET_BITS).to_le_bytes());
     digest.copy_from_slice(&blake3::hash(line).as_bytes()[..ENTRY_LENGTH - OFFSET_LENGTH]);
     entry
 }

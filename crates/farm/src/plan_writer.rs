@@ -11,10 +11,12 @@ use std::time::Duration;
 use longhaul_core::units::Bytes;
 
 use crate::error::FarmError;
-use crate::plan::{FORMAT, HEADER, ID_LENGTH, INDEX, PlanHeader, UNITS, VERSION, entry_of};
+use crate::plan::{
+    FORMAT, HEADER, ID_LENGTH, INDEX, MAX_RANGES, MAX_UNITS_LENGTH, PlanHeader, UNITS, VERSION, entry_of,
+};
 use crate::shared_dir;
 use crate::target::Target;
-use crate::unit::{PlannedFile, Unit};
+use crate::unit::{FilePart, PlannedFile, Unit, UnitId, seconds_of};
 
 /// How a plan is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,9 @@ impl Default for UnitSize {
 
 /// The most files of a unit.
 pub const MAX_UNIT_FILES: usize = 1000;
+
+/// The alignment of ranges: hosts share no page, nor a stripe of most parallel file systems.
+const RANGE_ALIGNMENT: u64 = 1 << 20;
 
 /// A plan that is being written. It gets its name when it is complete; dropped before, it is removed.
 #[derive(Debug)]
@@ -75,7 +80,7 @@ impl PlanWriter {
         let (units, index) = files.inspect_err(|_| drop(fs::remove_dir_all(&unfinished)))?;
         let header = PlanHeader {
             format: FORMAT.to_owned(),
-            version: VERSION,
+            version: 1,
             made_by: env!("CARGO_PKG_VERSION").to_owned(),
             id,
             target: target.to_owned(),
@@ -98,7 +103,7 @@ impl PlanWriter {
             units,
             index,
             index_digest: blake3::Hasher::new(),
-            unit: Unit { files: Vec::new() },
+            unit: Unit::default(),
             unit_bytes: Bytes::ZERO,
             paths: HashSet::new(),
             holds_queries: false,
@@ -115,15 +120,25 @@ impl PlanWriter {
         self.holds_queries
     }
 
-    /// Adds a file.
+    /// Adds a file that one worker fetches.
     ///
     /// # Errors
     /// [`FarmError::Twice`], or that the plan cannot be written.
     pub fn add(&mut self, file: PlannedFile) -> Result<(), FarmError> {
+        self.count(&file)?;
+        self.unit_bytes += file.size.unwrap_or_default();
+        self.unit.files.push(file);
+        if self.unit_bytes >= self.size.bytes || self.unit.files.len() >= self.size.files {
+            self.end_unit()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, file: &PlannedFile) -> Result<(), FarmError> {
         let mut digest = [0; 16];
         digest.copy_from_slice(&blake3::hash(file.path.as_os_str().as_bytes()).as_bytes()[..16]);
         if !self.paths.insert(digest) {
-            return Err(FarmError::Twice(file.path));
+            return Err(FarmError::Twice(file.path.clone()));
         }
         if !self.holds_queries && file.urls.iter().any(|url| url.contains('?')) {
             let set = self.units.get_ref().set_permissions(fs::Permissions::from_mode(0o600));
@@ -135,25 +150,74 @@ impl PlanWriter {
         }
         self.header.files += 1;
         self.header.files_of_unknown_size += u64::from(file.size.is_none());
-        self.unit_bytes += file.size.unwrap_or_default();
-        self.unit.files.push(file);
-        if self.unit_bytes >= self.size.bytes || self.unit.files.len() >= self.size.files {
+        Ok(())
+    }
+
+    /// Returns whether a file is to be fetched in ranges if those of its server combine: what is known of it proves in the
+    /// end that they are of one state, and no worker would find it complete.
+    pub fn is_cut(&self, file: &PlannedFile) -> bool {
+        let Some(size) = file.size else { return false };
+        let is_proved = file.modified.is_some() || file.checksum.is_some();
+        let there = || fs::symlink_metadata(self.header.target.join(&file.path)).ok();
+        let is_there = || {
+            there().is_some_and(|there| {
+                there.len() == size.get() && there.modified().ok().and_then(seconds_of) == file.modified
+            })
+        };
+        let ranges = size.get().div_ceil(self.range_length());
+        (3..=u64::from(MAX_RANGES)).contains(&ranges) && is_proved && file.urls.len() == 1 && !is_there()
+    }
+
+    fn range_length(&self) -> u64 {
+        self.size.bytes.get().max(1).checked_next_multiple_of(RANGE_ALIGNMENT).unwrap_or(u64::MAX)
+    }
+
+    /// Adds a file whose ranges combine: if it [is to be cut](Self::is_cut), a unit for each range, and one that joins them.
+    ///
+    /// # Errors
+    /// [`FarmError::Twice`], [`FarmError::TooLarge`], or that the plan cannot be written.
+    pub fn add_in_ranges(&mut self, file: PlannedFile) -> Result<(), FarmError> {
+        if !self.is_cut(&file) {
+            return self.add(file);
+        }
+        self.count(&file)?;
+        if !self.unit.files.is_empty() {
             self.end_unit()?;
         }
-        Ok(())
+        let (length, size) = (self.range_length(), file.size.unwrap_or_default().get());
+        let ranges = u32::try_from(size.div_ceil(length)).map_err(|_| FarmError::TooLarge)?;
+        let joined_by = UnitId(self.header.units.checked_add(ranges).ok_or(FarmError::TooLarge)?);
+        for range in 0..u64::from(ranges) {
+            let (start, end) = (range * length, (range + 1).saturating_mul(length).min(size));
+            let part = Some(FilePart::Range { start, end, joined_by });
+            self.unit = Unit { files: vec![file.clone()], part };
+            self.unit_bytes = Bytes::new(end - start);
+            self.end_unit()?;
+        }
+        self.header.version = VERSION;
+        self.unit = Unit { files: vec![file], part: Some(FilePart::Join { ranges }) };
+        self.end_unit()
     }
 
     fn end_unit(&mut self) -> Result<(), FarmError> {
         let failed = |source| FarmError::Io { operation: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(&self.unit).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
-        let entry = entry_of(self.header.units_length, &line);
+        let ranges = match self.unit.part {
+            Some(FilePart::Join { ranges }) => ranges,
+            _ => 0,
+        };
+        let entry = entry_of(self.header.units_length, ranges, &line);
         self.units.write_all(&line).and_then(|()| self.index.write_all(&entry)).map_err(failed)?;
         self.index_digest.update(&entry);
         self.header.units = self.header.units.checked_add(1).ok_or(FarmError::TooLarge)?;
         self.header.units_length += line.len() as u64;
+        if self.header.units_length > MAX_UNITS_LENGTH {
+            return Err(FarmError::TooLarge);
+        }
         self.header.bytes += self.unit_bytes;
         self.unit.files.clear();
+        self.unit.part = None;
         self.unit_bytes = Bytes::ZERO;
         Ok(())
     }
@@ -212,127 +276,4 @@ impl Drop for PlanWriter {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Plan;
-    use crate::unit::UnitId;
-
-    fn file(number: u64) -> PlannedFile {
-        PlannedFile {
-            urls: vec![format!("http://h/{number}")],
-            path: format!("d/{number}").into(),
-            size: Some(Bytes::new(number)),
-            modified: None,
-            checksum: None,
-        }
-    }
-
-    /// Writes a plan of the files 1 to `count`.
-    fn write(path: &Path, count: u64, size: UnitSize) -> Result<PlanHeader, FarmError> {
-        let mut writer = PlanWriter::create(path, &path.with_file_name("t"), size, Duration::from_secs(30))?;
-        (1..=count).try_for_each(|number| writer.add(file(number)))?;
-        writer.finish()
-    }
-
-    #[test]
-    fn units_end_by_bytes_or_files_and_are_read_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p");
-        let header = write(&path, 9, UnitSize { bytes: Bytes::new(10), files: 3 }).unwrap();
-        assert_eq!((header.units, header.files, header.bytes), (4, 9, Bytes::new(45)));
-        assert_eq!(header.source, "http://h/1");
-        let plan = Plan::open(&path).unwrap();
-        assert_eq!(plan.header(), &header);
-        let units: Vec<usize> = plan.ids().map(|id| plan.unit(id).unwrap().files.len()).collect();
-        assert_eq!(units, [3, 3, 2, 1]);
-        assert_eq!(plan.unit(UnitId(3)).unwrap().files, [file(9)]);
-        assert!(matches!(write(&path, 1, UnitSize::default()), Err(FarmError::Exists(_))));
-        let again = dir.path().join("q");
-        assert!(matches!(write(&again, 0, UnitSize::default()), Err(FarmError::Empty)));
-        let mut writer =
-            PlanWriter::create(&again, Path::new("/t"), UnitSize::default(), Duration::ZERO).unwrap();
-        writer.add(file(1)).unwrap();
-        assert!(matches!(writer.add(file(1)), Err(FarmError::Twice(_))));
-        drop(writer);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "what is not complete is removed");
-    }
-
-    #[test]
-    fn edited_truncated_and_newer_plans_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p");
-        write(&path, 5, UnitSize { bytes: Bytes::new(1), files: 3 }).unwrap();
-        let read = |name: &str| fs::read(path.join(name)).unwrap();
-        let replaced = |name: &str, from: &str, to: &str| {
-            String::from_utf8(read(name)).unwrap().replacen(from, to, 1).into_bytes()
-        };
-        let half = |name: &str| read(name)[..read(name).len() / 2].to_vec();
-        let mut index = read(INDEX);
-        index[0] ^= 1;
-        for (name, content, words) in [
-            (HEADER, replaced(HEADER, "/t\"", "/u\""), "plan.json was edited"),
-            (HEADER, half(HEADER), "truncated"),
-            (HEADER, replaced(HEADER, "\"version\": 1", "\"version\": 2"), "version 2"),
-            (HEADER, b"{\"format\":\"x\",\"version\":1}".to_vec(), "is no plan"),
-            (INDEX, half(INDEX), "bytes instead of"),
-            (INDEX, index, "units.index was edited"),
-            (UNITS, half(UNITS), "bytes instead of"),
-            (UNITS, replaced(UNITS, "http://h/1", "http://g/1"), "unit 0 in units.jsonl was edited"),
-        ] {
-            let right = read(name);
-            fs::write(path.join(name), content).unwrap();
-            let opened = Plan::open(&path).and_then(|plan| plan.unit(UnitId(0)));
-            let error = opened.unwrap_err().to_string();
-            assert!(error.contains(words), "{name}: {error}");
-            fs::write(path.join(name), right).unwrap();
-        }
-        assert!(Plan::open(&path).unwrap().unit(UnitId(4)).is_ok());
-        assert!(matches!(Plan::open(dir.path()), Err(FarmError::NoPlan(_))));
-    }
-
-    #[test]
-    fn paths_and_ids_that_leave_the_target_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        for (number, path) in ["/etc/passwd", "../f", "d/../../f", ""].iter().enumerate() {
-            let plan = dir.path().join(number.to_string());
-            let target = dir.path().join("t");
-            let mut writer = PlanWriter::create(&plan, &target, UnitSize::default(), Duration::ZERO).unwrap();
-            writer.add(PlannedFile { path: path.into(), ..file(1) }).unwrap();
-            writer.finish().unwrap();
-            let error = Plan::open(&plan).unwrap().unit(UnitId(0)).unwrap_err();
-            assert!(matches!(error, FarmError::Damaged { .. }), "{path}: {error}");
-        }
-        let path = dir.path().join("p");
-        let mut header = write(&path, 1, UnitSize::default()).unwrap();
-        header.id = "../../../../../x".to_owned();
-        header.checksum = header.digest();
-        fs::write(path.join(HEADER), serde_json::to_vec(&header).unwrap()).unwrap();
-        assert!(matches!(Plan::open(&path), Err(FarmError::Damaged { .. })));
-    }
-
-    #[test]
-    fn plan_with_queries_is_for_its_user_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p");
-        let mut writer =
-            PlanWriter::create(&path, &dir.path().join("t"), UnitSize::default(), Duration::ZERO).unwrap();
-        assert!(!writer.holds_queries());
-        writer.add(PlannedFile { urls: vec!["http://h/f?sig=1".into()], ..file(1) }).unwrap();
-        assert!(writer.holds_queries());
-        writer.finish().unwrap();
-        for name in [HEADER, UNITS] {
-            let mode = fs::metadata(path.join(name)).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, 0o600, "{name}");
-        }
-    }
-
-    #[test]
-    fn last_of_many_units_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p");
-        let header = write(&path, 20_000, UnitSize { bytes: Bytes::new(1), files: 1 }).unwrap();
-        assert_eq!(header.units, 20_000);
-        let plan = Plan::open(&path).unwrap();
-        assert_eq!(plan.unit(UnitId(19_999)).unwrap().files, [file(20_000)]);
-    }
-}
+mod tests;

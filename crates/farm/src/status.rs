@@ -44,6 +44,8 @@ pub struct WorkerStatus {
     pub units: Vec<UnitId>,
     /// The rate at which it received when it last reported.
     pub rate: Rate,
+    /// The rate at which it read files to verify them.
+    pub verifying: Rate,
     /// Whether its process, on this host, has ended; its units wait for another worker.
     pub ended: bool,
 }
@@ -115,6 +117,7 @@ fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
                 pid: heartbeat.process().id,
                 units,
                 rate: heartbeat.progress.rate,
+                verifying: heartbeat.progress.verifying,
                 ended: heartbeat.ended || heartbeat.process().has_ended(),
             });
         }

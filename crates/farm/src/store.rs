@@ -20,6 +20,12 @@ pub trait ClaimStore: Send + Sync {
     /// The state cannot be read or written.
     fn claim(&self) -> Result<NextUnit, FarmError>;
 
+    /// Returns whether a range of the file of which `unit` is a range is done.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    fn has_range(&self, unit: UnitId) -> Result<bool, FarmError>;
+
     /// Ends a claim. That a unit is done is recorded even if the claim was lost.
     ///
     /// # Errors
@@ -75,6 +81,9 @@ pub enum UnitEnd {
     Done(Bytes),
     /// A file failed; the reason.
     Failed(String),
+    /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed instead of this one, once
+    /// for all ranges that this worker may try.
+    Unjoinable(String),
     /// This worker was stopped; another one continues.
     Released,
 }
@@ -97,4 +106,7 @@ pub struct WorkerProgress {
     pub bytes: Bytes,
     /// The rate since its last report.
     pub rate: Rate,
+    /// The rate at which it has read files to verify them since then.
+    #[serde(default)]
+    pub verifying: Rate,
 }

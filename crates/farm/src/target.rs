@@ -5,23 +5,28 @@
 //! the target.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
 use longhaul_engine::sink::directory::Directory;
 use rustix::fs::{FileType, renameat};
 
 use crate::error::FarmError;
+use crate::files::{self, Comparison};
 use crate::plan::PlanHeader;
 use crate::store::Claim;
 use crate::unit::{PlannedFile, UnitId};
 
 /// The file in the staging directory of a plan whose units are not all done.
 const MARKER: &str = "plan";
+/// The suffix of the symbolic link that holds the inode of a shared file that is complete.
+const JOINED: &str = ".joined";
 
 /// The directory that receives the files of a plan.
 #[derive(Debug)]
@@ -58,7 +63,10 @@ impl Target {
     }
 
     /// Checks that the directory is the one that was planned, and not an empty mount point.
-    pub(crate) fn check_marker(&self) -> Result<(), FarmError> {
+    ///
+    /// # Errors
+    /// [`FarmError::NoTarget`]; also if all units are done, whose last worker removes the marker.
+    pub fn check_marker(&self) -> Result<(), FarmError> {
         let marker = self.path.join(&self.staging).join(MARKER);
         fs::symlink_metadata(&marker).map(drop).map_err(|_| FarmError::NoTarget(marker))
     }
@@ -103,6 +111,60 @@ impl Target {
         };
         make().map_err(FarmError::io("make the staging directory", &self.path.join(&stage)))?;
         Ok(stage)
+    }
+
+    /// Returns the path of a file whose ranges several workers write, below the target.
+    pub(crate) fn shared_file(&self, joined_by: UnitId) -> PathBuf {
+        self.staging.join(format!("file-{joined_by}"))
+    }
+
+    /// Checks a file whose ranges are all there, sets its time, and records that it may have its name; returns what is
+    /// wrong with it. `count` is told what is read.
+    pub(crate) fn complete(
+        &self,
+        shared: &Path,
+        file: &PlannedFile,
+        cancel: &Cancel,
+        count: &dyn Fn(Bytes),
+    ) -> Result<(), String> {
+        let path = self.path.join(shared);
+        match files::compare_at(&path, file, cancel, count) {
+            Comparison::Equal => {}
+            Comparison::Differs(how) => {
+                return Err(format!("{} {how}; what was fetched is {}", file.path.display(), path.display()));
+            }
+            Comparison::Cancelled => return Err("stopped".to_owned()),
+        }
+        let complete = || {
+            let directory = self.root.beneath(&self.staging)?;
+            let open = directory.open_file(shared.file_name().unwrap_or_default())?;
+            if let Some(modified) = file.modified() {
+                open.set_modified(modified)?;
+            }
+            open.sync_all()?;
+            // The name of the shared file is all that a worker finds, or does not, if this one ends after the rename.
+            let made = directory.make_link(&open.metadata()?.ino().to_string(), &joined_name(shared));
+            made.or_else(
+                |error| if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) },
+            )?;
+            directory.sync()
+        };
+        complete().map_err(|error| FarmError::io("complete", &path)(error).to_string())
+    }
+
+    /// Returns whether a shared file has got its name already, from a worker that may not have lived to say so.
+    pub(crate) fn is_joined(&self, shared: &Path, file: &PlannedFile, cancel: &Cancel) -> bool {
+        let is_gone = fs::symlink_metadata(self.path.join(shared)).is_err();
+        let is_named = || {
+            let recorded = fs::read_link(self.path.join(shared).with_file_name(joined_name(shared))).ok()?;
+            let named = fs::symlink_metadata(self.path_of(file)).ok()?;
+            Some(
+                recorded == Path::new(&named.ino().to_string()) && Some(Bytes::new(named.len())) == file.size,
+            )
+        };
+        let has_checksum =
+            || file.checksum.is_some() && files::compare(self, file, cancel) == Comparison::Equal;
+        is_gone && (is_named() == Some(true) || self.present(file).is_some() || has_checksum())
     }
 
     /// Gives a complete file of a staging directory its final name; its directory is made, and added to `changed`.
@@ -153,5 +215,56 @@ impl Target {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Returns the name of the link that says that a shared file is complete.
+fn joined_name(shared: &Path) -> OsString {
+    let mut name = shared.file_name().unwrap_or_default().to_owned();
+    name.push(JOINED);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::plan::Plan;
+    use crate::plan_writer::{PlanWriter, UnitSize};
+
+    #[test]
+    fn join_that_is_repeated_finds_its_file_whatever_a_late_writer_did_to_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = dir.path().join("p");
+        let (size, modified) = (Some(Bytes::new(3)), Some(7));
+        let file =
+            PlannedFile { urls: vec!["http://h/f".into()], path: "f".into(), size, modified, checksum: None };
+        let lease = Duration::from_secs(30);
+        let mut writer =
+            PlanWriter::create(&plan, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
+        writer.add(file.clone()).unwrap();
+        writer.finish().unwrap();
+        let target = Target::open(Plan::open(&plan).unwrap().header()).unwrap();
+        let (shared, cancel) = (target.shared_file(UnitId(3)), Cancel::new());
+        let named = target.path_of(&file);
+        fs::write(target.path.join(&shared), "abc").unwrap();
+        // As a worker does it that ends before it has logged the unit.
+        target.complete(&shared, &file, &cancel, &|_| ()).unwrap();
+        assert!(!target.is_joined(&shared, &file, &cancel));
+        target.publish(&shared, &file, &mut BTreeSet::new()).unwrap();
+        File::options().write(true).open(&named).unwrap().set_modified(SystemTime::now()).unwrap();
+        assert_eq!(target.present(&file), None);
+        assert!(target.is_joined(&shared, &file, &cancel));
+        // Another file has its name.
+        fs::rename(&named, dir.path().join("moved")).unwrap();
+        fs::write(&named, "xyz").unwrap();
+        assert!(!target.is_joined(&shared, &file, &cancel));
+        // Neither is one that was not read to its end.
+        let checksum = "md5:d16fb36f0911f878998c136191af705e".parse().ok();
+        let with_checksum = PlannedFile { checksum, ..file };
+        assert!(target.is_joined(&shared, &with_checksum, &cancel));
+        cancel.cancel();
+        assert!(!target.is_joined(&shared, &with_checksum, &cancel));
     }
 }

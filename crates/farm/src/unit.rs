@@ -23,10 +23,52 @@ impl fmt::Display for UnitId {
 }
 
 /// A part of a plan that one worker executes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Unit {
     /// The files, at least one.
     pub files: Vec<PlannedFile>,
+    /// What the unit does with its only file; `None` fetches all files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<FilePart>,
+}
+
+/// A part of the work on a huge file, which several workers fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilePart {
+    /// Fetches a range of bytes.
+    Range {
+        /// The first byte.
+        start: u64,
+        /// The byte after the last one.
+        end: u64,
+        /// The unit that joins the ranges.
+        joined_by: UnitId,
+    },
+    /// Verifies the file and gives it its name, when the units of all ranges are done: this many, before this one.
+    Join {
+        /// The number of ranges.
+        ranges: u32,
+    },
+}
+
+impl Unit {
+    /// Returns the files that are complete with this unit: none for a range.
+    pub fn completes(&self) -> &[PlannedFile] {
+        if matches!(self.part, Some(FilePart::Range { .. })) { &[] } else { &self.files }
+    }
+
+    /// Returns whether the part, if any, is one of the unit's only file.
+    pub(crate) fn has_sound_part(&self) -> bool {
+        match (self.part, self.files.as_slice()) {
+            (None, _) => true,
+            (Some(FilePart::Range { start, end, .. }), [file]) => {
+                start < end && file.size.is_some_and(|size| end <= size.get())
+            }
+            (Some(FilePart::Join { .. }), [file]) => file.size.is_some(),
+            _ => false,
+        }
+    }
 }
 
 /// A file of a plan. What is known of its size, time and digest pins its state: another state is an error.

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitEnd, WorkerProgress};
 use crate::target::Target;
-use crate::unit::{PlannedFile, UnitId};
+use crate::unit::{FilePart, PlannedFile, UnitId};
 
 /// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
 /// attempts of units that other hosts can fetch.
@@ -35,11 +35,18 @@ pub struct Worker<'a> {
     /// Whether to claim no further unit.
     retires: AtomicBool,
     end: Mutex<Option<Result<NextUnit, FarmError>>>,
-    received: AtomicU64,
+    counts: ByteCounts,
     /// Whether a file was received, or was there.
     has_file: AtomicBool,
     /// The units that have failed by what may be at fault on this host, before it received a file.
     refused_units: AtomicU32,
+}
+
+/// What a worker has received, and read to verify files, in bytes.
+#[derive(Default)]
+struct ByteCounts {
+    received: AtomicU64,
+    verified: AtomicU64,
 }
 
 /// A unit that is being executed.
@@ -57,6 +64,8 @@ struct RunState {
     failure: Option<String>,
     /// Whether this host may be at fault for a failure.
     is_refused: bool,
+    /// Whether a failure is one of all ranges of the file.
+    is_unjoinable: bool,
     /// The directories that have got a file, below the target.
     changed: BTreeSet<PathBuf>,
     /// Whether the claim was lost to another worker.
@@ -66,7 +75,10 @@ struct RunState {
 /// A file to fetch.
 pub struct FileTask {
     file: PlannedFile,
+    part: Option<FilePart>,
     staged: PathBuf,
+    /// Whether other ranges of the file are done.
+    has_range: bool,
     unit: Arc<UnitRun>,
 }
 
@@ -74,6 +86,16 @@ impl FileTask {
     /// Returns the file.
     pub fn file(&self) -> &PlannedFile {
         &self.file
+    }
+
+    /// Returns what is to be done with the file; `None` if it is to be fetched.
+    pub fn part(&self) -> Option<FilePart> {
+        self.part
+    }
+
+    /// Returns whether other ranges of the file are done, so that the file that receives them must be there.
+    pub fn has_range(&self) -> bool {
+        self.has_range
     }
 
     /// Returns the path below the target that receives the file.
@@ -100,6 +122,8 @@ pub enum FileEnd {
         /// Whether this host may be at fault: its network, logins or settings.
         is_refused: bool,
     },
+    /// It is a range, and no range of the file can be joined with others; the reason.
+    Unjoinable(String),
 }
 
 impl<'a> Worker<'a> {
@@ -125,7 +149,7 @@ impl<'a> Worker<'a> {
             under_way: Mutex::default(),
             retires: AtomicBool::new(false),
             end: Mutex::new(None),
-            received: AtomicU64::new(0),
+            counts: ByteCounts::default(),
             has_file: AtomicBool::new(false),
             refused_units: AtomicU32::new(0),
         })
@@ -160,9 +184,11 @@ impl<'a> Worker<'a> {
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
         let staged = self.plan.unit(claim.unit).and_then(|unit| {
             let stage = self.target.stage(claim, self.store.worker())?;
-            Ok((unit, stage))
+            let is_range = matches!(unit.part, Some(FilePart::Range { .. }));
+            let has_range = is_range && self.store.has_range(claim.unit)?;
+            Ok((unit, stage, has_range))
         });
-        let (unit, stage) = match staged {
+        let (unit, stage, has_range) = match staged {
             Ok(staged) => staged,
             Err(error) => {
                 self.retires.store(true, Ordering::Relaxed);
@@ -174,12 +200,36 @@ impl<'a> Worker<'a> {
         let (cancel, claim) = (self.cancel.child(), claim.clone());
         let run = Arc::new(UnitRun { claim, stage, cancel, state: Mutex::new(state) });
         self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
+        let part = unit.part;
         waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
-            staged: run.stage.join(number.to_string()),
+            staged: match part {
+                None => run.stage.join(number.to_string()),
+                Some(FilePart::Range { joined_by, .. }) => self.target.shared_file(joined_by),
+                Some(FilePart::Join { .. }) => self.target.shared_file(run.claim.unit),
+            },
             file,
+            part,
+            has_range,
             unit: Arc::clone(&run),
         }));
         Ok(())
+    }
+
+    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name.
+    pub fn join(&self, task: &FileTask) -> FileEnd {
+        let (file, cancel) = (&task.file, task.cancel());
+        if self.target.is_joined(&task.staged, file, cancel) {
+            return FileEnd::Present(Bytes::ZERO);
+        }
+        let count = |bytes: Bytes| {
+            self.counts.verified.fetch_add(bytes.get(), Ordering::Relaxed);
+        };
+        match self.target.complete(&task.staged, file, cancel, &count) {
+            Ok(()) => FileEnd::Received(Bytes::ZERO),
+            // Another worker was faster.
+            Err(_) if self.target.is_joined(&task.staged, file, cancel) => FileEnd::Present(Bytes::ZERO),
+            Err(why) => FileEnd::Failed { why, is_refused: false },
+        }
     }
 
     /// Ends a file: gives it its final name; the last file of a unit ends the unit.
@@ -187,15 +237,18 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
     pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<(), FarmError> {
-        let FileTask { file, staged, unit } = task;
+        let FileTask { file, part, staged, unit, .. } = task;
         let mut state = unit.state.lock();
         state.files_left -= 1;
-        if !matches!(end, FileEnd::Failed { .. }) {
+        if !matches!(end, FileEnd::Failed { .. } | FileEnd::Unjoinable(_)) {
             self.has_file.store(true, Ordering::Relaxed);
         }
         match end {
+            // It is synced; its file has no name yet.
+            FileEnd::Received(bytes) if matches!(part, Some(FilePart::Range { .. })) => state.bytes += bytes,
             FileEnd::Received(bytes) => match self.target.publish(&staged, &file, &mut state.changed) {
                 Ok(()) => state.bytes += bytes,
+                Err(_) if part.is_some() && self.target.is_joined(&staged, &file, &self.cancel) => {}
                 Err(error) => {
                     self.retire();
                     state.fail(&error.to_string());
@@ -205,10 +258,17 @@ impl<'a> Worker<'a> {
                 // It may be one that a killed worker has named and not synced.
                 let above = file.path.parent().unwrap_or(Path::new(""));
                 state.changed.extend(above.ancestors().map(Path::to_owned));
-                state.bytes += bytes;
+                // The bytes of ranges are counted already.
+                if part.is_none() {
+                    state.bytes += bytes;
+                }
             }
             FileEnd::Failed { why, is_refused } => {
                 state.is_refused |= is_refused;
+                state.fail(&why);
+            }
+            FileEnd::Unjoinable(why) => {
+                state.is_unjoinable = true;
                 state.fail(&why);
             }
         }
@@ -233,6 +293,7 @@ impl<'a> Worker<'a> {
             None => UnitEnd::Done(state.bytes),
             // A unit that looked lost for a moment was cancelled, and has not failed.
             Some(_) if self.cancel.is_cancelled() || state.is_lost => UnitEnd::Released,
+            Some(why) if state.is_unjoinable => UnitEnd::Unjoinable(why),
             Some(why) => UnitEnd::Failed(why),
         };
         self.store.finish(&unit.claim, &end)
@@ -250,7 +311,7 @@ impl<'a> Worker<'a> {
 
     /// Counts bytes that were received.
     pub fn count(&self, bytes: Bytes) {
-        self.received.fetch_add(bytes.get(), Ordering::Relaxed);
+        self.counts.received.fetch_add(bytes.get(), Ordering::Relaxed);
     }
 
     /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
@@ -285,14 +346,16 @@ impl<'a> Worker<'a> {
 
     /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over.
     pub fn keep_alive(&self, stop: &Cancel) {
-        let (mut reported, mut at) = (0, Instant::now());
+        let (mut reported, mut at) = ((0, 0), Instant::now());
         // More often than needed: a late timer must not cost the lease.
         while !stop.sleep(beat_interval(self.plan.header().lease)) {
-            let received = self.received.load(Ordering::Relaxed);
+            let received = self.counts.received.load(Ordering::Relaxed);
+            let verified = self.counts.verified.load(Ordering::Relaxed);
             let elapsed = at.elapsed().max(Duration::from_millis(1));
-            let rate = Rate::over(Bytes::new(received - reported), elapsed);
-            (reported, at) = (received, Instant::now());
-            match self.store.beat(WorkerProgress { bytes: Bytes::new(received), rate }) {
+            let over = |bytes, before| Rate::over(Bytes::new(bytes - before), elapsed);
+            let (rate, verifying) = (over(received, reported.0), over(verified, reported.1));
+            (reported, at) = ((received, verified), Instant::now());
+            match self.store.beat(WorkerProgress { bytes: Bytes::new(received), rate, verifying }) {
                 Ok(lost) => lost.iter().for_each(|unit| self.lose(*unit)),
                 // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
                 Err(error) => tracing::warn!("{error}"),

@@ -15,4 +15,5 @@ pub(crate) mod put;
 pub(crate) mod queue;
 pub(crate) mod report;
 pub(crate) mod serve;
+pub(crate) mod slurm;
 pub(crate) mod work;

@@ -1,5 +1,6 @@
 //! `longhaul work PLAN`: executes the units of a plan until none is left.
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,19 +11,23 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, FailureKind};
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions, TransferError};
+use longhaul_engine::sink::file_slice::FileSlice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_farm::error::FarmError;
 use longhaul_farm::plan::{Plan, PlanHeader};
 use longhaul_farm::shared_dir::SharedDirStore;
 use longhaul_farm::store::{ClaimStore, Tally};
+use longhaul_farm::unit::FilePart;
 use longhaul_farm::worker::{FileEnd, FileTask, Worker};
 use longhaul_scope::record::schema::Side;
 use parking_lot::Mutex;
@@ -41,8 +46,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Operands and options of `work`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 all units are done; 1 units have failed, see longhaul plan status; 75 stopped by a signal or --max-time, \
-                        run it again (Slurm: RequeueExit=75). Others are those of get."
+    after_help = "Exit codes: 0 all units are done; 1 units have failed, see longhaul plan status; 75 units are left, run it \
+                        again (Slurm: RequeueExit=75). Others are those of get."
 )]
 pub(crate) struct WorkArgs {
     /// The plan, as longhaul plan has written it
@@ -115,6 +120,12 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let (plan, retires) = (args.plan.display(), worker.is_retired());
     let message = match tally.failed {
         0 if retires => "this host cannot fetch or write files: other workers may".to_owned(),
+        0 => {
+            return Err(exit::said(
+                "other workers have the units that are left: run it again",
+                exit::TEMPORARY,
+            ));
+        }
         1 => "a unit has failed".to_owned(),
         units => format!("{units} units have failed"),
     };
@@ -197,7 +208,7 @@ impl WorkRun<'_> {
         let end = caught.unwrap_or_else(|_| file_failed("an internal error: report it as a bug".to_owned()));
         let size = match end {
             FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
-            FileEnd::Failed { .. } => None,
+            FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => None,
         };
         if let Err(error) = self.worker.finish_file(task, end) {
             self.worker.retire();
@@ -215,33 +226,45 @@ impl WorkRun<'_> {
         };
         let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
         let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
-        if let Some(size) = self.worker.target().present(file) {
+        let is_range = matches!(task.part(), Some(FilePart::Range { .. }));
+        if let Some(size) = self.worker.target().present(file).filter(|_| !is_range) {
             let there = Unchanged { path: self.worker.target().path_of(file), size };
             let shown = self.session.run(&tag, |_| Ok::<_, TransferError>(there), TransferError::kind);
             return shown.map_or_else(|_| file_failed("stopped".to_owned()), |()| FileEnd::Present(size));
         }
+        if let Some(FilePart::Join { .. }) = task.part() {
+            return self.worker.join(task);
+        }
         let expected = Expected {
             // Apache states no length of an empty file.
             size: file.size.filter(|size| *size > Bytes::ZERO),
-            checksums: file.checksum.iter().cloned().collect(),
+            checksums: file.checksum.iter().filter(|_| !is_range).cloned().collect(),
             modified: file.modified(),
             is_dated: true,
             is_listed: true,
             ..Expected::default()
         };
-        let output =
-            Output::Beneath { root: self.worker.target().root().clone(), path: task.staged().to_owned() };
+        let (root, path) = (self.worker.target().root().clone(), task.staged().to_owned());
+        let output = match (task.part(), file.size) {
+            (Some(FilePart::Range { start, end, .. }), Some(size)) => {
+                let (range, creates) = (ByteRange::new(start, end), !task.has_range());
+                Output::Slice(FileSlice { root, path, size, range, creates })
+            }
+            _ => Output::Beneath { root, path },
+        };
         let job = Job { urls, output, expected, options: self.options.clone() };
-        let (mut size, mut failed) = (Bytes::ZERO, file_failed(String::new()));
+        let (mut size, mut fetched, mut failed) = (Bytes::ZERO, Bytes::ZERO, file_failed(String::new()));
         let mut get = |observer: JobObserver<'_>| {
             let counted = CountedBytes { observer, worker: self.worker, received: AtomicU64::new(0) };
             let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
             result.inspect(|outcome| {
-                size = outcome.size;
-                counted.count_to(outcome.size - outcome.resumed);
+                (size, fetched) = (outcome.size, outcome.size - outcome.resumed);
+                counted.count_to(fetched);
             })
         };
-        let get = |observer: JobObserver<'_>| get(observer).inspect_err(|error| failed = self.noted(error));
+        let get = |observer: JobObserver<'_>| {
+            get(observer).inspect_err(|error| failed = self.noted(error, is_range))
+        };
         if self.session.run(&tag, get, TransferError::kind).is_err() {
             return failed;
         }
@@ -252,13 +275,24 @@ impl WorkRun<'_> {
                 size.get(),
                 planned.get()
             )),
+            _ if is_range => FileEnd::Received(fetched),
             _ => FileEnd::Received(size),
         }
     }
 
     /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
-    fn noted(&self, error: &TransferError) -> FileEnd {
+    fn noted(&self, error: &TransferError, is_range: bool) -> FileEnd {
         use FailureKind::{CannotCreate, Config, Denied, Disk, Host, NoHost, Protocol, Unavailable};
+        let is_of_all_ranges = match error {
+            // The source has another state, or proves none.
+            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
+            // The file that receives the ranges is missing.
+            TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
+            _ => false,
+        };
+        if is_range && is_of_all_ranges {
+            return FileEnd::Unjoinable(error.to_string());
+        }
         if matches!(error.kind(), Disk | CannotCreate | Host) {
             self.worker.retire();
         }

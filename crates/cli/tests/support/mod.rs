@@ -22,6 +22,7 @@ pub(crate) mod scripted;
 pub(crate) mod scripted_data;
 mod server_process;
 mod site;
+mod slurm;
 mod sniffer;
 mod terminal;
 pub(crate) mod tls;
@@ -51,6 +52,7 @@ pub(crate) use server_process::{
     FtpSite, ServerProcess, free_port, installed, needs_root, site_dir, skip, write_old, write_secret,
 };
 pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
+pub(crate) use slurm::Slurm;
 pub(crate) use sniffer::{in_own_network, packets_with};
 pub(crate) use terminal::{program, terminal};
 pub(crate) use tls::{certificates, server_config};

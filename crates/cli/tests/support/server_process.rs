@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 /// Timeout for the start of a server on a busy machine.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 /// A server and its forked processes; all are killed on drop.
 pub(crate) struct ServerProcess(Child);
@@ -33,11 +33,16 @@ impl ServerProcess {
     }
 
     /// Starts `command` and waits until `port` accepts connections.
-    pub(crate) fn listening(mut command: Command, port: u16) -> Self {
+    pub(crate) fn listening(command: Command, port: u16) -> Self {
+        Self::ready(command, || TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    /// Starts `command` and waits until it is ready.
+    pub(crate) fn ready(mut command: Command, is_ready: impl Fn() -> bool) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let mut server = Self(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")));
         let deadline = Instant::now() + START;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !is_ready() {
             let ended = server.0.try_wait().unwrap();
             assert!(ended.is_none(), "{command:?} ended: {ended:?}");
             assert!(Instant::now() < deadline, "{command:?} does not start");

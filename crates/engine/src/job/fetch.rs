@@ -73,8 +73,11 @@ impl<'a> Fetch<'a> {
         let pipeline = self.pipeline;
         let fetched = self.fetch_and_verify(plan, stop, cancel);
         let (facts, digest) = fetched.inspect_err(|_| {
-            // The partial file is kept only if the next run can use it.
-            if !pipeline.is_resumable() {
+            if pipeline.part().is_slice() {
+                // Others may have completed the file before the last write, which changed its time.
+                self.keep_time();
+            } else if !pipeline.is_resumable() {
+                // The partial file is kept only if the next run can use it.
                 pipeline.part().abandon();
             }
         })?;

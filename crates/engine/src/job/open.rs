@@ -1,5 +1,6 @@
 //! Opens a job: describes the file, opens its partial file, and finds the ranges left to fetch.
 
+mod combining;
 mod resume;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,8 +19,9 @@ use super::request::{Expected, Job};
 use crate::cancel::Cancel;
 use crate::engine::EngineState;
 use crate::known_paths::KnownPaths;
+use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, JournalSource};
-use crate::sink::output::{IfExists, PreparedOutput};
+use crate::sink::output::{IfExists, Output, PreparedOutput};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::gridftp::GridFtpSource;
@@ -27,6 +29,7 @@ use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::TransferError;
+pub(crate) use combining::combines_ranges;
 use resume::DescribedFile;
 
 /// The state of a job after the first response.
@@ -60,23 +63,8 @@ pub(super) fn open<'e>(
     let options = source_options(job);
     let trusted_origin = job.options.logins_for.as_ref().or(job.urls.first()).map(source::origin);
     let source_of = |url: &Url| -> Box<dyn Source + 'e> {
-        let mut options = options.clone();
-        let is_other = Some(source::origin(url)) != trusted_origin;
-        if is_other {
-            // A login is meant for the first server named by the user, not for mirrors or URLs of a
-            // metalink or a list.
-            options.client = options.client.without_secrets();
-        }
-        match url.scheme() {
-            "ftp" | "ftps" | "gsiftp" => {
-                if is_other {
-                    // FTP sends a login unasked, and often in clear text.
-                    options.client.netrc.file = None;
-                }
-                Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
-            }
-            _ => Box::new(HttpSource::new(url.clone(), options, &engine.clients, paths.paths())),
-        }
+        let is_trusted = Some(source::origin(url)) == trusted_origin;
+        source_of(engine, url, options.clone(), is_trusted, paths)
     };
     // Before any network access, so that an unwritable output fails at once.
     let output = job.output.prepare()?.treating_existing(job.options.existing.if_exists);
@@ -106,11 +94,32 @@ pub(super) fn open<'e>(
 
 fn source_options(job: &Job) -> SourceOptions {
     SourceOptions {
-        client: job.options.transfer.client.clone(),
-        streams: job.options.transfer.streams,
-        pace: job.options.transfer.pace,
-        retries: job.options.transfer.retries,
         assume_unchanged: job.options.assume_unchanged,
+        ..SourceOptions::of(&job.options.transfer)
+    }
+}
+
+/// Creates a source by the URL's scheme; a login is meant for the first server named by the user (`is_trusted`), not for
+/// mirrors or URLs of a metalink or a list.
+fn source_of<'e>(
+    engine: &'e EngineState,
+    url: &Url,
+    mut options: SourceOptions,
+    is_trusted: bool,
+    paths: &KnownPaths,
+) -> Box<dyn Source + 'e> {
+    if !is_trusted {
+        options.client = options.client.without_secrets();
+    }
+    match url.scheme() {
+        "ftp" | "ftps" | "gsiftp" => {
+            if !is_trusted {
+                // FTP sends a login unasked, and often in clear text.
+                options.client.netrc.file = None;
+            }
+            Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
+        }
+        _ => Box::new(HttpSource::new(url.clone(), options, &engine.clients, paths.paths())),
     }
 }
 
@@ -221,8 +230,8 @@ impl Opener<'_> {
         if !description.combines_answers() {
             description.published.duplicates.clear();
         }
-        // The user's checksum takes precedence over the server's.
-        if expected.checksums.is_empty() {
+        // The user's checksum takes precedence over the server's, which is that of the whole file.
+        if self.slice().is_none() && expected.checksums.is_empty() {
             expected.checksums.extend(description.published.digest.clone());
         }
         if expected.by_server && expected.checksums.is_empty() {
@@ -253,6 +262,14 @@ impl Opener<'_> {
         }
         let replace = self.output.replaces();
         Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
+    }
+
+    /// Returns the range of a shared file, if the job is to fetch one.
+    fn slice(&self) -> Option<&FileSlice> {
+        match &self.job.output {
+            Output::Slice(slice) => Some(slice),
+            _ => None,
+        }
     }
 
     /// Opens the partial file if its name is known before the server's answer.

@@ -208,6 +208,21 @@ impl Directory {
         opened.map(File::from).map_err(of_link)
     }
 
+    /// Opens a file for reading and writing, or creates it with the permissions of new files; does not follow a symbolic link.
+    pub(super) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o666));
+        opened.map(File::from).map_err(of_link)
+    }
+
+    /// Creates a symbolic link, which exists with its text or not at all.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or another error of the kernel.
+    pub fn make_link(&self, text: &str, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(text, &self.fd, name)?)
+    }
+
     /// Creates a file that only its owner may write to, whatever the umask permits.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 mod backlog;
 pub mod checkpoint;
 pub mod directory;
+pub mod file_slice;
 pub mod journal;
 mod journal_file;
 pub mod memory_budget;

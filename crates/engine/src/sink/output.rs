@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use output_directory::{prepare_beneath, prepare_directory, prepare_file};
 
 use super::directory::Directory;
+use super::file_slice::FileSlice;
 use super::output_claims::OutputClaims;
 use super::output_error::OutputError;
 
@@ -36,6 +37,8 @@ pub enum Output {
         /// The name in messages.
         name: String,
     },
+    /// A range of a file that other transfers write too. The job has no checksum, which would be that of the whole file.
+    Slice(FileSlice),
 }
 
 /// What is done where a file of the output's name exists.
@@ -69,6 +72,7 @@ pub struct PreparedOutput {
 enum OutputLocation {
     Directory(Directory),
     Stream(Arc<File>),
+    Slice(FileSlice),
 }
 
 impl Output {
@@ -87,6 +91,10 @@ impl Output {
             Self::Beneath { root, path } => prepare_beneath(root, path),
             Self::Stream { file, name } => {
                 Ok(PreparedOutput::at(OutputLocation::Stream(Arc::clone(file)), Some(name.into())))
+            }
+            Self::Slice(slice) => {
+                let name = slice.name().to_owned();
+                Ok(PreparedOutput::at(OutputLocation::Slice(slice.clone()), Some(name)))
             }
         }
     }

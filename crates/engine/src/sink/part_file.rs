@@ -33,11 +33,13 @@ use super::part_names::{PART, beside};
 
 /// The partial file of a transfer. Kept on drop, so that the next run can resume, unless discarded.
 ///
-/// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved or resumed.
+/// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved or resumed. A
+/// [slice](super::file_slice::FileSlice) has neither names nor a journal.
 #[derive(Debug)]
 pub struct PartFile {
-    /// `None` for a stream.
+    /// `None` for a stream and a slice.
     names: Option<FileLocation>,
+    is_slice: bool,
     /// The final and the temporary path, for messages.
     target_path: PathBuf,
     part_path: PathBuf,
@@ -128,12 +130,17 @@ impl PartFile {
         let journal = JournalFile::beside(&stem, &directory);
         let names =
             Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
-        Ok(Self { names, target_path, part_path, file })
+        Ok(Self { names, is_slice: false, target_path, part_path, file })
     }
 
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
-        Self { names: None, target_path: name.into(), part_path: name.into(), file }
+        Self { names: None, is_slice: false, target_path: name.into(), part_path: name.into(), file }
+    }
+
+    /// Wraps an open file of which one range is written.
+    pub(super) fn of_slice(file: File, path: PathBuf) -> Self {
+        Self { names: None, is_slice: true, target_path: path.clone(), part_path: path, file }
     }
 
     /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
@@ -147,7 +154,12 @@ impl PartFile {
 
     /// Returns whether the output is a stream, whose bytes cannot be rewritten.
     pub fn is_stream(&self) -> bool {
-        self.names.is_none()
+        self.names.is_none() && !self.is_slice
+    }
+
+    /// Returns whether one range of a shared file is written.
+    pub(crate) fn is_slice(&self) -> bool {
+        self.is_slice
     }
 
     /// Returns the open file.

@@ -133,7 +133,7 @@ impl Heartbeat {
 
     /// Makes this heartbeat the last one.
     pub(crate) fn end(&mut self) {
-        self.advance(WorkerProgress { rate: Default::default(), ..self.progress }, Vec::new());
+        self.advance(WorkerProgress { bytes: self.progress.bytes, ..WorkerProgress::default() }, Vec::new());
         self.ended = true;
     }
 

@@ -64,6 +64,8 @@ struct WorkerState {
     failed_here: HashMap<UnitId, u32>,
     /// The unit at which the search begins.
     cursor: u32,
+    /// The units that join ranges, with the numbers of ranges, which are the units before them.
+    joins: BTreeMap<UnitId, u32>,
 }
 
 impl SharedDirStore {
@@ -84,6 +86,7 @@ impl SharedDirStore {
             failed_here: HashMap::new(),
             // Workers begin at different places, and so rarely claim one unit at a time.
             cursor: fastrand::u32(0..units.max(1)),
+            joins: plan.joins().into_iter().collect(),
             heartbeat,
         };
         let store = Self {
@@ -166,6 +169,30 @@ impl SharedDirStore {
         Ok(Some(Claim { unit, epoch, left_by: state.log.released_by(unit) }))
     }
 
+    /// Returns whether other workers execute what this one may have to complete: ranges of a file that is not joined. The last of
+    /// them may have ended since the search for a free unit.
+    fn awaits_ranges(
+        &self,
+        state: &mut WorkerState,
+        claimed: &HashMap<UnitId, u64>,
+    ) -> Result<bool, FarmError> {
+        let mut awaited = Vec::new();
+        for (join, ranges) in state.joins.iter().filter(|(join, _)| state.may_execute(**join)) {
+            let mut left = ranges_of(*join, *ranges).filter(|range| !state.log.is_done(*range)).peekable();
+            if left.peek().is_none() {
+                return Ok(true);
+            }
+            awaited.extend(left.filter_map(|range| Some((range, *claimed.get(&range)?))));
+        }
+        for (range, epoch) in awaited {
+            match self.claims.holder(range, epoch)? {
+                Some(holder) if state.liveness.is_expired(&holder) => {}
+                _ => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns whether this worker still holds a claim; `claimed` has the highest epoch of each claimed unit.
     fn holds(&self, unit: UnitId, epoch: u64, claimed: &HashMap<UnitId, u64>) -> Result<bool, FarmError> {
         Ok(claimed.get(&unit) == Some(&epoch)
@@ -174,14 +201,42 @@ impl SharedDirStore {
 }
 
 impl WorkerState {
-    /// Returns whether this worker may execute a unit.
+    /// Returns whether this worker may execute a unit now.
     fn is_open(&self, unit: UnitId) -> bool {
-        !self.log.is_done(unit) && {
-            let forgiven = self.log.forgiven(unit);
-            let failed_here = self.failed_here.get(&unit).is_some_and(|before| *before >= forgiven);
-            !failed_here && self.log.failures(unit) < MAX_ATTEMPTS
-        }
+        let is_ready = || match self.joins.get(&unit) {
+            Some(ranges) => ranges_of(unit, *ranges).all(|range| self.log.is_done(range)),
+            None => self.join_of(unit).is_none_or(|(join, _)| self.may_execute(join)),
+        };
+        self.may_execute(unit) && is_ready()
     }
+
+    /// Returns whether a unit is not done, and neither given up nor failed in this worker.
+    fn may_execute(&self, unit: UnitId) -> bool {
+        !self.log.is_done(unit) && !self.has_failed_here(unit) && self.log.failures(unit) < MAX_ATTEMPTS
+    }
+
+    /// Returns whether this worker has failed at a unit, and not been forgiven since.
+    fn has_failed_here(&self, unit: UnitId) -> bool {
+        self.failed_here.get(&unit).is_some_and(|before| *before >= self.log.forgiven(unit))
+    }
+
+    /// Notes that this worker has failed at a unit; returns whether that is new.
+    fn fail_here(&mut self, unit: UnitId) -> bool {
+        let is_new = !self.has_failed_here(unit);
+        self.failed_here.insert(unit, self.log.forgiven(unit));
+        is_new
+    }
+
+    /// Returns the unit that joins a range, and its number of ranges.
+    fn join_of(&self, range: UnitId) -> Option<(UnitId, u32)> {
+        let (join, ranges) = self.joins.range(range..).next()?;
+        (join.0.saturating_sub(*ranges)..join.0).contains(&range.0).then_some((*join, *ranges))
+    }
+}
+
+/// Returns the ranges that a unit joins.
+fn ranges_of(join: UnitId, ranges: u32) -> impl Iterator<Item = UnitId> {
+    (join.0.saturating_sub(ranges)..join.0).map(UnitId)
 }
 
 impl ClaimStore for SharedDirStore {
@@ -199,8 +254,16 @@ impl ClaimStore for SharedDirStore {
         if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
             return Ok(NextUnit::Claimed(claim));
         }
-        let is_left = claimed.keys().any(|unit| state.is_open(*unit));
+        let is_left =
+            claimed.keys().any(|unit| state.is_open(*unit)) || self.awaits_ranges(&mut state, &claimed)?;
         Ok(if is_left { NextUnit::Wait } else { NextUnit::Finished(state.log.tally()) })
+    }
+
+    fn has_range(&self, unit: UnitId) -> Result<bool, FarmError> {
+        let mut state = self.state.lock();
+        let Some((join, ranges)) = state.join_of(unit) else { return Ok(false) };
+        state.log.refresh()?;
+        Ok(ranges_of(join, ranges).any(|range| state.log.is_done(range)))
     }
 
     fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {
@@ -213,9 +276,17 @@ impl ClaimStore for SharedDirStore {
             // The result of the worker that holds the unit counts.
             _ if !is_held => return Ok(()),
             UnitEnd::Failed(why) => {
-                let forgiven = state.log.forgiven(unit);
-                state.failed_here.insert(unit, forgiven);
+                state.fail_here(unit);
                 LogEntry::Failed { why: why.clone(), host: state.heartbeat.host().to_owned() }
+            }
+            UnitEnd::Unjoinable(why) => {
+                let join = state.join_of(unit).map_or(unit, |(join, _)| join);
+                if state.fail_here(join) {
+                    let host = state.heartbeat.host().to_owned();
+                    // Epoch 0: the claims of that unit are not concerned.
+                    state.writer.append(join, 0, LogEntry::Failed { why: why.clone(), host })?;
+                }
+                LogEntry::Released { worker: self.claims.worker().to_owned() }
             }
             UnitEnd::Released => LogEntry::Released { worker: self.claims.worker().to_owned() },
         };

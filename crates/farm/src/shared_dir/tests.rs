@@ -65,6 +65,86 @@ fn each_unit_is_claimed_once_and_ends_as_done_or_failed() {
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(Tally { units: 3, done: 3, failed: 0 }));
 }
 
+/// Writes a plan of one file in three ranges.
+fn plan_of_ranges(directory: &Path) -> Plan {
+    let path = directory.join("plan");
+    let size = UnitSize { bytes: Bytes::mib(1), files: 1 };
+    let mut writer = PlanWriter::create(&path, &directory.join("t"), size, Duration::from_secs(60)).unwrap();
+    let urls = vec!["http://h/f".into()];
+    let (size, modified) = (Some(Bytes::mib(3)), Some(7));
+    writer.add_in_ranges(PlannedFile { urls, path: "f".into(), size, modified, checksum: None }).unwrap();
+    writer.finish().unwrap();
+    Plan::open(&path).unwrap()
+}
+
+#[test]
+fn ranges_are_joined_after_all_of_them_are_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let claims = [claimed(&one), claimed(&other), claimed(&one)];
+    for (done, claim) in claims.iter().enumerate() {
+        assert!(claim.unit < UnitId(3));
+        assert_eq!(one.claim().unwrap(), NextUnit::Wait);
+        assert_eq!(one.has_range(claim.unit).unwrap(), done > 0);
+        one.finish(claim, &UnitEnd::Done(Bytes::mib(1))).unwrap();
+    }
+    // A worker whose search for a free unit has missed the end of the last range.
+    assert!(one.awaits_ranges(&mut one.state.lock(), &HashMap::new()).unwrap());
+    let join = claimed(&other);
+    assert_eq!(join.unit, UnitId(3));
+    other.finish(&join, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    let tally = Tally { units: 4, done: 4, failed: 0 };
+    assert_eq!(one.claim().unwrap(), NextUnit::Finished(tally));
+}
+
+#[test]
+fn worker_waits_for_a_range_that_it_has_failed_at_while_another_one_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let claims = [claimed(&one), claimed(&one), claimed(&one)];
+    one.finish(&claims[0], &UnitEnd::Failed("reset".into())).unwrap();
+    claims[1..].iter().for_each(|claim| one.finish(claim, &UnitEnd::Done(Bytes::mib(1))).unwrap());
+    let failed = NextUnit::Finished(Tally { units: 4, done: 2, failed: 1 });
+    assert_eq!(one.claim().unwrap(), failed, "no worker has it");
+    let again = claimed(&other);
+    assert_eq!(one.claim().unwrap(), NextUnit::Wait);
+    silence(&one);
+    assert_eq!(one.claim().unwrap(), failed, "the other one is lost");
+    other.finish(&again, &UnitEnd::Done(Bytes::mib(1))).unwrap();
+    assert_eq!(claimed(&one).unit, UnitId(3));
+}
+
+#[test]
+fn ranges_that_cannot_be_joined_fail_once_for_each_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let failed = NextUnit::Finished(Tally { units: 4, done: 0, failed: 1 });
+    for _ in 0..MAX_ATTEMPTS {
+        let store = SharedDirStore::join(&plan).unwrap();
+        let claims = [claimed(&store), claimed(&store)];
+        claims.iter().for_each(|claim| store.finish(claim, &UnitEnd::Unjoinable("weak".into())).unwrap());
+        assert_eq!(store.claim().unwrap(), failed);
+    }
+    let store = SharedDirStore::join(&plan).unwrap();
+    assert_eq!(store.claim().unwrap(), failed);
+    let log = &store.state.lock().log;
+    assert_eq!(log.failures(UnitId(3)), MAX_ATTEMPTS);
+    assert!((0..3).all(|range| log.failures(UnitId(range)) == 0));
+}
+
+#[test]
+fn retry_lets_ranges_be_tried_that_could_not_be_joined() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let store = SharedDirStore::join(&plan).unwrap();
+    let claim = claimed(&store);
+    store.finish(&claim, &UnitEnd::Unjoinable("changed".into())).unwrap();
+    assert_eq!(retry(&plan).unwrap(), 1);
+    assert!(claimed(&store).unit < UnitId(3));
+}
+
 #[test]
 fn unit_that_fails_everywhere_is_given_up() {
     let dir = tempfile::tempdir().unwrap();

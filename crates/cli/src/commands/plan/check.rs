@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use longhaul_core::checksum::Algorithm;
 use longhaul_engine::cancel::Cancel;
-use longhaul_farm::files;
+use longhaul_farm::files::{self, Comparison};
 use longhaul_farm::plan::Plan;
 use longhaul_farm::target::Target;
 
@@ -17,16 +17,19 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let target = Target::open(plan.header())?;
     let (mut right, mut wrong) = (0_u64, 0_u64);
     for unit in plan.ids() {
-        for file in plan.unit(unit)?.files {
-            if cancel.is_cancelled() {
-                return Ok(exit::INTERRUPTED.into());
-            }
-            match files::fault(&target, &file, cancel) {
-                None => right += 1,
-                Some(fault) => {
+        for file in plan.unit(unit)?.completes() {
+            let found = if cancel.is_cancelled() {
+                Comparison::Cancelled
+            } else {
+                files::compare(&target, file, cancel)
+            };
+            match found {
+                Comparison::Cancelled => return Ok(exit::INTERRUPTED.into()),
+                Comparison::Equal => right += 1,
+                Comparison::Differs(how) => {
                     wrong += 1;
                     let name = file.path.display().to_string().replace(char::is_control, "?");
-                    say::output(format_args!("{name} {fault}"));
+                    say::output(format_args!("{name} {how}"));
                 }
             }
         }
@@ -49,8 +52,8 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
 pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
     let target = Target::open(plan.header())?;
     for unit in plan.ids() {
-        for file in plan.unit(unit)?.files {
-            match files::digest(&target, &file, Algorithm::Sha256, cancel)? {
+        for file in plan.unit(unit)?.completes() {
+            match files::digest(&target, file, Algorithm::Sha256, cancel)? {
                 Some(digest) => say::bytes(&line(digest.hex(), &file.path)),
                 None => return Ok(exit::INTERRUPTED.into()),
             }

@@ -1,8 +1,10 @@
 //! Lists the sources, and writes the plan.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use longhaul_core::admission::JobAdmission;
@@ -21,7 +23,7 @@ use longhaul_farm::plan::PlanHeader;
 use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
 use longhaul_farm::unit::{PlannedFile, seconds_of};
 use parking_lot::Mutex;
-use url::Url;
+use url::{Position, Url};
 
 use super::PlanArgs;
 use crate::commands::get::{tree::named_after, url_list};
@@ -38,6 +40,10 @@ struct PlanRequest<'a> {
     options: TransferOptions,
     engine: Engine,
     cancel: Cancel,
+    /// Whether ranges combine of the file that a server was asked for last, by scheme and host.
+    combining: Mutex<HashMap<String, bool>>,
+    /// The first URL: logins are for its server only, as in a worker.
+    first: OnceLock<Url>,
 }
 
 /// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
@@ -54,7 +60,16 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
         let writer = PlanWriter::create(&output, &target, size, args.lease)?;
         let engine = Engine::new(AppBuffer::Auto);
         Ok::<_, anyhow::Error>((
-            PlanRequest { args, sources, target, options, engine, cancel: cancel.clone() },
+            PlanRequest {
+                args,
+                sources,
+                target,
+                options,
+                engine,
+                cancel: cancel.clone(),
+                combining: Mutex::default(),
+                first: OnceLock::new(),
+            },
             writer,
         ))
     };
@@ -119,6 +134,7 @@ impl PlanRequest<'_> {
             read.map_err(|error| exit::not_set_up(&error, &self.cancel))?;
         }
         for url in &self.sources {
+            self.first.get_or_init(|| url.clone());
             match self.args.recursive {
                 true => self.add_tree(writer, url, &mut left_out)?,
                 false => self.add_file(writer, url)?,
@@ -133,6 +149,7 @@ impl PlanRequest<'_> {
     fn add_listed(&self, writer: &mut PlanWriter, file: url_list::ListedFile) -> anyhow::Result<()> {
         let Some(url) = file.urls.first() else { return Ok(()) };
         let shown = SafeUrl::of(url);
+        self.first.get_or_init(|| url.clone());
         if file.dir.is_some() {
             bail!("{shown}: a plan has one target; write out=DIR/NAME for a path below it, instead of dir=");
         }
@@ -145,8 +162,40 @@ impl PlanRequest<'_> {
             None => name_of(url)?,
         };
         let urls = file.urls.into_iter().map(String::from).collect();
-        writer.add(PlannedFile { urls, path, size: file.size, modified: None, checksum: file.checksum })?;
+        let file = PlannedFile { urls, path, size: file.size, modified: None, checksum: file.checksum };
+        if writer.is_cut(&file) && self.combines(&file, true) {
+            writer.add_in_ranges(file)?;
+        } else {
+            writer.add(file)?;
+        }
         Ok(())
+    }
+
+    /// Returns whether ranges of a file combine, as its server shows it now; in doubt they do not, and the file is planned as
+    /// one. With `once`, one file of each server is asked for.
+    fn combines(&self, file: &PlannedFile, once: bool) -> bool {
+        let url = file.urls.first().and_then(|url| Url::parse(url).ok());
+        let Some((url, size)) = url.zip(file.size) else { return false };
+        let server = format!("{}:{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath]);
+        let known = self.combining.lock().get(&server).copied();
+        if let Some(known) = known.filter(|_| once) {
+            return known;
+        }
+        let logins_for = self.first.get().unwrap_or(&url);
+        let asked = self.engine.combines_ranges(&url, size, &self.options, logins_for, &self.cancel);
+        let combines = *asked.as_ref().unwrap_or(&false);
+        if !combines && !self.cancel.is_cancelled() && known != Some(false) {
+            let why = asked.map_or_else(
+                |error| error.to_string(),
+                |_| "it does not show that ranges of it are of one state".to_owned(),
+            );
+            let shown = SafeUrl::of(&url);
+            tracing::warn!(
+                "{shown} is not cut into ranges, and one worker fetches it: {why}; further such files of this server are not named"
+            );
+        }
+        self.combining.lock().insert(server, combines);
+        combines
     }
 
     /// Adds one file, with the size and the time that its server states now.
@@ -155,7 +204,7 @@ impl PlanRequest<'_> {
         let tree = self.engine.remote_tree(url, &self.target, &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
-        self.add(writer, file, Path::new(""))
+        self.add(&Mutex::new(writer), file, Path::new(""))
     }
 
     fn add_tree(
@@ -171,16 +220,15 @@ impl PlanRequest<'_> {
         let tree = self.engine.remote_tree(url, &self.target.join(&below), &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let (stop, failed) = (self.cancel.child(), Mutex::new(None));
-        let written = Mutex::new((writer, left_out));
+        let (writer, left_out) = (Mutex::new(writer), Mutex::new(left_out));
         let leave_out = |error: &dyn Display, kind: FailureKind| {
-            let (writer, left_out) = &mut *written.lock();
-            writer.leave_out();
-            left_out.get_or_insert(exit::said(format_args!("not planned: {error}"), exit::of(kind)));
+            writer.lock().leave_out();
+            left_out.lock().get_or_insert(exit::said(format_args!("not planned: {error}"), exit::of(kind)));
         };
         let add = |walked| match walked {
             Walked::File(mut file) => match tree.complete(&mut file, &stop) {
                 Ok(()) => {
-                    if let Err(code) = self.add(written.lock().0, file, &below) {
+                    if let Err(code) = self.add(&writer, file, &below) {
                         failed.lock().get_or_insert(code);
                         stop.cancel();
                     }
@@ -199,10 +247,15 @@ impl PlanRequest<'_> {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    fn add(&self, writer: &mut PlanWriter, file: ListedFile, below: &Path) -> Result<(), exit::Code> {
+    fn add(&self, writer: &Mutex<&mut PlanWriter>, file: ListedFile, below: &Path) -> Result<(), exit::Code> {
         let ListedFile { url, path, size, modified } = file;
         let (path, modified) = (below.join(path), modified.and_then(seconds_of));
-        let added = writer.add(PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None });
+        let file = PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None };
+        // Other threads add files while this one asks a server.
+        let is_cut = writer.lock().is_cut(&file);
+        let is_cut = is_cut && self.combines(&file, false);
+        let mut writer = writer.lock();
+        let added = if is_cut { writer.add_in_ranges(file) } else { writer.add(file) };
         added.map_err(|error| exit::said(&error, exit::of(error.kind())))
     }
 }

@@ -4,7 +4,7 @@ mod check;
 mod make;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -109,6 +109,11 @@ fn lease(text: &str) -> Result<Duration, String> {
         lease if (MIN_LEASE..=MAX_LEASE).contains(&lease) => Ok(lease),
         _ => Err("write a time from 1s to 24h, as 30s".into()),
     }
+}
+
+/// Prints the state of a plan.
+pub(crate) fn show_status(plan: &Path) -> anyhow::Result<ExitCode> {
+    show::status(plan, false)
 }
 
 /// Writes a plan, or shows one.

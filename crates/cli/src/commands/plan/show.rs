@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use longhaul_core::units::Rate;
 use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
 
@@ -33,8 +34,13 @@ fn lines(status: &PlanStatus) -> Vec<String> {
     )];
     for worker in &status.workers {
         let units: Vec<String> = worker.units.iter().map(ToString::to_string).collect();
-        let doing =
-            if worker.ended { "has ended; others take over".to_owned() } else { worker.rate.to_string() };
+        let doing = if worker.ended {
+            "has ended; others take over".to_owned()
+        } else if worker.verifying > Rate::default() {
+            format!("{}, verifying at {}", worker.rate, worker.verifying)
+        } else {
+            worker.rate.to_string()
+        };
         let unit = if units.len() == 1 { "unit" } else { "units" };
         lines.push(format!(
             "  {} (process {}): {unit} {}, {doing}",
@@ -65,7 +71,7 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::units::{Bytes, Rate};
+    use longhaul_core::units::Bytes;
     use longhaul_farm::status::{UnitFailure, WorkerStatus};
     use longhaul_farm::store::Tally;
     use longhaul_farm::unit::UnitId;
@@ -74,12 +80,13 @@ mod tests {
 
     #[test]
     fn state_is_a_line_for_all_and_one_for_each_worker_and_failure() {
-        let worker = |ended| WorkerStatus {
+        let worker = |ended, verifying| WorkerStatus {
             worker: "w".into(),
             host: "n1".into(),
             pid: 7,
             units: vec![UnitId(3), UnitId(4)],
             rate: Rate::bits_per_sec(1_200_000_000),
+            verifying: Rate::bits_per_sec(verifying),
             ended,
         };
         let failure = |attempts, given_up| UnitFailure {
@@ -95,12 +102,13 @@ mod tests {
             bytes: Bytes::mib(40960),
             bytes_done: Bytes::mib(12288),
             left_out: 0,
-            workers: vec![worker(false), worker(true)],
+            workers: vec![worker(false, 0), worker(false, 8_000_000_000), worker(true, 0)],
             failures: vec![failure(1, false), failure(3, true)],
         };
         let expected = [
-            "12 of 40 units done, 12 GiB of 40 GiB; 2 under way, 2 failed",
+            "12 of 40 units done, 12 GiB of 40 GiB; 4 under way, 2 failed",
             "  n1 (process 7): units 3, 4, 1.20 Gbit/s",
+            "  n1 (process 7): units 3, 4, 1.20 Gbit/s, verifying at 8.00 Gbit/s",
             "  n1 (process 7): units 3, 4, has ended; others take over",
             "  unit 9 failed on n?2 (1 attempt): disk?full",
             "  unit 9 failed on n?2 (given up after 3 attempts, see plan retry): disk?full",

@@ -1,6 +1,7 @@
 //! Workers that are killed and stopped at random moments: nothing is lost, every file is right.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
@@ -26,6 +27,8 @@ fn killed_and_stopped_workers_lose_nothing() {
     for number in 0..3 * rounds {
         fs::write(server.path("t").join(number.to_string()), content(600_000, number as u64)).unwrap();
     }
+    // One that is fetched in ranges.
+    fs::write(server.path("t/huge"), content(rounds << 19, SEED)).unwrap();
     age(&server.path("t"), 1_100_000_000);
     let run =
         plan().args(["-r", "--unit-size", "1MiB", "--lease", "1s", "-o", "p", &server.url("/t/"), "here"]);
@@ -67,6 +70,8 @@ fn killed_and_stopped_workers_lose_nothing() {
     assert!(of("failed").is_empty(), "seed {seed}: {lines:?}");
     of_plan(run.dir(), "verify", &[]).ok();
     assert_equal(&server.path("t"), &run.path("here"));
+    // Workers that were continued have written ranges into the file after it had got its name and its time.
+    assert_eq!(fs::metadata(run.path("here/huge")).unwrap().mtime(), 1_100_000_000, "seed {seed}");
     assert!(
         names(&run.path("here")).iter().all(|name| !name.starts_with('.')),
         "the staging directory is left"

@@ -2,6 +2,8 @@
 
 mod bad_plans;
 mod kills;
+mod ranges;
+mod slurm;
 mod workers;
 
 use std::path::Path;

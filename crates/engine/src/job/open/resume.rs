@@ -14,6 +14,7 @@ use url::Url;
 
 use super::{Opener, journal_source};
 use crate::job::joining_mirrors::{SAMPLE, agrees, sample_of};
+use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
@@ -48,7 +49,10 @@ impl Opener<'_> {
     ) -> Result<DescribedFile, TransferError> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
-        let mut resume = prior.as_ref().map(|journal| self.resume_of(journal, url));
+        let mut resume = match self.slice() {
+            Some(slice) => Some(Resume { gap: slice.range, identity: Identity::AssumedUnchanged }),
+            None => prior.as_ref().map(|journal| self.resume_of(journal, url)),
+        };
         let mut shared = self.job.urls.len() > 1;
         loop {
             let at_most = shared.then_some(FIRST_OF_SEVERAL);
@@ -88,6 +92,9 @@ impl Opener<'_> {
                 return Err(TransferError::NotModified);
             }
             self.check_description(source, &description)?;
+            if let Some(slice) = self.slice() {
+                return begin_slice(source, slice, description);
+            }
             if !shared && description.ranges.whole && description.names_proved_duplicates() {
                 // The response is the whole file: ask again, so that duplicates can share the work.
                 source.abandon();
@@ -185,6 +192,9 @@ impl Opener<'_> {
 
     /// Returns the bytes left to fetch, if the file is of known size.
     fn left(&self, prior: Option<&Journal>) -> Option<Bytes> {
+        if let Some(slice) = self.slice() {
+            return Some(slice.range.len());
+        }
         prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
     }
 
@@ -231,6 +241,32 @@ impl Opener<'_> {
             *committed = RangeSet::new();
         }
     }
+}
+
+/// Begins a range of a shared file, as if a run that has fetched all other ranges were resumed.
+fn begin_slice(
+    source: &dyn Source,
+    slice: &FileSlice,
+    description: Description,
+) -> Result<DescribedFile, TransferError> {
+    let refused = |message: String| {
+        source.abandon();
+        Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into()
+    };
+    let shown = source.shown();
+    let is_range = description.combines_answers() && description.ranges.first.start() == slice.range.start();
+    let Some(identity) = description.file.identity.as_ref().filter(|_| is_range) else {
+        return Err(refused(format!(
+            "{shown} answers no ranges, or states neither a strong entity tag nor a time that proves them to be of one \
+             file; plan it in one unit, by a larger --unit-size"
+        )));
+    };
+    if let Some(fixed) = slice.fix_identity(identity)? {
+        return Err(refused(format!(
+            "{shown} was changed: it is {identity}, and other ranges of it were {fixed}"
+        )));
+    }
+    Ok(DescribedFile { description, journal: None, committed: slice.others() })
 }
 
 fn shown(description: &Description) -> String {

@@ -41,6 +41,7 @@ impl PreparedOutput {
                 let failed = |source| OutputError::Create { path: name.as_ref().into(), source };
                 return Ok(PartFile::of_stream(file.try_clone().map_err(failed)?, &name));
             }
+            OutputLocation::Slice(slice) => return slice.open(),
         };
         let name = self.name.as_deref().unwrap_or_else(|| plain_name(suggested));
         self.claim(directory, name)?;

@@ -78,10 +78,15 @@ impl PartFile {
         sync_names: impl FnOnce() -> io::Result<()>,
     ) -> Result<Finished, OutputError> {
         let mut path = self.target_path.clone();
-        let Some(names) = &self.names else { return Ok(Finished { path, warnings: Vec::new() }) };
         let failed = |operation, source| {
             let path = self.target_path.clone();
             OutputError::Write { operation, path, source }
+        };
+        let Some(names) = &self.names else {
+            if self.is_slice {
+                self.file.sync_all().map_err(|e| failed("sync", e))?;
+            }
+            return Ok(Finished { path, warnings: Vec::new() });
         };
         self.check_name()?;
         let kept = self.take_mode(names, replace);

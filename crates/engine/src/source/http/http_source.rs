@@ -38,7 +38,7 @@ use crate::source::http::http_source::location::{Disagreement, Disagreements, Lo
 use crate::source::http::http_source::refit::Refit;
 use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
-use crate::transfer::Streams;
+use crate::transfer::{Streams, TransferOptions};
 
 /// The settings of a source.
 #[derive(Debug, Clone)]
@@ -53,6 +53,17 @@ pub(crate) struct SourceOptions {
 }
 
 impl SourceOptions {
+    /// Returns the settings of a transfer, without a guarantee that files do not change.
+    pub(crate) fn of(options: &TransferOptions) -> Self {
+        Self {
+            client: options.client.clone(),
+            streams: options.streams,
+            pace: options.pace,
+            retries: options.retries,
+            assume_unchanged: false,
+        }
+    }
+
     /// Returns whether one stream should fetch all if the number is free, because the server paces its sending.
     ///
     /// The server's rate is that of one stream; a second stream would arrive in a burst.

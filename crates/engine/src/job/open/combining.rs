@@ -1,0 +1,50 @@
+//! Whether ranges of a file that several answers hold may be combined, as its server shows it.
+
+use longhaul_core::failure::Failure;
+use longhaul_core::identity::Identity;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use url::Url;
+
+use super::source_of;
+use crate::cancel::Cancel;
+use crate::engine::EngineState;
+use crate::known_paths::KnownPaths;
+use crate::source::http::SourceOptions;
+use crate::source::{self, Ask, Resume};
+use crate::transfer::TransferOptions;
+
+/// Requests the last byte of a file; returns whether the answer is that range of a file of this size, with evidence by
+/// which other ranges are known to be of the same state.
+///
+/// Servers to which another one redirects may state different evidence of one file, so that theirs counts for nothing.
+///
+/// # Errors
+/// [`Failure`] after the user's number of retries.
+pub(crate) fn combines_ranges(
+    engine: &EngineState,
+    url: &Url,
+    size: Bytes,
+    options: &TransferOptions,
+    logins_for: &Url,
+    cancel: &Cancel,
+) -> Result<bool, Failure> {
+    let paths = KnownPaths::read(options.memory.as_deref(), &|_| ());
+    let is_trusted = source::origin(url) == source::origin(logins_for);
+    let source = source_of(engine, url, SourceOptions::of(options), is_trusted, &paths);
+    let last = ByteRange::new(size.get().saturating_sub(1), size.get());
+    let described = source.describe(&Ask {
+        resume: Some(Resume { gap: last, identity: Identity::AssumedUnchanged }),
+        at_most: Some(last.len()),
+        left: Some(last.len()),
+        waits: true,
+        falls_back: false,
+        cancel,
+        emit: &|_| (),
+    });
+    source.abandon();
+    let described = described?;
+    let is_range = described.ranges.first.start() == last.start() && described.file.size == Some(size);
+    let is_here = described.path.endpoint.as_ref().is_some_and(|endpoint| endpoint.is_at_host_of(url));
+    Ok(is_range && is_here && described.combines_answers())
+}
