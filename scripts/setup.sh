@@ -30,6 +30,7 @@ case "${1:-}" in
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2
         ns2 lighttpd webfs
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto jq time
+        postgresql
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
     *) echo "usage: $0 build|demo|demo-browser|browser|static|cross|test" >&2; exit 64 ;;
@@ -39,7 +40,7 @@ die() { echo "setup: $*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # Packages that bring a service, and its name.
 services=(nginx-common:nginx lighttpd:lighttpd webfs:webfs globus-gridftp-server-progs:globus-gridftp-server
-    globus-gridftp-server-progs:globus-gridftp-sshftp proftpd-core:proftpd)
+    globus-gridftp-server-progs:globus-gridftp-sshftp proftpd-core:proftpd postgresql-common:postgresql)
 
 # vsftpd and proftpd exclude each other as packages; the tests need both, so vsftpd's program is unpacked here.
 vsftpd=/opt/longhaul-test/vsftpd

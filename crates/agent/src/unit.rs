@@ -34,7 +34,8 @@ pub fn install(directory: &Path, program: &Path, options: &[String]) -> io::Resu
     })?;
     std::fs::create_dir_all(directory)?;
     let path = directory.join(NAME);
-    let command = [&[PACKAGED_COMMAND.to_owned()][..], options].concat().join(" ");
+    // systemd expands specifiers, such as %h.
+    let command = [&[PACKAGED_COMMAND.to_owned()][..], options].concat().join(" ").replace('%', "%%");
     let unit = PACKAGED.replace(PACKAGED_PROGRAM, &format!("\"{program}\""));
     std::fs::write(&path, unit.replace(PACKAGED_COMMAND, &command))?;
     Ok(path)
@@ -59,11 +60,13 @@ mod tests {
     #[test]
     fn unit_names_this_program_and_its_options() {
         let dir = tempfile::tempdir().unwrap();
-        let options = ["--aria2-rpc".to_owned()];
+        let options = ["--farm".to_owned(), "postgres://u@%2Frun/db".to_owned()];
         let path = install(&dir.path().join("user"), Path::new("/opt/my tools/longhaul"), &options).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(
-            text.contains("ExecStart=\"/opt/my tools/longhaul\" agent --foreground --aria2-rpc\n"),
+            text.contains(
+                "ExecStart=\"/opt/my tools/longhaul\" agent --foreground --farm postgres://u@%%2Frun/db\n"
+            ),
             "{text}"
         );
         assert!(install(dir.path(), Path::new("/opt/%h/longhaul"), &[]).is_err());

@@ -15,7 +15,7 @@ use super::observe::RunObserver;
 use super::records;
 use crate::database::{Row, RunEnd};
 use crate::live::Live;
-use crate::queue::{Queue, unix_now};
+use crate::queue::Queue;
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// The interval between attempts to store a result.
@@ -41,7 +41,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
     queue.tell_stats();
-    records::prune(&queue.paths.records());
+    records::prune(&queue.records());
     queue.runs.wake();
 }
 
@@ -67,12 +67,15 @@ fn state_after_run(
         return (TransferState::Queued, end);
     }
     let attempts = if end.advanced { 0 } else { row.attempts };
-    let may_retry = failure.retry != Retry::Never && attempts < queue.settings().retries;
+    // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
+    let is_held = failure.is_busy && queue.farm.is_some();
+    let attempts = if is_held { 0 } else { attempts };
+    let may_retry = is_held || failure.retry != Retry::Never && attempts < queue.settings().retries;
     let has_worked = row.part.is_some() || live.first_answer().is_some();
     let state = state_after(failure.kind, row, has_worked, may_retry);
     if state == TransferState::Scheduled {
         let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();
-        end.retry_at = Some(unix_now().saturating_add(delay));
+        end.retry_at = Some(queue.now().saturating_add(delay));
     }
     end.error = Some(TransferFailure {
         message: failure.message,
@@ -104,6 +107,7 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
         path,
         run: transfer.run,
         advanced,
+        epoch: row.epoch,
         ..RunEnd::default()
     }
 }
@@ -111,7 +115,16 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
 /// Stores the end of a run; while the disk is full, retries as long as the agent runs.
 fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
     let mut is_logged = false;
-    while let Err(error) = queue.database(|database| database.end(id, state, end, unix_now())) {
+    loop {
+        let error = match queue.database(|database| database.end(id, state, end, queue.now())) {
+            Ok(true) => return,
+            Ok(false) => {
+                return tracing::warn!(
+                    "transfer {id} was given to another run: the end of this one does not count"
+                );
+            }
+            Err(error) => error,
+        };
         if !is_logged {
             tracing::error!("the end of transfer {id} cannot be stored yet: {error}");
             is_logged = true;
@@ -125,7 +138,11 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
 
 /// Returns the end of a run that a killed agent could not store: its file has the final name.
 pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
-    let part = row.part.as_ref().filter(|part| part.is_at(&part.target))?;
+    let part = row.part.as_ref().filter(|part| match row.epoch {
+        // Of no farm.
+        0 => part.is_at(&part.target),
+        _ => part.is_at_on_any_host(&part.target),
+    })?;
     let size = std::fs::metadata(&part.target).ok()?.len();
     let complete =
         row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
@@ -137,6 +154,7 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         size: Some(size),
         path: Some(part.target.display().to_string()),
         run: row.transfer.run.clone(),
+        epoch: row.epoch,
         ..RunEnd::default()
     })
 }

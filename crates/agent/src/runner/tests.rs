@@ -11,7 +11,7 @@ pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
     paths.make().unwrap();
-    let queue = Arc::new(Queue::open(paths, |_| 1).unwrap());
+    let queue = Arc::new(Queue::open(paths, |_| 1, None).unwrap());
     (dir, queue)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (
     let identity = PartIdentity::of(&part, &target).unwrap();
     queue.database(|database| {
         assert!(database.begin(id, 1).unwrap());
-        database.set_part(id, &identity, Some(7)).unwrap();
+        database.set_part((id, 0), &identity, Some(7)).unwrap();
     });
     (id, part)
 }

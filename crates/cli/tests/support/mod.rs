@@ -13,6 +13,7 @@ pub(crate) mod http;
 pub(crate) mod lab;
 mod memory;
 mod partial;
+mod postgres;
 mod probe;
 mod program;
 mod real;
@@ -39,6 +40,7 @@ pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
 pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, reserved_port, response};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
+pub(crate) use postgres::Postgres;
 pub(crate) use probe::{Iperf3, misses, probe, report};
 pub(crate) use program::{
     Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, public_copy, put,
