@@ -22,7 +22,7 @@ const PASSWORD: &str = "PGPASSWORD";
 
 /// The address of a farm's database: `postgres://USER@HOST/DATABASE`.
 #[derive(Debug, Clone)]
-pub struct FarmAddress {
+pub(crate) struct FarmAddress {
     pub(super) config: Config,
     shown: String,
 }

@@ -64,7 +64,7 @@ impl Database {
         let claim = || {
             let records =
                 self.query(&update, values![now, self.owner(), milliseconds(lease), most as u64])?;
-            records.into_iter().map(|mut record| Row::read(&mut record)).collect()
+            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
         };
         claim().map_err(DatabaseError::using("claim from"))
     }

@@ -20,7 +20,8 @@ use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 
 pub(crate) use farm::FarmDatabase;
-pub use farm_address::{FarmAddress, FarmError};
+pub(crate) use farm_address::FarmAddress;
+pub use farm_address::FarmError;
 pub(crate) use farm_listener::FarmChange;
 pub(crate) use lease::HostReport;
 pub(crate) use open::OpenedDatabase;

@@ -124,7 +124,7 @@ impl Database {
     pub(super) fn rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
             let records = self.query(&format!("SELECT {COLUMNS} FROM transfers {condition}"), values)?;
-            records.into_iter().map(|mut record| Row::read(&mut record)).collect()
+            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
         };
         read().map_err(DatabaseError::using("read"))
     }

@@ -1,7 +1,7 @@
 //! Values of parameters and columns, the same for both databases.
 
 use bytes::BytesMut;
-use rusqlite::types::{FromSql as FromSqlite, FromSqlResult, ToSql as ToSqlite, ToSqlOutput, ValueRef};
+use rusqlite::types::{FromSql as FromSqlite, FromSqlResult, ToSqlOutput, ValueRef};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::StoreError;
@@ -57,7 +57,7 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-impl ToSqlite for Value {
+impl rusqlite::ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Null => ValueRef::Null,
