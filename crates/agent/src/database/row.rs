@@ -172,12 +172,14 @@ impl Row {
 
 impl PartIdentity {
     fn read(record: &mut Record) -> Result<Option<Self>, StoreError> {
-        let Some(target) = record.take::<Option<Vec<u8>>>()? else { return Ok(None) };
-        Ok(Some(Self {
+        let target: Option<Vec<u8>> = record.take()?;
+        let (device, inode, born): (Option<i64>, Option<i64>, _) =
+            (record.take()?, record.take()?, record.take()?);
+        Ok(target.zip(device).zip(inode).map(|((target, device), inode)| Self {
             target: OsString::from_vec(target).into(),
-            device: record.take()?,
-            inode: record.take()?,
-            born: record.take()?,
+            device,
+            inode,
+            born,
         }))
     }
 
