@@ -8,17 +8,20 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::database::{Database, FarmAddress, FarmDatabase, HostReport};
+use crate::database::{Database, FarmAddress, FarmDatabase, HeldTransfer, HostReport};
 use crate::error::{AgentError, QueueError};
 use crate::paths::Paths;
 use crate::queue::{Queue, unix_now};
 use crate::secrets::SecretBox;
 use crate::settings::FarmSettings;
+use crate::transfer::Transfer;
 
 /// The state of the agent in its farm.
 #[derive(Debug)]
 pub(crate) struct Farm {
     address: String,
+    /// The name of this host.
+    host: String,
     /// The time after which the transfers of an agent are given to others.
     pub(crate) lease: Duration,
     /// The seconds by which the database's clock is ahead of this host's.
@@ -67,19 +70,19 @@ impl Farm {
         settings: &FarmSettings,
         paths: &Paths,
     ) -> Result<(Self, SecretBox), AgentError> {
-        let address: FarmAddress = settings.url.parse().map_err(AgentError::Farm)?;
+        let lease = Duration::from_secs(settings.lease_seconds);
+        let address = FarmAddress::parse(&settings.url, lease).map_err(AgentError::Farm)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let owner = format!("{host}/{}", database.agent_name()?);
         let (farm, secrets) = FarmDatabase::open(&address, owner, &paths.farm_key())?;
         database.join(farm);
-        let farm = Self {
-            address: address.to_string(),
-            lease: Duration::from_secs(settings.lease_seconds),
-            clock_offset: AtomicI64::new(0),
-            renewed: Mutex::new(Instant::now()),
-        };
+        let farm = Self::new(address.to_string(), host, lease);
         farm.set_clock(database.report_host(&report(0, 0, 0))?);
         Ok((farm, secrets))
+    }
+
+    pub(crate) fn new(address: String, host: String, lease: Duration) -> Self {
+        Self { address, host, lease, clock_offset: AtomicI64::new(0), renewed: Mutex::new(Instant::now()) }
     }
 
     /// Returns the interval at which leases are renewed.
@@ -92,10 +95,24 @@ impl Farm {
         self.clock_offset.store((now / 1000).saturating_sub(unix_now()), Ordering::Relaxed);
     }
 
-    /// Returns the time since the last renewal.
-    pub(crate) fn since_renewal(&self) -> Duration {
-        self.renewed.lock().elapsed()
+    /// Returns the time until leases must be renewed.
+    pub(crate) fn until_renewal(&self) -> Duration {
+        self.interval().saturating_sub(self.renewed.lock().elapsed())
     }
+
+    /// Returns the time until runs must end if their leases are not renewed: a tenth of the lease before it expires, in
+    /// which they do.
+    pub(crate) fn until_end(&self) -> Duration {
+        (self.lease * 9 / 10).saturating_sub(self.renewed.lock().elapsed())
+    }
+}
+
+/// Checks the address of a farm's database, without a connection.
+///
+/// # Errors
+/// [`AgentError::Farm`].
+pub fn check_address(url: &str) -> Result<(), AgentError> {
+    FarmAddress::parse(url, Duration::MAX).map(drop).map_err(AgentError::Farm)
 }
 
 fn report(running: u64, goodput_bps: u64, moved: u64) -> HostReport {
@@ -143,27 +160,33 @@ impl Queue {
         Ok(Some(FarmStatus { database: farm.address.clone(), lease_seconds: lease, hosts }))
     }
 
-    /// Renews the leases of this agent, stores the progress of their runs, and gives the expired leases of others back to
-    /// the queue. A run that has lost its lease is cancelled.
-    pub(crate) fn renew_leases(&self, farm: &Farm) -> Result<(), QueueError> {
-        let live = self.runs.all();
+    /// Returns the host that has run a transfer last, if it is another one.
+    pub(crate) fn other_host<'a>(&self, transfer: &'a Transfer) -> Option<&'a str> {
+        let farm = self.farm.as_ref()?;
+        transfer.host.as_deref().filter(|host| *host != farm.host)
+    }
+
+    /// Renews the leases of this agent; returns them.
+    pub(crate) fn renew_leases(&self, farm: &Farm) -> Result<Vec<HeldTransfer>, QueueError> {
         // A renewal holds from its beginning, however long the database takes.
         let began = Instant::now();
+        let held = self.database(|database| database.renew(farm.lease))?;
+        *farm.renewed.lock() = began;
+        Ok(held)
+    }
+
+    /// Reports this agent and the progress of its runs to the farm, and gives the expired leases of others back to the
+    /// queue.
+    pub(crate) fn report_to_farm(&self, farm: &Farm) -> Result<(), QueueError> {
+        let live = self.runs.all();
         let goodput = live.iter().map(|live| live.goodput()).sum();
         let report = report(live.len() as u64, goodput, self.runs.moved.load(Ordering::Relaxed));
-        for live in &live {
-            // A removed transfer has no lease either.
-            let Ok(transfer) = self.transfer(live.id) else { continue };
-            if !self.database(|database| database.renew(live.epoch, &transfer, farm.lease))? {
-                live.cancel.cancel();
-            }
-        }
         let now = self.database(|database| {
-            let now = database.report_host(&report)?;
-            database.expire().map(|_| now)
+            live.iter().try_for_each(|live| database.store_progress(live.epoch, &live.message()))?;
+            database.expire()?;
+            database.report_host(&report)
         })?;
         farm.set_clock(now);
-        *farm.renewed.lock() = began;
         Ok(())
     }
 }

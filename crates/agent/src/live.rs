@@ -79,12 +79,12 @@ struct Samples {
 /// A progress message.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressMessage {
-    id: i64,
-    bytes: u64,
-    size: Option<u64>,
+    pub(crate) id: i64,
+    pub(crate) bytes: u64,
+    pub(crate) size: Option<u64>,
     eta: Option<f64>,
     #[serde(flatten)]
-    run: RunFacts,
+    pub(crate) run: RunFacts,
 }
 
 impl Live {

@@ -11,22 +11,20 @@ use std::time::{Duration, Instant};
 use longhaul_core::failure::FailureKind;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, Statement};
 
 use super::DatabaseError;
-use super::farm_address::{CONNECT_TIMEOUT, FarmAddress, FarmError, has_ended};
+use super::farm_address::{FarmAddress, FarmError};
+use super::farm_connection::{connect, has_ended};
 use super::schema::{FARM_TABLES, FARM_VERSION};
 use super::value::{Record, Value, values};
 use crate::error::AgentError;
 use crate::secrets::SecretBox;
 
-/// The timeout for an answer: longer than the server's own limit of a statement.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The interval between attempts to connect, in which statements fail at once.
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// The first version with generated columns.
-const MIN_SERVER: i64 = 120_000;
 /// The lock that serialises agents that make the tables.
 const TABLES_LOCK: i64 = 0x4c48_5131;
 /// The text whose sealed form identifies the farm's key.
@@ -103,10 +101,6 @@ impl FarmDatabase {
         let refused = |why: String, remedy: String| {
             AgentError::Database(failed(self.address.error(FailureKind::Config, why, remedy)))
         };
-        if number("SELECT current_setting('server_version_num')::BIGINT")? < MIN_SERVER {
-            let why = "its version of PostgreSQL is too old".to_owned();
-            return Err(refused(why, "use version 12 or a later one".to_owned()));
-        }
         self.query("SELECT pg_advisory_xact_lock(?1)::TEXT", values![TABLES_LOCK]).map_err(failed)?;
         let is_new =
             number("SELECT count(*) FROM pg_tables WHERE schemaname = 'longhaul' AND tablename = 'farm'")?
@@ -148,7 +142,9 @@ impl FarmDatabase {
 
     /// Runs BEGIN, COMMIT or ROLLBACK.
     pub(super) fn transaction_statement(&self, statement: &str) -> Result<(), FarmError> {
-        let done = self.batch(statement);
+        // The server has rolled back with the loss of the connection.
+        let is_over = statement == "ROLLBACK" && self.session.borrow().is_none();
+        let done = if is_over { Ok(()) } else { self.batch(statement) };
         self.is_in_transaction.set(statement == "BEGIN" && done.is_ok());
         done
     }
@@ -195,20 +191,37 @@ impl FarmDatabase {
                 None => self.connect()?,
             };
             // A timeout is made within the runtime.
-            let done = self.runtime.block_on(async { timeout(ANSWER_TIMEOUT, run(&mut session)).await });
+            let limit = self.address.timeouts.answer;
+            let done = self.runtime.block_on(async { timeout(limit, run(&mut session)).await });
             match done {
                 Ok(Ok(done)) => {
                     self.session.replace(Some(session));
                     return Ok(done);
                 }
                 Ok(Err(error)) if !has_ended(&error) => {
-                    self.session.replace(Some(session));
+                    // Another host may be the one that is written to by now.
+                    if error.code() != Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                        self.session.replace(Some(session));
+                    }
                     return Err(self.address.explain(&error));
                 }
                 Ok(Err(_)) if attempts > 0 => {}
-                Ok(Err(error)) => return Err(self.address.explain(&error)),
-                Err(_) => return Err(self.address.silent(ANSWER_TIMEOUT)),
+                Ok(Err(error)) => return Err(self.unanswered(statement, self.address.explain(&error))),
+                Err(_) => return Err(self.unanswered(statement, self.address.silent(limit))),
             }
+        }
+    }
+
+    /// Adds to the error of a statement without an answer whether its change is stored.
+    fn unanswered(&self, statement: &str, error: FarmError) -> FarmError {
+        let changes_nothing = ["SELECT", "BEGIN", "ROLLBACK"];
+        if changes_nothing.iter().any(|start| statement.starts_with(start)) {
+            error
+        } else if self.is_in_transaction.get() && statement != "COMMIT" {
+            error.and("and the change is not stored", "repeat it")
+        } else {
+            let remedy = "look at the list before you repeat the change";
+            error.and("and the change may be stored or not", remedy)
         }
     }
 
@@ -223,19 +236,11 @@ impl FarmDatabase {
         {
             return Err(error.clone());
         }
-        let connect = async {
-            let (client, connection) = self.address.config.connect(NoTls).await?;
-            // Ends with the client; its error is that of the statement under way.
-            tokio::spawn(async { drop(connection.await) });
-            let process = client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get::<_, i32>(0)?;
-            self.process.store(process.into(), Ordering::Relaxed);
-            Ok(Session { client, statements: HashMap::new() })
-        };
-        let connected = self.runtime.block_on(async { timeout(CONNECT_TIMEOUT, connect).await });
-        let connected = match connected {
-            Ok(connected) => connected.map_err(|error| self.address.explain(&error)),
-            Err(_) => Err(self.address.silent(CONNECT_TIMEOUT)),
-        };
+        let connected = self.runtime.block_on(connect(&self.address, None));
+        let connected = connected.map(|(client, process)| {
+            self.process.store(process, Ordering::Relaxed);
+            Session { client, statements: HashMap::new() }
+        });
         self.failed.replace(connected.as_ref().err().map(|error| (Instant::now(), error.clone())));
         connected
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::stream::{self, StreamExt};
-use tokio::sync::mpsc;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::timeout;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::{Client, Notification};
 
-use super::farm_address::{CONNECT_TIMEOUT, FarmAddress, FarmError};
+use super::farm_address::{FarmAddress, FarmError};
+use super::farm_connection::connect;
 use super::{Database, FarmDatabase};
 
 /// The interval at which a connection without notifications is checked.
@@ -53,7 +54,7 @@ impl FarmListener {
         };
         let mut is_logged = false;
         loop {
-            let Err(error) = runtime.block_on(self.listen(&report, &mut is_logged));
+            let Err(error) = self.listen(&runtime, &report, &mut is_logged);
             if !is_logged {
                 tracing::warn!("cannot listen to the farm, and tries again: {error}");
                 is_logged = true;
@@ -62,49 +63,63 @@ impl FarmListener {
         }
     }
 
-    async fn listen(
+    /// Listens until the connection is lost.
+    fn listen(
         &self,
+        runtime: &Runtime,
         report: &impl Fn(FarmChange),
         is_logged: &mut bool,
     ) -> Result<Infallible, FarmError> {
-        let failed = |error: tokio_postgres::Error| self.address.explain(&error);
-        let silent = |_| self.address.silent(CONNECT_TIMEOUT);
-        let connect = timeout(CONNECT_TIMEOUT, self.address.config.connect(NoTls));
-        let (client, mut connection) = connect.await.map_err(silent)?.map_err(failed)?;
-        let (sender, mut received) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            let mut messages = stream::poll_fn(|context| connection.poll_message(context));
-            while let Some(Ok(message)) = messages.next().await {
-                if let AsyncMessage::Notification(notification) = message
-                    && sender.send(notification).is_err()
-                {
-                    return;
-                }
-            }
-        });
-        let listened = timeout(CONNECT_TIMEOUT, client.batch_execute("LISTEN longhaul"));
-        listened.await.map_err(silent)?.map_err(failed)?;
+        let mut listening = runtime.block_on(self.connect())?;
         *is_logged = false;
         // What has changed before is unknown.
         report(FarmChange::Work);
-        let mut unshown = Some(Instant::now());
         loop {
-            let wait = unshown.map_or(CHECK_INTERVAL, |since| SHOW_INTERVAL.saturating_sub(since.elapsed()));
-            match timeout(wait, received.recv()).await {
-                Ok(Some(change)) if i64::from(change.process_id()) == self.own.load(Ordering::Relaxed) => {}
-                Ok(Some(change)) => {
-                    if change.payload() == "work" {
-                        report(FarmChange::Work);
-                    }
-                    unshown = unshown.or_else(|| Some(Instant::now()));
-                }
-                Err(_) if unshown.take().is_some() => report(FarmChange::Show),
-                // A statement tells a lost connection, whose channel is closed, from an idle one.
-                Ok(None) | Err(_) => {
-                    let checked = timeout(CONNECT_TIMEOUT, client.batch_execute("SELECT 1"));
-                    checked.await.map_err(silent)?.map_err(failed)?;
-                }
+            // Reported outside of the runtime: a report may wait for the database.
+            if let Some(change) = runtime.block_on(listening.next(self))? {
+                report(change);
             }
         }
+    }
+
+    async fn connect(&self) -> Result<Listening, FarmError> {
+        let (sender, received) = mpsc::unbounded_channel();
+        let (client, _) = connect(&self.address, Some(sender)).await?;
+        let listening = Listening { client, received, unshown: Some(Instant::now()) };
+        listening.run("LISTEN longhaul", &self.address).await?;
+        Ok(listening)
+    }
+}
+
+/// A connection that receives notifications.
+struct Listening {
+    client: Client,
+    received: UnboundedReceiver<Notification>,
+    /// The time of the first change that is not reported to be shown.
+    unshown: Option<Instant>,
+}
+
+impl Listening {
+    /// Waits for a change, or for the time to check the connection.
+    async fn next(&mut self, listener: &FarmListener) -> Result<Option<FarmChange>, FarmError> {
+        let left = |since: Instant| SHOW_INTERVAL.saturating_sub(since.elapsed());
+        let wait = self.unshown.map_or(CHECK_INTERVAL, left);
+        match timeout(wait, self.received.recv()).await {
+            Ok(Some(change)) if i64::from(change.process_id()) == listener.own.load(Ordering::Relaxed) => {}
+            Ok(Some(change)) => {
+                self.unshown = self.unshown.or_else(|| Some(Instant::now()));
+                return Ok((change.payload() == "work").then_some(FarmChange::Work));
+            }
+            Err(_) if self.unshown.take().is_some() => return Ok(Some(FarmChange::Show)),
+            // A statement tells a lost connection, whose channel is closed, from an idle one.
+            Ok(None) | Err(_) => self.run("SELECT 1", &listener.address).await?,
+        }
+        Ok(None)
+    }
+
+    async fn run(&self, statement: &str, address: &FarmAddress) -> Result<(), FarmError> {
+        let limit = address.timeouts.answer;
+        let done = timeout(limit, self.client.batch_execute(statement)).await;
+        done.map_err(|_| address.silent(limit))?.map_err(|error| address.explain(&error))
     }
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::value::values;
-use super::{Database, DatabaseError, Row, StoreError};
+use super::{Database, DatabaseError, Record, Row, StoreError};
 use crate::database::row::COLUMNS;
-use crate::transfer::Transfer;
+use crate::live::ProgressMessage;
 
 /// The database's clock in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -37,6 +37,24 @@ pub(crate) struct HeldTransfer {
     pub(crate) limit_bps: Option<u64>,
 }
 
+/// The columns of a [`HeldTransfer`], in their order.
+const HELD_COLUMNS: &str = "id, epoch, priority, position, limit_bps";
+
+impl HeldTransfer {
+    fn all(records: Vec<Record>) -> Result<Vec<Self>, StoreError> {
+        let held = |mut record: Record| {
+            Ok(Self {
+                id: record.take()?,
+                epoch: record.take()?,
+                priority: record.take()?,
+                position: record.take()?,
+                limit_bps: record.take()?,
+            })
+        };
+        records.into_iter().map(held).collect()
+    }
+}
+
 /// Returns the host in the name of an agent.
 pub(super) fn host_of(owner: &str) -> &str {
     owner.rsplit_once('/').map_or(owner, |(host, _)| host)
@@ -54,69 +72,64 @@ impl Database {
 
     /// Leases the next queued transfers, most urgent first, that no other agent is about to lease.
     pub(crate) fn claim(&self, most: usize, now: i64, lease: Duration) -> Result<Vec<Row>, DatabaseError> {
+        // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
+        // own: for a limit in a parameter, one plan may read the whole table.
         let update = format!(
-            "UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
+            "WITH next AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'queued' ORDER BY priority DESC, position, id
+                                        LIMIT {most} FOR UPDATE SKIP LOCKED)
+             UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
                 owner = ?2, lease_until = {NOW} + ?3
-             WHERE id IN (SELECT id FROM transfers WHERE state = 'queued' ORDER BY priority DESC, position, id
-                          LIMIT ?4 FOR UPDATE SKIP LOCKED)
+             WHERE id IN (SELECT id FROM next)
              RETURNING {COLUMNS}"
         );
         let claim = || {
-            let records =
-                self.query(&update, values![now, self.owner(), milliseconds(lease), most as u64])?;
+            let records = self.query(&update, values![now, self.owner(), milliseconds(lease)])?;
             records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
         };
         claim().map_err(DatabaseError::using("claim from"))
     }
 
-    /// Renews a lease, and stores the progress of its run; returns whether this agent still has it.
-    pub(crate) fn renew(
-        &self,
-        epoch: i64,
-        progress: &Transfer,
-        lease: Duration,
-    ) -> Result<bool, DatabaseError> {
+    /// Renews the leases of this agent; returns them.
+    pub(crate) fn renew(&self, lease: Duration) -> Result<Vec<HeldTransfer>, DatabaseError> {
         let update = format!(
-            "UPDATE transfers SET lease_until = {NOW} + ?1, bytes = ?2, size = coalesce(?3, size), run = ?4
-             WHERE id = ?5 AND epoch = ?6 AND owner = ?7 AND state = 'running'"
+            "WITH held AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'running' AND owner = ?2 ORDER BY id FOR UPDATE)
+             UPDATE transfers SET lease_until = {NOW} + ?1 WHERE id IN (SELECT id FROM held)
+             RETURNING {HELD_COLUMNS}"
         );
-        let (bytes, size, run) = (progress.bytes, progress.size, crate::json(&progress.run));
-        let values = values![milliseconds(lease), bytes, size, run, progress.id, epoch, self.owner()];
-        Ok(self.change(&update, values)? > 0)
+        let renew = || HeldTransfer::all(self.query(&update, values![milliseconds(lease), self.owner()])?);
+        renew().map_err(DatabaseError::using("renew leases of"))
     }
 
     /// Reads the leases of this agent.
     pub(crate) fn held(&self) -> Result<Vec<HeldTransfer>, DatabaseError> {
-        let select = "SELECT id, epoch, priority, position, limit_bps FROM transfers WHERE state = 'running' AND owner = ?1";
-        let read = || {
-            let held = |mut record: super::Record| {
-                Ok(HeldTransfer {
-                    id: record.take()?,
-                    epoch: record.take()?,
-                    priority: record.take()?,
-                    position: record.take()?,
-                    limit_bps: record.take()?,
-                })
-            };
-            self.query(select, values![self.owner()])?
-                .into_iter()
-                .map(held)
-                .collect::<Result<_, StoreError>>()
-        };
+        let select = format!("SELECT {HELD_COLUMNS} FROM transfers WHERE state = 'running' AND owner = ?1");
+        let read = || HeldTransfer::all(self.query(&select, values![self.owner()])?);
         read().map_err(DatabaseError::using("read"))
     }
 
-    /// Queues a transfer whose lease is not used.
+    /// Stores the progress of a run for other agents; changes nothing under an earlier lease.
+    pub(crate) fn store_progress(&self, epoch: i64, progress: &ProgressMessage) -> Result<(), DatabaseError> {
+        let update = "UPDATE transfers SET bytes = ?1, size = coalesce(?2, size), run = ?3
+                      WHERE id = ?4 AND epoch = ?5 AND state = 'running'";
+        let run = crate::json(&progress.run);
+        self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch]).map(drop)
+    }
+
+    /// Queues a transfer whose lease this agent does not use; changes nothing once another agent has leased it.
     pub(crate) fn release(&self, id: i64, epoch: i64) -> Result<(), DatabaseError> {
-        let update =
-            "UPDATE transfers SET state = 'queued' WHERE id = ?1 AND epoch = ?2 AND state = 'running'";
-        self.change(update, values![id, epoch]).map(drop)
+        let update = "UPDATE transfers SET state = 'queued'
+                      WHERE id = ?1 AND epoch = ?2 AND coalesce(owner, '') = ?3 AND state = 'running'";
+        self.change(update, values![id, epoch, self.owner()]).map(drop)
     }
 
     /// Queues all transfers whose leases have expired; returns their number.
     pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
-        let update =
-            format!("UPDATE transfers SET state = 'queued' WHERE state = 'running' AND lease_until < {NOW}");
+        // One that is locked is renewed, changed or queued just now.
+        let update = format!(
+            "WITH expired AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'running' AND lease_until < {NOW}
+                                           FOR UPDATE SKIP LOCKED)
+             UPDATE transfers SET state = 'queued' WHERE id IN (SELECT id FROM expired)"
+        );
         self.change(&update, &[])
     }
 
@@ -147,7 +160,7 @@ impl Database {
             "SELECT owner, version, {NOW} - seen, running, goodput_bps, moved FROM hosts ORDER BY owner"
         );
         let read = || {
-            let host = |mut record: super::Record| {
+            let host = |mut record: Record| {
                 Ok(HostReport {
                     name: host_of(&record.take::<String>()?).to_owned(),
                     version: record.take()?,

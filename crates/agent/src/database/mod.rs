@@ -4,11 +4,13 @@
 
 mod farm;
 mod farm_address;
+mod farm_connection;
 mod farm_listener;
 mod lease;
 mod open;
 mod order;
 mod page;
+mod password_file;
 mod row;
 mod rows;
 mod schema;
@@ -23,7 +25,7 @@ pub(crate) use farm::FarmDatabase;
 pub(crate) use farm_address::FarmAddress;
 pub use farm_address::FarmError;
 pub(crate) use farm_listener::FarmChange;
-pub(crate) use lease::HostReport;
+pub(crate) use lease::{HeldTransfer, HostReport};
 pub(crate) use open::OpenedDatabase;
 pub(crate) use page::{PageCursor, RowPage};
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
@@ -151,13 +153,11 @@ impl Database {
     ) -> Result<T, E> {
         let failed = |error| E::from(DatabaseError::using("change")(error));
         self.transaction_statement("BEGIN").map_err(failed)?;
-        let done =
-            run(self).and_then(|done| self.transaction_statement("COMMIT").map(|()| done).map_err(failed));
-        if done.is_err() {
-            // Fails where the connection is lost, which rolls back too.
-            let _ = self.transaction_statement("ROLLBACK");
-        }
-        done
+        let mut transaction = OpenTransaction { database: self, is_committed: false };
+        let done = run(transaction.database)?;
+        transaction.database.transaction_statement("COMMIT").map_err(failed)?;
+        transaction.is_committed = true;
+        Ok(done)
     }
 
     fn transaction_statement(&self, statement: &str) -> Result<(), StoreError> {
@@ -203,5 +203,22 @@ impl Database {
     }
 }
 
+/// A transaction that is rolled back unless it is committed: after an error, and by a panic.
+struct OpenTransaction<'a> {
+    database: &'a mut Database,
+    is_committed: bool,
+}
+
+impl Drop for OpenTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            // Fails where the connection is lost, which rolls back too.
+            let _ = self.database.transaction_statement("ROLLBACK");
+        }
+    }
+}
+
+#[cfg(test)]
+mod farm_tests;
 #[cfg(test)]
 mod tests;

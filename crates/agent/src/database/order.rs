@@ -6,12 +6,18 @@ use super::{Database, DatabaseError, StoreError};
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
 /// reassigned.
 pub(super) const SPACING: i64 = 1 << 20;
+/// The lock that serialises agents of a farm that move transfers.
+const ORDER_LOCK: i64 = 0x4c48_5132;
 
 impl Database {
     /// Moves a transfer before another one, whose priority it takes, or to the end.
     pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<(), DatabaseError> {
         let failed = DatabaseError::using("reorder");
         self.atomically(|database| {
+            if database.farm.is_some() {
+                let lock = "SELECT pg_advisory_xact_lock(?1)::TEXT";
+                database.query(lock, values![ORDER_LOCK]).map_err(&failed)?;
+            }
             if database.free_place(before).map_err(&failed)?.is_none() {
                 database.spread().map_err(&failed)?;
             }
@@ -43,6 +49,13 @@ impl Database {
 
     /// Reassigns the positions of all transfers with gaps, in their current order.
     fn spread(&self) -> Result<(), StoreError> {
+        if self.farm.is_some() {
+            // Rows are locked in the order in which renewals lock them: there is no deadlock.
+            self.query(
+                "SELECT count(*) FROM (SELECT id FROM transfers ORDER BY id FOR UPDATE) AS locked",
+                &[],
+            )?;
+        }
         self.execute(
             "UPDATE transfers SET position = placed.number * ?1 FROM
                (SELECT id, row_number() OVER (ORDER BY position, id) AS number FROM transfers) AS placed

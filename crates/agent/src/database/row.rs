@@ -58,7 +58,7 @@ impl PartIdentity {
 
     /// Returns whether the file has this name, as another host of a shared file system sees it: the number of the device
     /// is then another one.
-    pub(crate) fn is_at_on_any_host(&self, path: &Path) -> bool {
+    fn is_at_on_any_host(&self, path: &Path) -> bool {
         Self::of(path, &self.target).is_ok_and(|there| Self { device: there.device, ..self.clone() } == there)
     }
 }
@@ -72,8 +72,10 @@ pub(crate) struct RunEnd {
     pub(crate) run: RunFacts,
     pub(crate) error: Option<TransferFailure>,
     pub(crate) retry_at: Option<i64>,
-    /// Whether the run has extended the file, so that earlier failures no longer count.
-    pub(crate) advanced: bool,
+    /// The failures in a row.
+    pub(crate) attempts: u32,
+    /// The retries in a row because another run held the file.
+    pub(crate) busy_retries: u32,
     /// The lease of the run: an end of an earlier one changes nothing.
     pub(crate) epoch: i64,
 }
@@ -83,7 +85,10 @@ pub(crate) struct RunEnd {
 pub(crate) struct Row {
     pub(crate) transfer: Transfer,
     pub(crate) retry_at: Option<i64>,
+    /// The failures in a row.
     pub(crate) attempts: u32,
+    /// The retries in a row because another run held the file.
+    pub(crate) busy_retries: u32,
     /// The number of the transfer's leases.
     pub(crate) epoch: i64,
     pub(crate) part: Option<PartIdentity>,
@@ -91,7 +96,7 @@ pub(crate) struct Row {
 
 /// The columns that [`Row::read`] takes, in their order.
 pub(super) const COLUMNS: &str = "id, gid, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
-    error, at, retry_at, attempts, added, started, ended, owner, epoch, part_target, part_device, part_inode, part_born";
+    error, at, retry_at, attempts, busy_retries, added, started, ended, owner, epoch, part_target, part_device, part_inode, part_born";
 
 /// Reads a value stored as JSON.
 fn of_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
@@ -105,10 +110,11 @@ fn of_name<T: DeserializeOwned>(name: String) -> Result<T, StoreError> {
 }
 
 impl NewTransfer {
-    /// The statement that adds a transfer with [`values`](Self::values), and returns its number.
+    /// The statement that adds a transfer with [`values`](Self::values) unless its key is known, and returns its number.
     pub(super) const INSERT: &'static str = "INSERT INTO transfers
         (key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) RETURNING id";
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        ON CONFLICT (key) DO UPDATE SET key = excluded.key RETURNING id";
 
     /// Returns the columns of the transfer at a position.
     pub(super) fn values(&self, position: i64, now: i64) -> [Value; 15] {
@@ -134,6 +140,15 @@ impl NewTransfer {
 }
 
 impl Row {
+    /// Returns whether the file of the last run has this name. In a farm it may have been another host's run.
+    pub(crate) fn has_file_at(&self, path: &Path) -> bool {
+        let is_in_farm = self.epoch > 0;
+        let is_at = |part: &PartIdentity| {
+            if is_in_farm { part.is_at_on_any_host(path) } else { part.is_at(path) }
+        };
+        self.part.as_ref().is_some_and(is_at)
+    }
+
     /// Reads the [`COLUMNS`].
     pub(super) fn read(record: &mut Record) -> Result<Self, StoreError> {
         let (id, gid): (i64, Option<u64>) = (record.take()?, record.take()?);
@@ -162,11 +177,12 @@ impl Row {
         };
         let retry_at: Option<i64> = record.take()?;
         transfer.at = transfer.at.max(retry_at);
-        let attempts = u32::try_from(record.take::<i64>()?).unwrap_or(u32::MAX);
+        let mut count = || Ok::<_, StoreError>(u32::try_from(record.take::<i64>()?).unwrap_or(u32::MAX));
+        let (attempts, busy_retries) = (count()?, count()?);
         (transfer.added, transfer.started, transfer.ended) = (record.take()?, record.take()?, record.take()?);
         transfer.host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
         let epoch = record.take()?;
-        Ok(Self { transfer, retry_at, attempts, epoch, part: PartIdentity::read(record)? })
+        Ok(Self { transfer, retry_at, attempts, busy_retries, epoch, part: PartIdentity::read(record)? })
     }
 }
 

@@ -34,16 +34,12 @@ impl Database {
 
     /// Adds a transfer unless its key is known; returns its number.
     fn insert(&self, transfer: &NewTransfer, position: i64, now: i64) -> Result<i64, StoreError> {
-        if let Some(key) = &transfer.key
-            && let Some(id) = self.value("SELECT id FROM transfers WHERE key = ?1", values![key.as_str()])?
-        {
-            return Ok(id);
-        }
         let id: Option<i64> = self.value(NewTransfer::INSERT, &transfer.values(position, now))?;
         let id = id.unwrap_or_default();
         if transfer.gid.is_none() {
             // A client may have chosen the number.
-            let update = "UPDATE transfers SET gid = ?2 WHERE id = ?1 AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
+            let update = "UPDATE transfers SET gid = ?2
+                          WHERE id = ?1 AND gid IS NULL AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
             self.execute(update, values![id, id | OTHER_GIDS])?;
         }
         Ok(id)
@@ -145,7 +141,9 @@ impl Database {
 
     /// Requeues a transfer; resets its failures.
     pub(crate) fn requeue(&self, id: i64, state: TransferState) -> Result<(), DatabaseError> {
-        let update = "UPDATE transfers SET state = ?1, ended = NULL, error = NULL, attempts = 0, retry_at = NULL WHERE id = ?2";
+        let update =
+            "UPDATE transfers SET state = ?1, ended = NULL, error = NULL, attempts = 0, busy_retries = 0,
+                      retry_at = NULL WHERE id = ?2";
         self.change(update, values![state.name(), id]).map(drop)
     }
 
@@ -174,7 +172,7 @@ impl Database {
     }
 
     /// Records the end of a run; returns whether its lease was still the last. Changes the state only from `running`, or
-    /// to `done`: the user may have paused the transfer meanwhile.
+    /// to `done`: the user may have paused the transfer meanwhile. May be repeated: the first answer may have been lost.
     pub(crate) fn end(
         &self,
         id: i64,
@@ -186,15 +184,17 @@ impl Database {
                 state = CASE WHEN state = 'running' OR ?2 = 'done' THEN ?2 ELSE state END,
                 ended = CASE WHEN CAST(?3 AS BIGINT) IS NOT NULL AND (state = 'running' OR ?2 = 'done') THEN ?3 ELSE ended END,
                 retry_at = CASE WHEN state = 'running' THEN ?4 ELSE retry_at END,
-                attempts = CASE WHEN ?5 = 1 THEN 0 ELSE attempts END + CASE WHEN CAST(?4 AS BIGINT) IS NULL THEN 0 ELSE 1 END,
-                bytes = ?6, size = coalesce(?7, size), path = coalesce(?8, path), run = ?9, error = ?10
-            WHERE id = ?1 AND epoch = ?11";
+                attempts = CASE WHEN state = 'running' THEN ?5 ELSE attempts END,
+                busy_retries = CASE WHEN state = 'running' THEN ?6 ELSE busy_retries END,
+                bytes = ?7, size = coalesce(?8, size), path = coalesce(?9, path), run = ?10, error = ?11
+            WHERE id = ?1 AND epoch = ?12";
         let values = values![
             id,
             state.name(),
             state.is_ended().then_some(now),
             end.retry_at,
-            end.advanced,
+            i64::from(end.attempts),
+            i64::from(end.busy_retries),
             end.bytes,
             end.size,
             end.path.clone(),

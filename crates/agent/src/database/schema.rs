@@ -57,9 +57,10 @@ CREATE UNIQUE INDEX gids ON transfers(gid) WHERE gid IS NOT NULL;
 ALTER TABLE transfers ADD COLUMN offered INTEGER NOT NULL DEFAULT 0;
 ",
     "
--- The agent and the number of leases, which only farms change.
+-- The agent, the number of leases, and the retries in a row because another run held the file, which only farms change.
 ALTER TABLE transfers ADD COLUMN owner TEXT;
 ALTER TABLE transfers ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE transfers ADD COLUMN busy_retries INTEGER NOT NULL DEFAULT 0;
 ",
 ];
 
@@ -106,6 +107,8 @@ CREATE TABLE transfers (
     at           BIGINT,
     retry_at     BIGINT,
     attempts     BIGINT NOT NULL DEFAULT 0,
+    -- The retries in a row because another run held the file.
+    busy_retries BIGINT NOT NULL DEFAULT 0,
     part_target  BYTEA,
     part_device  BIGINT,
     part_inode   BIGINT,
@@ -127,6 +130,8 @@ CREATE TABLE transfers (
 CREATE INDEX listing ON transfers(rank, urgency, place, id);
 CREATE INDEX queue ON transfers(priority DESC, position, id) WHERE state = 'queued';
 CREATE INDEX leases ON transfers(owner) WHERE state = 'running';
+CREATE INDEX waiting ON transfers(id) WHERE state = 'scheduled';
+CREATE INDEX offers ON transfers(id) WHERE offered = 1;
 CREATE INDEX places ON transfers(position);
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -162,7 +162,7 @@ impl Queue {
         }
         let row = self.row(id)?;
         if files && row.transfer.state.is_ended() {
-            self.remove_partial_files(&row).map_err(|error| QueueError::PartialFile(error.to_string()))?;
+            self.remove_partial_files(&row)?;
         }
         let live = self.runs.get(id).is_some();
         self.atomically(|database| {

@@ -31,9 +31,13 @@ pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
     listening.map(drop).map_err(AgentError::Thread)
 }
 
-/// Ends runs that have lost their leases, and renews the others in time; returns the time until the next renewal.
+/// Renews leases in time, and ends runs that have lost theirs; returns the time until the next renewal.
 pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
-    let held = queue.database(|database| database.held())?;
+    let is_due = farm.until_renewal().is_zero();
+    let held = match is_due {
+        true => queue.renew_leases(farm)?,
+        false => queue.database(|database| database.held())?,
+    };
     for live in queue.runs.all() {
         match held.iter().find(|held| held.id == live.id && held.epoch == live.epoch) {
             // Other agents may have changed them.
@@ -52,22 +56,41 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
             queue.database(|database| database.release(held.id, held.epoch))?;
         }
     }
-    if farm.since_renewal() >= farm.interval() {
-        queue.renew_leases(farm)?;
+    if is_due {
+        queue.report_to_farm(farm)?;
         queue.events.send(|| AgentEvent::Resync);
     }
-    Ok(farm.interval().saturating_sub(farm.since_renewal()))
+    Ok(farm.until_renewal())
 }
 
-/// Ends all runs once their leases have expired without a renewal: others may have them.
-pub(super) fn end_expired(queue: &Queue) {
-    if let Some(farm) = queue.farm.as_ref().filter(|farm| farm.since_renewal() >= farm.lease) {
-        let live = queue.runs.all();
-        if live.iter().any(|live| !live.cancel.is_cancelled()) {
-            tracing::warn!("what runs ends: its leases could not be renewed for {} s", farm.lease.as_secs());
-        }
-        live.iter().for_each(|live| live.cancel.cancel());
+/// Ends runs whose leases could not be renewed, on a thread of its own, which ends with the process: the runner may wait
+/// for the database.
+pub(super) fn watch_leases(queue: &Arc<Queue>) -> Result<(), AgentError> {
+    if queue.farm.is_none() {
+        return Ok(());
     }
+    let queue = Arc::clone(queue);
+    let watch = move || {
+        while let Some(farm) = &queue.farm {
+            let left = farm.until_end();
+            if left.is_zero() {
+                end_runs(&queue, farm);
+            }
+            // A run that begins later began with a lease.
+            thread::sleep(if left.is_zero() { farm.interval() / 4 } else { left });
+        }
+    };
+    let watching = thread::Builder::new().name("leases".into()).spawn(watch);
+    watching.map(drop).map_err(AgentError::Thread)
+}
+
+/// Ends all runs: other agents may soon have their transfers.
+fn end_runs(queue: &Queue, farm: &Farm) {
+    let live = queue.runs.all();
+    if live.iter().any(|live| !live.cancel.is_cancelled()) {
+        tracing::warn!("what runs ends: its lease of {} s could not be renewed", farm.lease.as_secs());
+    }
+    live.iter().for_each(|live| live.cancel.cancel());
 }
 
 /// Leases up to `most` transfers, and runs them.

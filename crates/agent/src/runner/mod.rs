@@ -36,6 +36,7 @@ pub(crate) fn start(queue: Arc<Queue>) -> Result<JoinHandle<()>, AgentError> {
     recover(&queue)?;
     queue.withdraw_offers()?;
     farm_runs::listen(&queue)?;
+    farm_runs::watch_leases(&queue)?;
     thread::Builder::new().name("runner".into()).spawn(move || work(&queue)).map_err(AgentError::Thread)
 }
 
@@ -49,7 +50,7 @@ fn recover(queue: &Queue) -> Result<(), DatabaseError> {
                 tracing::info!("transfer {id} had been completed: {}", row.transfer.path);
                 database.end(id, TransferState::Done, &end, now)?;
             } else {
-                database.set_state(id, TransferState::Queued, now)?;
+                database.release(id, row.epoch)?;
             }
         }
         Ok(())
@@ -62,7 +63,6 @@ fn work(queue: &Arc<Queue>) {
         let most = match step(queue, &mut threads) {
             Ok(most) => most,
             Err(error) => {
-                farm_runs::end_expired(queue);
                 let lease = queue.farm.as_ref().map_or(DATABASE_RETRY, Farm::interval);
                 let wait = DATABASE_RETRY.min(lease);
                 tracing::error!("{error}; trying again in {:.0} s", wait.as_secs_f64());
@@ -90,8 +90,8 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     let windows = settings.windows().unwrap_or_default();
     let limits = queue_plan::allowed(settings.usual(), &windows, week_time(unix_now()));
     queue.limit.set(limits.rate);
-    let waiting = promote(queue, now)?;
     let renewal = queue.farm.as_ref().map(|farm| farm_runs::tend(queue, farm)).transpose()?;
+    let waiting = promote(queue, now)?;
     let live = queue.runs.all();
     let active: Vec<_> =
         live.iter().filter(|live| !queue.is_offered(live.id)).map(|live| active(live)).collect();

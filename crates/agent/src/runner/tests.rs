@@ -88,3 +88,16 @@ fn nothing_starts_while_the_agent_stops() {
     assert!(queue.runs.get(id).is_none());
     assert_eq!(queue.transfer(id).unwrap().state, TransferState::Queued);
 }
+
+#[test]
+fn run_ends_before_its_lease_while_the_runner_waits_for_the_database() {
+    let (_dir, mut queue) = queue();
+    let lease = Duration::from_millis(300);
+    Arc::get_mut(&mut queue).unwrap().farm =
+        Some(Farm::new("postgres://db/farm".to_owned(), "here".to_owned(), lease));
+    let id = queue.add(vec![request(None)], Scope::All).unwrap()[0].id;
+    let live = Arc::new(Live::new(&queue.transfer(id).unwrap(), 1, queue.limit.clone()));
+    assert!(queue.runs.insert(Arc::clone(&live)));
+    farm_runs::watch_leases(&queue).unwrap();
+    queue.database(|_| assert!(live.cancel.sleep(Duration::from_secs(60))));
+}

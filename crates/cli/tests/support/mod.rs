@@ -50,7 +50,8 @@ pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pie
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
 pub(crate) use server_process::{
-    FtpSite, ServerProcess, free_port, installed, needs_root, site_dir, skip, write_old, write_secret,
+    FtpSite, ServerProcess, free_port, installed, is_root, needs_root, site_dir, skip, write_old,
+    write_secret,
 };
 pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
 pub(crate) use sniffer::{in_own_network, packets_with};

@@ -2,62 +2,60 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::agent_home::text;
-use super::server_process::{installed, is_root};
+use super::{is_root, skip, text};
 
 /// Maximum time for the server to start, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The user and group of the server, which refuses to be root: nobody and nogroup of Debian.
 const NOBODY: u32 = 65534;
 
-/// A server that runs until it is dropped; its superuser is `farm`, and `ann` needs a password.
+/// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann` needs a password, and `tls`
+/// a connection with TLS.
 pub(crate) struct Postgres {
     dir: TempDir,
-    initdb: &'static str,
+    programs: PathBuf,
     server: Option<Child>,
 }
 
 impl Postgres {
     /// Starts a server; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
-        let versions =
-            ["17", "16", "15", "14", "13"].map(|version| format!("/usr/lib/postgresql/{version}/bin/initdb"));
-        let usual = ["/usr/local/bin/initdb", "/usr/bin/initdb"].map(str::to_owned);
-        let found = versions.into_iter().chain(usual).find(|path| Path::new(path).exists());
-        let initdb = installed(&[found.unwrap_or_else(|| "initdb".to_owned()).leak()])?;
+        let Some(programs) = programs() else {
+            skip("PostgreSQL is not installed");
+            return None;
+        };
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         if is_root() {
             chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        let mut postgres = Self { dir, initdb, server: None };
-        let mut init = postgres.command(initdb);
+        let mut postgres = Self { dir, programs, server: None };
+        let mut init = postgres.command("initdb");
         init.args(["-U", "farm", "-A", "trust", "-E", "UTF8", "--no-sync"]);
         let output = init.output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
-        let hba = "local all ann scram-sha-256\nlocal all all trust\n";
+        let hba = "local all ann scram-sha-256\nlocal all tls reject\nlocal all all trust\n";
         fs::write(postgres.dir.path().join("data/pg_hba.conf"), hba).unwrap();
         postgres.run();
         Some(postgres)
     }
 
-    /// Returns a command for the data as the server's user.
+    /// Returns a command for the data as the server's user, which ends with this thread.
     fn command(&self, program: &str) -> Command {
-        let mut command = if is_root() {
-            let mut command = Command::new("setpriv");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "QUIT"]);
+        if is_root() {
             let user = NOBODY.to_string();
-            command.args(["--reuid", &user, "--regid", &user, "--clear-groups", program]);
-            command
-        } else {
-            Command::new(program)
-        };
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        }
+        command.arg(self.programs.join(program));
         command.current_dir(self.dir.path()).arg("-D").arg(self.dir.path().join("data"));
         command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
         command
@@ -65,8 +63,7 @@ impl Postgres {
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn run(&mut self) {
-        let program = Path::new(self.initdb).canonicalize().unwrap().with_file_name("postgres");
-        let mut command = self.command(program.to_str().unwrap());
+        let mut command = self.command("postgres");
         command.arg("-k").arg(self.dir.path()).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         self.server = Some(command.spawn().unwrap());
@@ -86,11 +83,13 @@ impl Postgres {
         server.wait().unwrap();
     }
 
-    fn psql(&self, statement: &str) -> std::process::Output {
-        let mut psql = Command::new("psql");
+    fn psql(&self, statement: &str) -> Output {
+        let beside = self.programs.join("psql");
+        let mut psql = Command::new(if beside.exists() { &beside } else { Path::new("psql") });
         psql.arg("-h")
             .arg(self.dir.path())
             .args(["-U", "farm", "-d", "postgres", "-X", "-A", "-t", "-q", "-c", statement]);
+        psql.env("PGCONNECT_TIMEOUT", "20").env("PGOPTIONS", "-c statement_timeout=60s");
         psql.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -112,4 +111,13 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns the directory of the newest server's programs, where Debian, Red Hat or a build from source has them.
+fn programs() -> Option<PathBuf> {
+    let of_version =
+        |version| [format!("/usr/lib/postgresql/{version}/bin"), format!("/usr/pgsql-{version}/bin")];
+    let usual = ["/usr/local/bin", "/usr/bin"].map(str::to_owned);
+    let directories = (12..=18).rev().flat_map(of_version).chain(usual).map(PathBuf::from);
+    directories.into_iter().find(|directory| directory.join("initdb").exists())
 }
