@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::error::AgentError;
-use longhaul_agent::farm::FarmStatus;
+use longhaul_agent::farm::{self, FarmStatus};
 use longhaul_agent::paths::Paths;
 use longhaul_agent::queue::Stats;
 use longhaul_agent::settings::FarmSettings;
@@ -61,7 +61,7 @@ struct DoorArgs {
     #[arg(long, overrides_with = "aria2_rpc")]
     no_aria2_rpc: bool,
 
-    /// Share one queue with agents of other hosts in the database postgres://USER@HOST/DATABASE; PGPASSWORD holds its password [default: as the last agent did]
+    /// Share one queue with agents of other hosts in the database postgres://USER@HOST/DATABASE; PGPASSWORD or ~/.pgpass holds its password [default: as the last agent did]
     #[arg(long, value_name = "URL", conflicts_with = "no_farm")]
     farm: Option<String>,
 
@@ -293,6 +293,9 @@ fn install(doors: &DoorArgs) -> anyhow::Result<ExitCode> {
         let error = AgentError::NotLoopback(address);
         return Ok(exit::said(&error, exit::of(error.kind())).into());
     }
+    if let Some(Err(error)) = doors.farm.as_deref().map(farm::check_address) {
+        return Ok(exit::said(&error, exit::of(error.kind())).into());
+    }
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
     let path = unit::install(&directory, &program, &doors.options())
@@ -302,6 +305,11 @@ fn install(doors: &DoorArgs) -> anyhow::Result<ExitCode> {
         "start it now and with each session: systemctl --user enable --now {}",
         unit::NAME
     ));
+    if doors.farm.is_some() {
+        say::output(
+            "a password of the farm's database belongs into ~/.pgpass with mode 0600: the unit has none",
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
