@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use crate::support::lab::wait_until;
 use crate::support::running::Running;
-use crate::support::{Home, Postgres, Running as Ran, content, names, same, serve, text, write_secret};
+use crate::support::{
+    Home, Postgres, Running as Ran, content, names, same, serve, text, write_old, write_secret,
+};
 
 /// The lease in seconds of agents that are lost, the shortest; others have the usual one, which none loses on a busy machine.
 const SHORT_LEASE: u64 = 3;
@@ -42,7 +44,8 @@ impl Farm {
     }
 
     fn add(&self, name: &str, bytes: &[u8], limit: &str) -> i64 {
-        fs::write(self.site.join(name), bytes).unwrap();
+        // A run resumes only what had not just been changed.
+        write_old(&self.site.join(name), bytes);
         self.homes[0].add(&format!("{}/{name}", self.url), &["--limit", limit])
     }
 
