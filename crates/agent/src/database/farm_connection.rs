@@ -79,32 +79,29 @@ mod tests {
 
     use super::*;
 
-    /// Listens as a server of a version, which answers the login and nothing else; without a version it answers nothing.
-    fn server(version: Option<&'static str>) -> u16 {
+    /// Listens as a server of a version, which answers the login and nothing else.
+    fn server(version: &'static str) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {
-            let mut clients: Vec<_> = Vec::new();
-            for client in listener.incoming() {
-                let mut client = client.unwrap();
-                if let Some(version) = version {
-                    let _ = client.read(&mut [0; 1024]).unwrap();
-                    let parameter = format!("server_version\0{version}\0");
-                    let length = u32::try_from(parameter.len() + 4).unwrap().to_be_bytes();
-                    // AuthenticationOk, ParameterStatus, ReadyForQuery (PostgreSQL 17, section 53.7).
-                    let answer =
-                        [b"R\0\0\0\x08\0\0\0\0S", &length[..], parameter.as_bytes(), b"Z\0\0\0\x05I"];
-                    client.write_all(&answer.concat()).unwrap();
-                }
-                clients.push(client);
-            }
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.read(&mut [0; 1024]).unwrap();
+            let parameter = format!("server_version\0{version}\0");
+            let length = u32::try_from(parameter.len() + 4).unwrap().to_be_bytes();
+            // AuthenticationOk, ParameterStatus, ReadyForQuery (PostgreSQL 17, section 53.7).
+            let answer = [b"R\0\0\0\x08\0\0\0\0S", &length[..], parameter.as_bytes(), b"Z\0\0\0\x05I"];
+            client.write_all(&answer.concat()).unwrap();
+            // Until the client ends the connection.
+            let _ = client.read(&mut [0]);
         });
         port
     }
 
     #[test]
     fn hosts_are_tried_in_turn_and_old_or_silent_ones_named() {
-        let (old, silent) = (server(Some("11.22 (Debian)")), server(None));
+        // The kernel accepts connections, and nothing answers.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (silent, old) = (listener.local_addr().unwrap().port(), server("11.22 (Debian)"));
         let hosts = format!("127.0.0.1:{silent},127.0.0.1:{old}");
         let url = format!("postgres://ann@{hosts}/farm");
         let address = FarmAddress::parse(&url, Duration::from_secs(3)).unwrap();

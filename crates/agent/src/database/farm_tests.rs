@@ -1,5 +1,6 @@
 //! The statements of a farm, on a real PostgreSQL.
 
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
 use std::time::Duration;
@@ -44,9 +45,13 @@ impl TestFarm {
 
     /// Returns the database of an agent of a host.
     fn agent(&self, host: &str, lease: Duration) -> Database {
+        self.agent_of(&self.postgres.url("farm"), host, lease)
+    }
+
+    fn agent_of(&self, url: &str, host: &str, lease: Duration) -> Database {
         let path = self.dir.path().join(host);
         let mut database = Database::open(&path, 0).unwrap().database;
-        let address = FarmAddress::parse(&self.postgres.url("farm"), lease).unwrap();
+        let address = FarmAddress::parse(url, lease).unwrap();
         let owner = format!("{host}/agent");
         let (farm, _) = FarmDatabase::open(&address, owner, &self.dir.path().join("key")).unwrap();
         database.join(farm);
@@ -149,8 +154,12 @@ fn change_that_a_panic_or_the_connection_ends_is_not_stored_or_said_to_be_unknow
         one.get(id).unwrap();
     }
 
-    // A statement that lasts ends within a third of the lease, and the connection is used again.
-    let short = farm.agent("short", Duration::from_secs(3));
+    // A host that does not answer is passed over. A statement that lasts ends within a third of the lease, and the
+    // connection is used again.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hosts = format!("@127.0.0.1:{},", silent.local_addr().unwrap().port());
+    let url = farm.postgres.url("farm").replace('@', &hosts);
+    let short = farm.agent_of(&url, "short", Duration::from_secs(3));
     let Err(StoreError::Farm(error)) = short.query("SELECT pg_sleep(60)::TEXT", &[]) else { panic!() };
     assert!(error.kind() == FailureKind::Unavailable && error.to_string().contains("timeout"), "{error}");
     assert_eq!(short.get(id).unwrap().unwrap().transfer.id, id);

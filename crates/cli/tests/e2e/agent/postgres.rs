@@ -218,7 +218,7 @@ fn farm_that_cannot_be_used_is_named_with_a_remedy_and_no_password() {
     postgres
         .sql("UPDATE longhaul.farm SET version = 1; ALTER ROLE farm SET default_transaction_read_only = on");
     refused(&url, 78, "standby");
-    // The password file is one for the user's own eyes.
+    // The password of a file that only its owner may read.
     write_secret(home.path(".pgpass"), "*:*:*:ann:right\n");
     home.agent(&["--listen", "127.0.0.1:0", "--farm", &postgres.url("ann")]);
     home.kill(Signal::TERM);
