@@ -29,7 +29,8 @@ case "${1:-}" in
     cross) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user) target=aarch64-unknown-linux-gnu ;;
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2
         ns2 lighttpd webfs
-        globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto slurm-wlm munge jq time
+        globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto slurm-wlm munge postgresql
+        jq time
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
     *) echo "usage: $0 build|demo|demo-browser|browser|static|cross|test" >&2; exit 64 ;;
@@ -40,7 +41,7 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 # Packages that bring a service, and its name.
 services=(nginx-common:nginx lighttpd:lighttpd webfs:webfs globus-gridftp-server-progs:globus-gridftp-server
     globus-gridftp-server-progs:globus-gridftp-sshftp proftpd-core:proftpd
-    slurmctld:slurmctld slurmd:slurmd munge:munge)
+    slurmctld:slurmctld slurmd:slurmd munge:munge postgresql-common:postgresql)
 
 # vsftpd and proftpd exclude each other as packages; the tests need both, so vsftpd's program is unpacked here.
 vsftpd=/opt/longhaul-test/vsftpd

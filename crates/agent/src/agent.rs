@@ -21,7 +21,7 @@ use crate::notify::notify;
 use crate::paths::{Paths, kept_secret};
 use crate::queue::{ExitCodes, Queue};
 use crate::runner;
-use crate::settings::Doors;
+use crate::settings::{Doors, FarmSettings};
 
 /// The default port of the dashboard.
 pub const PORT: u16 = 6777;
@@ -42,6 +42,8 @@ pub struct AgentOptions {
     pub listen: Option<SocketAddr>,
     /// Whether the dashboard's address also serves aria2's JSON-RPC; `None` does as the last agent did.
     pub aria2_rpc: Option<bool>,
+    /// The farm; `None` does as the last agent did, `Some(None)` is in none.
+    pub farm: Option<Option<FarmSettings>>,
     /// Returns the exit code of an equivalent `longhaul get` that fails.
     pub exit_code: ExitCodes,
 }
@@ -57,7 +59,7 @@ pub fn run(options: &AgentOptions, ready: impl FnOnce(SocketAddr)) -> Result<(),
     let paths = &options.paths;
     paths.make().map_err(|source| AgentError::file("make", &paths.state, source))?;
     let _instance = Instance::take(paths)?;
-    let queue = Arc::new(Queue::open(paths.clone(), options.exit_code)?);
+    let queue = Arc::new(Queue::open(paths.clone(), options.exit_code, options.farm.clone())?);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(AgentError::Thread)?;
     let served = runtime.block_on(serve(options, &queue, ready));
@@ -89,6 +91,7 @@ async fn serve(
     let doors = Doors {
         listen: options.listen.or(before.listen),
         aria2_rpc: options.aria2_rpc.unwrap_or(before.aria2_rpc),
+        farm: options.farm.clone().unwrap_or(before.farm.clone()),
     };
     if doors != before {
         queue.database(|database| database.set_doors(&doors))?;
@@ -97,7 +100,10 @@ async fn serve(
     let access = Arc::new(Access::new(tokens.0, tokens.1, address));
     let state = ApiState { queue: Arc::clone(queue), access: Arc::clone(&access) };
     let mut signals = (interrupt(SignalKind::terminate())?, interrupt(SignalKind::interrupt())?);
-    let runner = runner::start(Arc::clone(queue))?;
+    // The database of a farm may not be waited for on this thread.
+    let theirs = Arc::clone(queue);
+    let started = tokio::task::spawn_blocking(move || runner::start(theirs)).await;
+    let runner = started.map_err(|error| AgentError::Thread(io::Error::other(error)))??;
 
     // Events are small and should be sent without delay.
     let undelayed = loopback.tap_io(|stream| drop(stream.set_nodelay(true)));

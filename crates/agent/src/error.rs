@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::failure::FailureKind;
 use thiserror::Error;
 
-pub use crate::database::DatabaseError;
+pub use crate::database::{DatabaseError, FarmError};
 
 /// The reason why the agent cannot run.
 #[derive(Debug, Error)]
@@ -46,6 +46,9 @@ pub enum AgentError {
     /// The queue's database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// The agent cannot be in the farm.
+    #[error("cannot use the farm: {0}")]
+    Farm(FarmError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -61,6 +64,7 @@ impl AgentError {
             }
             Self::File { .. } => FailureKind::CannotCreate,
             Self::Listen { .. } => FailureKind::Unavailable,
+            Self::Database(DatabaseError::Farm { source, .. }) | Self::Farm(source) => source.kind(),
             Self::Database(_) => FailureKind::Disk,
             Self::Thread(_) => FailureKind::Host,
         }

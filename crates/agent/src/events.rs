@@ -20,6 +20,8 @@ pub(crate) enum AgentEvent {
     Stats(Arc<str>),
     /// Samples of a transfer.
     Samples { id: i64, data: Arc<str> },
+    /// Other agents of the farm have changed transfers: the list must be read again.
+    Resync,
     /// The agent stops.
     Stopping,
 }

@@ -18,6 +18,7 @@ mod dashboard;
 mod database;
 pub mod error;
 mod events;
+pub mod farm;
 mod instance;
 mod live;
 mod notify;

@@ -42,6 +42,8 @@ pub(crate) struct TimedSample {
 /// A running transfer.
 pub(crate) struct Live {
     pub(crate) id: i64,
+    /// The lease of the run in a farm.
+    pub(crate) epoch: i64,
     /// The current values, because a running transfer can be moved.
     pub(crate) priority: AtomicI64,
     pub(crate) position: AtomicI64,
@@ -77,19 +79,20 @@ struct Samples {
 /// A progress message.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProgressMessage {
-    id: i64,
-    bytes: u64,
-    size: Option<u64>,
+    pub(crate) id: i64,
+    pub(crate) bytes: u64,
+    pub(crate) size: Option<u64>,
     eta: Option<f64>,
     #[serde(flatten)]
-    run: RunFacts,
+    pub(crate) run: RunFacts,
 }
 
 impl Live {
-    pub(crate) fn new(transfer: &Transfer, limit: RateLimit) -> Self {
+    pub(crate) fn new(transfer: &Transfer, epoch: i64, limit: RateLimit) -> Self {
         let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
         Self {
             id: transfer.id,
+            epoch,
             priority: transfer.priority.into(),
             position: transfer.position.into(),
             cancel: Cancel::new(),

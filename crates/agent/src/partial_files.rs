@@ -1,5 +1,6 @@
 //! Deletes the partial files of a transfer that is removed from the list.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -15,8 +16,9 @@ use longhaul_engine::source::http::SafeUrl;
 use url::Url;
 
 use crate::database::Row;
+use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::transfer::TransferKind;
+use crate::transfer::{TransferKind, TransferState};
 
 /// The transfer that can resume a partial file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +33,23 @@ impl Queue {
     /// Removes the partial files of an ended transfer, and their journals.
     ///
     /// # Errors
-    /// The reason, if another program writes one of them, or one cannot be removed.
-    pub(crate) fn remove_partial_files(&self, row: &Row) -> Result<(), OutputError> {
+    /// [`QueueError::PartialFile`] if another program writes one of them, one cannot be removed, or only another host of
+    /// the farm sees them.
+    pub(crate) fn remove_partial_files(&self, row: &Row) -> Result<(), QueueError> {
+        let failed = |error: OutputError| QueueError::PartialFile(error.to_string());
         if let Some(part) = &row.part {
             let Some(directory) = part.target.parent() else { return Ok(()) };
+            let is_found = Cell::new(false);
             // The file is known by its inode: its name has a user's number where another user had one of the name.
-            let claim = |path: &Path, _: &Directory, _: &OsStr| match part.is_at(path) {
-                true => Claim::Ours,
+            let claim = |path: &Path, _: &Directory, _: &OsStr| match row.has_file_at(path) {
+                true => {
+                    is_found.set(true);
+                    Claim::Ours
+                }
                 false => Claim::Other,
             };
-            return remove_in(directory, Path::new(""), &claim).map(drop);
+            remove_in(directory, Path::new(""), &claim).map_err(failed)?;
+            return if is_found.get() { Ok(()) } else { self.require_own_run(row, &part.target) };
         }
         let Ok(request) = self.request(row.transfer.id) else { return Ok(()) };
         // The directory of an upload is the source.
@@ -48,7 +57,26 @@ impl Queue {
             return Ok(());
         }
         let url = request.first_url();
-        request.output.zip(url).map_or(Ok(()), |(root, url)| remove_below(&root, &url))
+        let Some((root, url)) = request.output.zip(url) else { return Ok(()) };
+        if !root.exists() {
+            return self.require_own_run(row, &root);
+        }
+        remove_below(&root, &url).map_err(failed)
+    }
+
+    /// Refuses to remove files that are not seen here if another host has run the transfer: they may be there.
+    fn require_own_run(&self, row: &Row, path: &Path) -> Result<(), QueueError> {
+        match self.other_host(&row.transfer) {
+            Some(host) if row.transfer.state != TransferState::Done => {
+                let (id, path) = (row.transfer.id, path.display());
+                let why = format!(
+                    "host {host} has run the transfer, and its files at {path} are not seen here: use longhaul queue remove --files \
+                     {id} there"
+                );
+                Err(QueueError::PartialFile(why))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

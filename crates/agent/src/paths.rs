@@ -42,6 +42,7 @@ impl Paths {
     pub fn make(&self) -> io::Result<()> {
         private_directory(&self.state)?;
         private_directory(&self.records())?;
+        private_directory(&self.farm_records())?;
         private_directory(&self.runtime)
     }
 
@@ -72,6 +73,11 @@ impl Paths {
         self.state.join("agent.key")
     }
 
+    /// Returns the path of the key of a farm, of which all of its agents have a copy.
+    pub fn farm_key(&self) -> PathBuf {
+        self.state.join("farm.key")
+    }
+
     /// Returns the path of the dashboard's token.
     pub fn token(&self) -> PathBuf {
         self.state.join("agent.token")
@@ -92,9 +98,9 @@ impl Paths {
         self.state.join("records")
     }
 
-    /// Returns the path of a transfer's record.
-    pub fn record(&self, id: i64) -> PathBuf {
-        self.records().join(format!("{id}.jsonl"))
+    /// Returns the directory of records of a farm's transfers.
+    pub fn farm_records(&self) -> PathBuf {
+        self.state.join("farm-records")
     }
 }
 

@@ -20,11 +20,12 @@ use runs::Runs;
 use crate::database::{Database, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
+use crate::farm::Farm;
 use crate::paths::Paths;
 use crate::request::TransferRequest;
 use crate::scope::Scope;
 use crate::secrets::SecretBox;
-use crate::settings::{Settings, SettingsPatch};
+use crate::settings::{FarmSettings, Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferState};
 
 /// The maximum number of transfers added by one request.
@@ -43,6 +44,7 @@ pub struct Queue {
     pub(crate) secrets: SecretBox,
     pub(crate) runs: Runs,
     pub(crate) exit_code: ExitCodes,
+    pub(crate) farm: Option<Farm>,
     database: Mutex<Database>,
     settings: Mutex<Settings>,
     /// Offered, not yet accepted transfers, with the size in the browser's answer. No events are sent about them, and
@@ -51,12 +53,16 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens the queue; moves a damaged database aside.
+    /// Opens the queue; moves a damaged database aside. `farm` is that of the agent, or by default that of the last agent.
     ///
     /// # Errors
     /// [`AgentError`].
-    pub(crate) fn open(paths: Paths, exit_code: ExitCodes) -> Result<Self, AgentError> {
-        let opened = Database::open(&paths.database(), unix_now())?;
+    pub(crate) fn open(
+        paths: Paths,
+        exit_code: ExitCodes,
+        farm: Option<Option<FarmSettings>>,
+    ) -> Result<Self, AgentError> {
+        let mut opened = Database::open(&paths.database(), unix_now())?;
         if let Some((aside, why)) = opened.damaged {
             tracing::error!(
                 "the queue {} is damaged ({why}): it is kept as {}, and a new queue begins",
@@ -65,8 +71,20 @@ impl Queue {
             );
         }
         let key = paths.key();
-        let secrets =
-            SecretBox::open(&key).map_err(|source| AgentError::file("use the key", &key, source))?;
+        let farm = match farm {
+            Some(farm) => farm,
+            None => opened.database.doors()?.farm,
+        };
+        let (farm, secrets) = match farm {
+            Some(farm) => {
+                let (farm, secrets) = Farm::join(&mut opened.database, &farm, &paths)?;
+                (Some(farm), secrets)
+            }
+            None => {
+                let secrets = SecretBox::open(&key);
+                (None, secrets.map_err(|source| AgentError::file("use the key", &key, source))?)
+            }
+        };
         let settings = match Settings::default().with(opened.database.settings()?) {
             Ok(settings) => settings,
             // Another version may permit more.
@@ -84,6 +102,7 @@ impl Queue {
             secrets,
             runs: Runs::default(),
             exit_code,
+            farm,
             database: Mutex::new(opened.database),
             settings: Mutex::new(settings),
             offered: Mutex::default(),
@@ -95,6 +114,14 @@ impl Queue {
         with(&mut self.database.lock())
     }
 
+    /// Calls `with` in one transaction.
+    fn atomically<T>(
+        &self,
+        with: impl FnOnce(&mut Database) -> Result<T, QueueError>,
+    ) -> Result<T, QueueError> {
+        self.database(|database| database.atomically(with))
+    }
+
     /// Adds transfers as far as `scope` permits them; returns once they are stored durably.
     ///
     /// # Errors
@@ -104,7 +131,7 @@ impl Queue {
         requests: Vec<TransferRequest>,
         scope: Scope,
     ) -> Result<Vec<Transfer>, QueueError> {
-        let now = unix_now();
+        let now = self.now();
         let transfers = self.checked(requests, scope, now)?;
         let ids = self.database(|database| {
             for gid in transfers.iter().filter_map(|transfer| transfer.gid) {
@@ -131,7 +158,11 @@ impl Queue {
         request: TransferRequest,
         size: Option<Bytes>,
     ) -> Result<Vec<Transfer>, QueueError> {
-        let now = unix_now();
+        if self.farm.is_some() {
+            let why = "the agent is in a farm, whose transfers any of its hosts may run".to_owned();
+            return Err(QueueError::Refused(why));
+        }
+        let now = self.now();
         // An offer is a browser's, whatever the token: one that is withdrawn must have replaced no file.
         let mut transfers = self.checked(vec![request], Scope::Downloads, now)?;
         transfers.iter_mut().for_each(|transfer| transfer.offered = true);

@@ -40,7 +40,7 @@ pub struct Settings {
     pub retries: u32,
 }
 
-/// The addresses at which the agent serves; the next agent of this user serves them again.
+/// The addresses at which the agent serves, and its farm; the next agent of this user uses them again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Doors {
@@ -48,6 +48,17 @@ pub(crate) struct Doors {
     pub(crate) listen: Option<SocketAddr>,
     /// Whether it also serves aria2's JSON-RPC.
     pub(crate) aria2_rpc: bool,
+    /// The farm, if it is in one.
+    pub(crate) farm: Option<FarmSettings>,
+}
+
+/// The farm of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarmSettings {
+    /// The address of the database, without a password.
+    pub url: String,
+    /// The time after which the transfers of an agent that is not heard of are given to others, in seconds.
+    pub lease_seconds: u64,
 }
 
 /// A part of the week with separate limits, in local time.

@@ -181,4 +181,7 @@ pub struct Transfer {
     pub page_url: Option<String>,
     /// The rate limit of the transfer, in bits per second.
     pub limit_bps: Option<u64>,
+    /// The host of a farm that runs the transfer, or has run it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }

@@ -23,21 +23,34 @@ const PACKAGED_COMMAND: &str = "agent --foreground";
 /// Writes the unit for this program, which gives the agent further `options`; returns its path.
 ///
 /// # Errors
-/// The kernel's error; `InvalidInput` if the program's path cannot be written in a unit.
+/// The kernel's error; `InvalidInput` if the program's path or an option cannot be written in a unit.
 pub fn install(directory: &Path, program: &Path, options: &[String]) -> io::Result<PathBuf> {
     let plain = |text: &&str| !text.contains(['"', '\\', '%', '$']) && !text.contains(char::is_control);
-    let program = program.to_str().filter(plain).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a unit cannot name this program: move it to another path",
-        )
-    })?;
+    let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
+    let program = program
+        .to_str()
+        .filter(plain)
+        .ok_or_else(|| refused("a unit cannot name this program: move it to another path"))?;
+    if options.iter().any(|option| option.contains(char::is_control)) {
+        return Err(refused("an option contains a control character"));
+    }
+    let options: String = options.iter().map(|option| format!(" {}", quoted(option))).collect();
     std::fs::create_dir_all(directory)?;
     let path = directory.join(NAME);
-    let command = [&[PACKAGED_COMMAND.to_owned()][..], options].concat().join(" ");
     let unit = PACKAGED.replace(PACKAGED_PROGRAM, &format!("\"{program}\""));
-    std::fs::write(&path, unit.replace(PACKAGED_COMMAND, &command))?;
+    std::fs::write(&path, unit.replace(PACKAGED_COMMAND, &format!("{PACKAGED_COMMAND}{options}")))?;
     Ok(path)
+}
+
+/// Returns an argument as a unit's command has it: systemd expands specifiers such as %h and variables such as $HOME, also
+/// within quotes (systemd.service(5), "Command lines").
+fn quoted(argument: &str) -> String {
+    let is_plain = |next: char| next.is_ascii_alphanumeric() || "-_.,:/@%=?&[]+~".contains(next);
+    let text = argument.replace('%', "%%").replace('$', "$$");
+    match argument.chars().all(is_plain) && !argument.is_empty() {
+        true => text,
+        false => format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+    }
 }
 
 /// Removes the unit; returns whether it existed.
@@ -59,13 +72,17 @@ mod tests {
     #[test]
     fn unit_names_this_program_and_its_options() {
         let dir = tempfile::tempdir().unwrap();
-        let options = ["--aria2-rpc".to_owned()];
+        let options = ["--farm", "postgres://u@%2Frun/db", "--x", "a $HOME \"b\" \\c"].map(str::to_owned);
         let path = install(&dir.path().join("user"), Path::new("/opt/my tools/longhaul"), &options).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(
-            text.contains("ExecStart=\"/opt/my tools/longhaul\" agent --foreground --aria2-rpc\n"),
+            text.contains(
+                "ExecStart=\"/opt/my tools/longhaul\" agent --foreground --farm postgres://u@%%2Frun/db --x \"a $$HOME \\\"b\\\" \\\\c\"\n"
+            ),
             "{text}"
         );
         assert!(install(dir.path(), Path::new("/opt/%h/longhaul"), &[]).is_err());
+        let line = ["a\nExecStart=/bin/sh".to_owned()];
+        assert!(install(dir.path(), Path::new("/opt/longhaul"), &line).is_err());
     }
 }

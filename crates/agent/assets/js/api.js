@@ -43,5 +43,6 @@ export const samples = (id, since) => call("GET", `/transfers/${id}/samples?sinc
 export const settings = () => call("GET", "/settings");
 export const changeSettings = (values) => call("PATCH", "/settings", values);
 export const stats = () => call("GET", "/stats");
+export const farm = () => call("GET", "/farm");
 export const reportUrl = (id) => `${BASE}/transfers/${id}/report`;
 export const eventsUrl = (id) => `${BASE}/events${id === null ? "" : `?samples=${id}`}`;

@@ -2,9 +2,9 @@
 
 import { setUpAdding } from "./add.js";
 import * as api from "./api.js";
-import { byId, setText, show } from "./dom.js";
+import { byId, make, setText, show } from "./dom.js";
 import { Events } from "./events.js";
-import { count, rate } from "./format.js";
+import { count, duration, rate } from "./format.js";
 import { language, setLanguage, t, translatePage } from "./i18n.js";
 import { Queue } from "./queue.js";
 import { setUpSettings } from "./settings.js";
@@ -72,6 +72,7 @@ const events = new Events({
   connected() {
     show(byId("banner"), false);
     store.reload().then(showChosen).catch(() => {});
+    showFarm();
   },
   lost(how) {
     store.lose();
@@ -89,8 +90,11 @@ const events = new Events({
     store.drop(id);
     if (id === view.id) choose(null);
   },
-  // The agent left events out because this page was too slow for them.
-  resync: () => store.reload().then(showChosen).catch(() => {}),
+  // The agent left events out because this page was too slow for them, or another agent of the farm has changed transfers.
+  resync() {
+    store.reload().then(showChosen).catch(() => {});
+    showFarm();
+  },
   samples: ({ id, samples }) => view.samples(id, samples),
 });
 
@@ -102,6 +106,17 @@ function showTotals() {
   setText(byId("totals"), store.isLost ? t("state.lost") : t("totals", { active: count(active), waiting: count(waiting), rate: speed }));
   const of = store.isLost ? t("state.lost") : active > 0 ? speed : null;
   document.title = [of, "Longhaul"].filter(Boolean).join(" · ");
+}
+
+/** Shows the hosts of the farm, if the agent is in one. */
+async function showFarm() {
+  const farm = await api.farm().catch(() => null);
+  const hosts = (farm?.hosts ?? []).map((host) => {
+    const shown = { host: host.name, n: count(host.running), rate: rate(host.goodput_bps), time: duration(host.seen_seconds) };
+    return make("li", {}, t(host.is_alive ? "farm.host" : "farm.lost", shown));
+  });
+  byId("farm").replaceChildren(...hosts);
+  show(byId("farm"), hosts.length > 0);
 }
 
 /** The address names the chosen transfer, so that a reload shows it again. */

@@ -175,7 +175,12 @@ function fill(row, transfer) {
   setText(row.left, state === "running" && transfer.eta !== null ? t("row.left", { time: duration(transfer.eta) }) : "");
 }
 
-function figures({ state, size, bytes: present }, share) {
+function figures(transfer, share) {
+  const { host } = transfer;
+  return host ? t("row.on", { figures: amounts(transfer, share), host }) : amounts(transfer, share);
+}
+
+function amounts({ state, size, bytes: present }, share) {
   if (state === "done") return bytes(size ?? present);
   if (size === null) return present > 0 ? bytes(present) : "";
   const amount = t("row.of", { bytes: bytes(present), size: bytes(size) });

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::QueueError;
+use crate::error::{DatabaseError, QueueError};
 
 /// An error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +81,10 @@ impl From<QueueError> for ApiError {
             QueueError::Database(error) if error.is_full_disk() => {
                 let advice = "free space where the state directory is, and send the request again";
                 (StatusCode::INSUFFICIENT_STORAGE, "disk-full", advice)
+            }
+            QueueError::Database(DatabaseError::Farm { .. }) => {
+                let advice = "running transfers continue for the time of their lease";
+                (StatusCode::SERVICE_UNAVAILABLE, "farm", advice)
             }
             QueueError::Database(_) => {
                 let advice = "check the file system of the state directory";

@@ -58,7 +58,7 @@ impl Drop for WatchGuard {
 }
 
 /// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if the client was too
-/// slow; `alive` every 5 s without another event.
+/// slow, or another agent of a farm has changed transfers; `alive` every 5 s without another event.
 #[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(
@@ -101,7 +101,7 @@ impl EventSubscriber {
                     ("samples", data)
                 }
                 Ok(AgentEvent::Samples { .. }) => continue,
-                Err(RecvError::Lagged(_)) => ("resync", "{}".into()),
+                Ok(AgentEvent::Resync) | Err(RecvError::Lagged(_)) => ("resync", "{}".into()),
                 Ok(AgentEvent::Stopping) | Err(RecvError::Closed) => return None,
             };
             if name == "transfer" {

@@ -60,6 +60,7 @@ fn routes() -> Router<ApiState> {
         .route("/api/v1/transfers/{id}/samples", get(transfers::samples))
         .route("/api/v1/settings", get(settings::show).patch(settings::patch))
         .route("/api/v1/stats", get(settings::stats))
+        .route("/api/v1/farm", get(settings::farm))
         .route("/api/v1/events", get(events::listen))
         .route("/api/v1/openapi.json", get(openapi::document))
         .route("/metrics", get(metrics::metrics))

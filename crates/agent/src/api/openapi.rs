@@ -32,6 +32,7 @@ use super::{auth, events, metrics, report, settings, transfers};
         settings::show,
         settings::patch,
         settings::stats,
+        settings::farm,
         events::listen,
         metrics::metrics,
         auth::login_url,

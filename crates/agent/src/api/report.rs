@@ -28,7 +28,7 @@ pub(super) async fn report(
     Checked(Path(id)): TransferId,
 ) -> Result<impl IntoResponse, ApiError> {
     let transfer = blocking(&api.queue, move |queue| queue.transfer(id)).await?;
-    let path = api.queue.paths.record(id);
+    let path = api.queue.record(id);
     let drawn = tokio::task::spawn_blocking(move || {
         let records = Record::load_jobs(&path)?;
         let named: Vec<_> = records.into_iter().map(|record| (transfer.name.clone(), record)).collect();

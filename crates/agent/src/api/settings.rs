@@ -6,6 +6,7 @@ use axum::{Extension, Json};
 
 use super::error::ErrorBody;
 use super::{ApiError, ApiState, blocking};
+use crate::farm::FarmStatus;
 use crate::queue::Stats;
 use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
@@ -34,4 +35,10 @@ pub(super) async fn patch(
 #[utoipa::path(get, path = "/api/v1/stats", tag = "agent", responses((status = 200, body = Stats)))]
 pub(super) async fn stats(State(api): State<ApiState>) -> Result<Json<Stats>, ApiError> {
     blocking(&api.queue, crate::queue::Queue::stats).await.map(Json)
+}
+
+/// Returns the farm and its hosts; null if the agent is in none.
+#[utoipa::path(get, path = "/api/v1/farm", tag = "agent", responses((status = 200, body = Option<FarmStatus>), (status = 503, body = ErrorBody)))]
+pub(super) async fn farm(State(api): State<ApiState>) -> Result<Json<Option<FarmStatus>>, ApiError> {
+    blocking(&api.queue, crate::queue::Queue::farm_status).await.map(Json)
 }

@@ -224,7 +224,7 @@ async fn settings_are_stored_unless_invalid_and_a_full_disk_refuses_all_addition
     let patch = async |settings| api.send(Method::PATCH, "/api/v1/settings", settings).await.0;
     assert_eq!(patch(json!({ "concurrent": 5, "schedule": schedule })).await, StatusCode::OK);
     assert_eq!(patch(json!({ "concurrent": 0 })).await, StatusCode::BAD_REQUEST);
-    let again = Queue::open(api.state.queue.paths.clone(), |_| 1).unwrap();
+    let again = Queue::open(api.state.queue.paths.clone(), |_| 1, None).unwrap();
     assert_eq!((again.settings().concurrent, again.settings().schedule.len()), (5, 1));
     // The default can change, as with the user's directories.
     assert_eq!(again.database(|database| database.settings().unwrap().directory), None);

@@ -69,7 +69,7 @@ fn try_open(path: &Path) -> Result<Database, OpenFailure> {
         return Err(OpenFailure::Damaged(found));
     }
     migrate(&mut connection, version).map_err(unusable)?;
-    Ok(Database { connection })
+    Ok(Database { connection, farm: None })
 }
 
 /// Configures a connection; returns the version of the database.

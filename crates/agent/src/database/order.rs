@@ -1,56 +1,67 @@
 //! The order of the queue: positions with gaps, into which transfers are moved.
 
-use rusqlite::{Connection, params};
-
-use super::{Database, DatabaseError};
+use super::value::values;
+use super::{Database, DatabaseError, StoreError};
 
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
 /// reassigned.
 pub(super) const SPACING: i64 = 1 << 20;
+/// The lock that serialises agents of a farm that move transfers.
+const ORDER_LOCK: i64 = 0x4c48_5132;
 
 impl Database {
     /// Moves a transfer before another one, whose priority it takes, or to the end.
     pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<(), DatabaseError> {
-        let place = |connection: &mut Connection| {
-            let transaction = connection.transaction()?;
-            if free_place(&transaction, before)?.is_none() {
-                spread(&transaction)?;
+        let failed = DatabaseError::using("reorder");
+        self.atomically(|database| {
+            if database.farm.is_some() {
+                let lock = "SELECT pg_advisory_xact_lock(?1)::TEXT";
+                database.query(lock, values![ORDER_LOCK]).map_err(&failed)?;
             }
-            if let Some((position, priority)) = free_place(&transaction, before)? {
-                transaction.execute(
-                    "UPDATE transfers SET position = ?, priority = coalesce(?, priority) WHERE id = ?",
-                    params![position, priority, id],
-                )?;
+            if database.free_place(before).map_err(&failed)?.is_none() {
+                database.spread().map_err(&failed)?;
             }
-            transaction.commit()
-        };
-        place(&mut self.connection).map_err(DatabaseError::using("reorder"))
+            if let Some((position, priority)) = database.free_place(before).map_err(&failed)? {
+                let update =
+                    "UPDATE transfers SET position = ?1, priority = coalesce(?2, priority) WHERE id = ?3";
+                database.execute(update, values![position, priority, id]).map_err(&failed)?;
+            }
+            Ok(())
+        })
     }
-}
 
-/// Returns a position before the transfer `before`, with its priority; `None` if the gap to its neighbour is used up.
-fn free_place(connection: &Connection, before: Option<i64>) -> rusqlite::Result<Option<(i64, Option<i64>)>> {
-    let Some(before) = before else {
-        let last: i64 =
-            connection.query_row("SELECT coalesce(max(position), 0) FROM transfers", [], |row| row.get(0))?;
-        return Ok(Some((last + SPACING, None)));
-    };
-    let select = "SELECT position, priority FROM transfers WHERE id = ?";
-    let (next, priority): (i64, i64) =
-        connection.query_row(select, [before], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let select = "SELECT coalesce(max(position), ?) FROM transfers WHERE position < ?";
-    let previous: i64 = connection.query_row(select, params![next - 2 * SPACING, next], |row| row.get(0))?;
-    let between = previous + (next - previous) / 2;
-    Ok((between > previous && between < next).then_some((between, Some(priority))))
-}
+    /// Returns a position before the transfer `before`, with its priority; `None` if the gap to its neighbour is used up.
+    fn free_place(&self, before: Option<i64>) -> Result<Option<(i64, Option<i64>)>, StoreError> {
+        let last = "SELECT coalesce(max(position), 0) FROM transfers";
+        let Some(before) = before else {
+            let last: i64 = self.value(last, &[])?.unwrap_or_default();
+            return Ok(Some((last + SPACING, None)));
+        };
+        let select = "SELECT position, priority FROM transfers WHERE id = ?1";
+        let Some(mut record) = self.query(select, values![before])?.pop() else { return Ok(None) };
+        let (next, priority): (i64, i64) = (record.take()?, record.take()?);
+        let first = next - 2 * SPACING;
+        let select = "SELECT coalesce(max(position), ?1) FROM transfers WHERE position < ?2";
+        let previous = self.value(select, values![first, next])?.unwrap_or(first);
+        let between = previous + (next - previous) / 2;
+        Ok((between > previous && between < next).then_some((between, Some(priority))))
+    }
 
-/// Reassigns the positions of all transfers with gaps, in their current order.
-fn spread(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute(
-        "UPDATE transfers SET position = placed.number * ?1 FROM
-           (SELECT id, row_number() OVER (ORDER BY position, id) AS number FROM transfers) AS placed
-         WHERE placed.id = transfers.id",
-        [SPACING],
-    )?;
-    Ok(())
+    /// Reassigns the positions of all transfers with gaps, in their current order.
+    fn spread(&self) -> Result<(), StoreError> {
+        if self.farm.is_some() {
+            // Rows are locked in the order in which renewals lock them: there is no deadlock.
+            self.query(
+                "SELECT count(*) FROM (SELECT id FROM transfers ORDER BY id FOR UPDATE) AS locked",
+                &[],
+            )?;
+        }
+        self.execute(
+            "UPDATE transfers SET position = placed.number * ?1 FROM
+               (SELECT id, row_number() OVER (ORDER BY position, id) AS number FROM transfers) AS placed
+             WHERE placed.id = transfers.id",
+            values![SPACING],
+        )
+        .map(drop)
+    }
 }

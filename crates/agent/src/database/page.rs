@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Row as SqlRow, named_params};
-
-use super::{Database, DatabaseError, Row};
+use super::row::COLUMNS;
+use super::value::values;
+use super::{Database, DatabaseError, Record, Row, StoreError};
 use crate::transfer::TransferState;
 
 /// A page of a listing.
@@ -54,34 +54,26 @@ impl Database {
     ) -> Result<RowPage, DatabaseError> {
         let read = || {
             let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
-            let filter = if state.is_some() { "AND state = :state" } else { "AND :state IS NULL" };
-            let mut select = self.connection.prepare_cached(&format!(
-                "SELECT * FROM transfers
-                 WHERE (rank, urgency, place, id) > (:rank, :urgency, :place, :id) {filter}
-                 ORDER BY rank, urgency, place, id LIMIT :limit"
-            ))?;
-            let keyed = |row: &SqlRow<'_>| {
-                let cursor = PageCursor {
-                    rank: row.get("rank")?,
-                    urgency: row.get("urgency")?,
-                    place: row.get("place")?,
-                    id: row.get("id")?,
-                };
-                Ok((Row::read(row)?, cursor))
+            let filter = if state.is_some() { "AND state = ?1" } else { "AND CAST(?1 AS TEXT) IS NULL" };
+            let select = format!(
+                "SELECT {COLUMNS}, rank, urgency, place FROM transfers
+                 WHERE (rank, urgency, place, id) > (?2, ?3, ?4, ?5) {filter}
+                 ORDER BY rank, urgency, place, id LIMIT ?6"
+            );
+            let state_name = state.map(TransferState::name);
+            let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+            let values = values![state_name, after.rank, after.urgency, after.place, after.id, most];
+            let keyed = |mut record: Record| {
+                let row = Row::read(&mut record)?;
+                let (rank, urgency, place) = (record.take()?, record.take()?, record.take()?);
+                Ok((PageCursor { rank, urgency, place, id: row.transfer.id }, row))
             };
-            let keyed = select.query_map(
-                named_params! {
-                    ":state": state.map(TransferState::name),
-                    ":rank": after.rank, ":urgency": after.urgency, ":place": after.place, ":id": after.id,
-                    ":limit": limit.saturating_add(1),
-                },
-                keyed,
-            )?;
-            let mut keyed: Vec<_> = keyed.collect::<rusqlite::Result<_>>()?;
+            let mut keyed: Vec<_> =
+                self.query(&select, values)?.into_iter().map(keyed).collect::<Result<_, StoreError>>()?;
             let more = keyed.len() > limit;
             keyed.truncate(limit);
-            let next = keyed.last().filter(|_| more).map(|(_, cursor)| *cursor);
-            let rows = keyed.into_iter().map(|(row, _)| row).collect();
+            let next = keyed.last().filter(|_| more).map(|(cursor, _)| *cursor);
+            let rows = keyed.into_iter().map(|(_, row)| row).collect();
             let counts = self.counts()?;
             let total = match state {
                 Some(state) => counts.get(state.name()).copied().unwrap_or_default(),
@@ -94,7 +86,7 @@ impl Database {
 
     /// Reads the most recently added transfers, latest first.
     pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
-        let rows = self.rows("ORDER BY id DESC LIMIT ?", [limit])?;
+        let rows = self.rows("ORDER BY id DESC LIMIT ?1", values![limit as u64])?;
         let counts = self.count()?;
         Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
     }

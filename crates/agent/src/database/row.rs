@@ -6,10 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
-use rusqlite::{Connection, named_params};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
+use super::lease::host_of;
+use super::{Record, StoreError, Value};
 use crate::json;
 use crate::request::ShownRequest;
 use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferState};
@@ -55,6 +55,12 @@ impl PartIdentity {
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         Self::of(path, &self.target).is_ok_and(|there| there == *self)
     }
+
+    /// Returns whether the file has this name, as another host of a shared file system sees it: the number of the device
+    /// is then another one.
+    fn is_at_on_any_host(&self, path: &Path) -> bool {
+        Self::of(path, &self.target).is_ok_and(|there| Self { device: there.device, ..self.clone() } == there)
+    }
 }
 
 /// The result of a run.
@@ -66,8 +72,12 @@ pub(crate) struct RunEnd {
     pub(crate) run: RunFacts,
     pub(crate) error: Option<TransferFailure>,
     pub(crate) retry_at: Option<i64>,
-    /// Whether the run has extended the file, so that earlier failures no longer count.
-    pub(crate) advanced: bool,
+    /// The failures in a row.
+    pub(crate) attempts: u32,
+    /// The retries in a row because another run held the file.
+    pub(crate) busy_retries: u32,
+    /// The lease of the run: an end of an earlier one changes nothing.
+    pub(crate) epoch: i64,
 }
 
 /// A stored transfer.
@@ -75,100 +85,117 @@ pub(crate) struct RunEnd {
 pub(crate) struct Row {
     pub(crate) transfer: Transfer,
     pub(crate) retry_at: Option<i64>,
+    /// The failures in a row.
     pub(crate) attempts: u32,
+    /// The retries in a row because another run held the file.
+    pub(crate) busy_retries: u32,
+    /// The number of the transfer's leases.
+    pub(crate) epoch: i64,
     pub(crate) part: Option<PartIdentity>,
 }
 
-/// A value stored as JSON.
-struct Json<T>(T);
+/// The columns that [`Row::read`] takes, in their order.
+pub(super) const COLUMNS: &str = "id, gid, kind, state, priority, position, urls, name, path, page_url, limit_bps, size, bytes, run, \
+    error, at, retry_at, attempts, busy_retries, added, started, ended, owner, epoch, part_target, part_device, part_inode, part_born";
 
-impl<T: DeserializeOwned> FromSql for Json<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        serde_json::from_str(value.as_str()?).map(Self).map_err(FromSqlError::other)
-    }
+/// Reads a value stored as JSON.
+fn of_json<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|error| StoreError::Unreadable(error.to_string()))
 }
 
-/// A value stored as its name.
-struct Named<T>(T);
-
-impl<T: DeserializeOwned> FromSql for Named<T> {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let name = value.as_str()?.into_deserializer();
-        T::deserialize(name).map(Self).map_err(FromSqlError::other::<serde::de::value::Error>)
-    }
+/// Reads a value stored as its name.
+fn of_name<T: DeserializeOwned>(name: String) -> Result<T, StoreError> {
+    T::deserialize(name.into_deserializer())
+        .map_err(|error: serde::de::value::Error| StoreError::Unreadable(error.to_string()))
 }
 
 impl NewTransfer {
-    /// Adds the transfer at a position.
-    pub(super) fn insert(&self, into: &Connection, position: i64, now: i64) -> rusqlite::Result<()> {
+    /// The statement that adds a transfer with [`values`](Self::values) unless its key is known, and returns its number.
+    pub(super) const INSERT: &'static str = "INSERT INTO transfers
+        (key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        ON CONFLICT (key) DO UPDATE SET key = excluded.key RETURNING id";
+
+    /// Returns the columns of the transfer at a position.
+    pub(super) fn values(&self, position: i64, now: i64) -> [Value; 15] {
         let shown = &self.shown;
-        let values = named_params! {
-            ":key": self.key,
-            ":gid": self.gid.map(u64::cast_signed),
-            ":kind": shown.kind.name(),
-            ":state": self.state.name(),
-            ":priority": shown.priority,
-            ":position": position,
-            ":request": self.request,
-            ":urls": json(&shown.urls),
-            ":name": shown.name,
-            ":path": shown.path,
-            ":page_url": shown.page_url,
-            ":limit_bps": shown.limit_bps.map(u64::cast_signed),
-            ":at": shown.at,
-            ":offered": self.offered,
-            ":added": now,
-        };
-        let names = values.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let columns = names.replace(':', "");
-        let insert = format!("INSERT INTO transfers ({columns}) VALUES ({names})");
-        into.prepare_cached(&insert)?.execute(values).map(drop)
+        [
+            self.key.clone().into(),
+            self.gid.into(),
+            shown.kind.name().into(),
+            self.state.name().into(),
+            shown.priority.into(),
+            position.into(),
+            self.request.as_slice().into(),
+            json(&shown.urls).into(),
+            shown.name.clone().into(),
+            shown.path.clone().into(),
+            shown.page_url.clone().into(),
+            shown.limit_bps.into(),
+            shown.at.into(),
+            self.offered.into(),
+            now.into(),
+        ]
     }
 }
 
 impl Row {
-    /// Reads a row with all columns.
-    pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        let unsigned =
-            |name: &str| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(name)?.map(i64::cast_unsigned));
-        let (Named(kind), Named(state)) = (row.get("kind")?, row.get("state")?);
-        let (Json(urls), Json(run)) = (row.get("urls")?, row.get("run")?);
-        let (at, retry_at): (Option<i64>, Option<i64>) = (row.get("at")?, row.get("retry_at")?);
-        let (id, gid): (i64, Option<i64>) = (row.get("id")?, row.get("gid")?);
-        let transfer = Transfer {
-            id,
-            gid: format!("{:016x}", gid.unwrap_or(id)),
-            kind,
-            state,
-            priority: row.get("priority")?,
-            position: row.get("position")?,
-            urls,
-            name: row.get("name")?,
-            path: row.get("path")?,
-            page_url: row.get("page_url")?,
-            limit_bps: unsigned("limit_bps")?,
-            size: unsigned("size")?,
-            bytes: unsigned("bytes")?.unwrap_or_default(),
-            run,
-            eta: None,
-            error: row.get::<_, Option<Json<_>>>("error")?.map(|Json(error)| error),
-            at: at.max(retry_at),
-            added: row.get("added")?,
-            started: row.get("started")?,
-            ended: row.get("ended")?,
+    /// Returns whether the file of the last run has this name. In a farm it may have been another host's run.
+    pub(crate) fn has_file_at(&self, path: &Path) -> bool {
+        let is_in_farm = self.epoch > 0;
+        let is_at = |part: &PartIdentity| {
+            if is_in_farm { part.is_at_on_any_host(path) } else { part.is_at(path) }
         };
-        Ok(Self { transfer, retry_at, attempts: row.get("attempts")?, part: PartIdentity::read(row)? })
+        self.part.as_ref().is_some_and(is_at)
+    }
+
+    /// Reads the [`COLUMNS`].
+    pub(super) fn read(record: &mut Record) -> Result<Self, StoreError> {
+        let (id, gid): (i64, Option<u64>) = (record.take()?, record.take()?);
+        let mut transfer = Transfer {
+            id,
+            gid: format!("{:016x}", gid.unwrap_or(id.cast_unsigned())),
+            kind: of_name(record.take()?)?,
+            state: of_name(record.take()?)?,
+            priority: record.take()?,
+            position: record.take()?,
+            urls: of_json(&record.take::<String>()?)?,
+            name: record.take()?,
+            path: record.take()?,
+            page_url: record.take()?,
+            limit_bps: record.take()?,
+            size: record.take()?,
+            bytes: record.take()?,
+            run: of_json(&record.take::<String>()?)?,
+            eta: None,
+            error: record.take::<Option<String>>()?.map(|text| of_json(&text)).transpose()?,
+            at: record.take()?,
+            added: 0,
+            started: None,
+            ended: None,
+            host: None,
+        };
+        let retry_at: Option<i64> = record.take()?;
+        transfer.at = transfer.at.max(retry_at);
+        let mut count = || Ok::<_, StoreError>(u32::try_from(record.take::<i64>()?).unwrap_or(u32::MAX));
+        let (attempts, busy_retries) = (count()?, count()?);
+        (transfer.added, transfer.started, transfer.ended) = (record.take()?, record.take()?, record.take()?);
+        transfer.host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
+        let epoch = record.take()?;
+        Ok(Self { transfer, retry_at, attempts, busy_retries, epoch, part: PartIdentity::read(record)? })
     }
 }
 
 impl PartIdentity {
-    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
-        let Some(target) = row.get::<_, Option<Vec<u8>>>("part_target")? else { return Ok(None) };
-        Ok(Some(Self {
+    fn read(record: &mut Record) -> Result<Option<Self>, StoreError> {
+        let target: Option<Vec<u8>> = record.take()?;
+        let (device, inode, born): (Option<i64>, Option<i64>, _) =
+            (record.take()?, record.take()?, record.take()?);
+        Ok(target.zip(device).zip(inode).map(|((target, device), inode)| Self {
             target: OsString::from_vec(target).into(),
-            device: row.get("part_device")?,
-            inode: row.get("part_inode")?,
-            born: row.get("part_born")?,
+            device,
+            inode,
+            born,
         }))
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::types::FromSql;
-use rusqlite::{Connection, OptionalExtension, named_params, params};
+use rusqlite::OptionalExtension;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::order::SPACING;
-use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd};
+use super::row::COLUMNS;
+use super::value::{Value, values};
+use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd, StoreError};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
@@ -19,68 +20,65 @@ const OTHER_GIDS: i64 = 1 << 62;
 impl Database {
     /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added again.
     pub(crate) fn add(&mut self, transfers: &[NewTransfer], now: i64) -> Result<Vec<i64>, DatabaseError> {
-        let add = |connection: &mut Connection| {
-            let transaction = connection.transaction()?;
-            let last: i64 =
-                transaction
-                    .query_row("SELECT coalesce(max(position), 0) FROM transfers", [], |row| row.get(0))?;
+        let failed = DatabaseError::using("add to");
+        self.atomically(|database| {
+            let last = "SELECT coalesce(max(position), 0) FROM transfers";
+            let last: i64 = database.value(last, &[]).map_err(&failed)?.unwrap_or_default();
             let mut ids = Vec::with_capacity(transfers.len());
             for (transfer, place) in transfers.iter().zip(1..) {
-                if let Some(key) = &transfer.key {
-                    let known = transaction
-                        .query_row("SELECT id FROM transfers WHERE key = ?", [key], |row| row.get(0))
-                        .optional()?;
-                    if let Some(id) = known {
-                        ids.push(id);
-                        continue;
-                    }
-                }
-                transfer.insert(&transaction, last + place * SPACING, now)?;
-                let id = transaction.last_insert_rowid();
-                if transfer.gid.is_none() {
-                    // A client may have chosen the number.
-                    let update = "UPDATE transfers SET gid = ?2 WHERE id = ?1 AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
-                    transaction.prepare_cached(update)?.execute([id, id | OTHER_GIDS])?;
-                }
-                ids.push(id);
+                ids.push(database.insert(transfer, last + place * SPACING, now).map_err(&failed)?);
             }
-            transaction.commit()?;
             Ok(ids)
-        };
-        add(&mut self.connection).map_err(DatabaseError::using("add to"))
+        })
+    }
+
+    /// Adds a transfer unless its key is known; returns its number.
+    fn insert(&self, transfer: &NewTransfer, position: i64, now: i64) -> Result<i64, StoreError> {
+        let id: Option<i64> = self.value(NewTransfer::INSERT, &transfer.values(position, now))?;
+        let id = id.unwrap_or_default();
+        if transfer.gid.is_none() {
+            // A client may have chosen the number.
+            let update = "UPDATE transfers SET gid = ?2
+                          WHERE id = ?1 AND gid IS NULL AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
+            self.execute(update, values![id, id | OTHER_GIDS])?;
+        }
+        Ok(id)
     }
 
     /// Reads a transfer.
     pub(crate) fn get(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
-        self.rows("WHERE id = ?", [id]).map(|mut rows| rows.pop())
+        self.rows("WHERE id = ?1", values![id]).map(|mut rows| rows.pop())
+    }
+
+    /// Reads a transfer, which no other agent changes until the end of the transaction.
+    pub(crate) fn get_locked(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
+        let lock = if self.farm.is_some() { "FOR UPDATE" } else { "" };
+        self.rows(&format!("WHERE id = ?1 {lock}"), values![id]).map(|mut rows| rows.pop())
     }
 
     /// Returns the number of the transfer with this identifier.
     pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, DatabaseError> {
         let select = "SELECT id FROM transfers WHERE gid = ?1 OR (id = ?1 AND gid IS NULL)";
-        self.value(select, [gid.cast_signed()])
+        self.value(select, values![gid]).map_err(DatabaseError::using("read"))
     }
 
     /// Reads the sealed request of a transfer.
     pub(crate) fn request(&self, id: i64) -> Result<Option<Vec<u8>>, DatabaseError> {
-        self.value("SELECT request FROM transfers WHERE id = ?", [id])
+        let select = "SELECT request FROM transfers WHERE id = ?1";
+        self.value(select, values![id]).map_err(DatabaseError::using("read"))
     }
 
     /// Replaces the request of a transfer and its displayed URLs.
     pub(crate) fn set_request(&self, id: i64, request: &[u8], urls: &[String]) -> Result<(), DatabaseError> {
-        let update = "UPDATE transfers SET request = ?, urls = ? WHERE id = ?";
-        self.change(update, params![request, json(&urls), id])
+        let update = "UPDATE transfers SET request = ?1, urls = ?2 WHERE id = ?3";
+        self.change(update, values![request, json(&urls), id]).map(drop)
     }
 
-    pub(super) fn counts(&self) -> rusqlite::Result<BTreeMap<&'static str, u64>> {
+    pub(super) fn counts(&self) -> Result<BTreeMap<&'static str, u64>, StoreError> {
         let mut counts: BTreeMap<_, _> = TransferState::ALL.iter().map(|state| (state.name(), 0)).collect();
-        let mut select =
-            self.connection.prepare_cached("SELECT state, count(*) FROM transfers GROUP BY state")?;
-        let mut rows = select.query([])?;
-        while let Some(row) = rows.next()? {
-            let (state, count): (String, i64) = (row.get(0)?, row.get(1)?);
-            if let Ok(state) = state.parse::<TransferState>() {
-                counts.insert(state.name(), count.cast_unsigned());
+        for mut record in self.query("SELECT state, count(*) FROM transfers GROUP BY state", &[])? {
+            if let Ok(state) = record.take::<String>()?.parse::<TransferState>() {
+                counts.insert(state.name(), record.take()?);
             }
         }
         Ok(counts)
@@ -91,137 +89,125 @@ impl Database {
         self.counts().map_err(DatabaseError::using("read"))
     }
 
-    /// Reads the transfers that are marked as running.
+    /// Reads the transfers that are marked as running on this host.
     pub(crate) fn running(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE state = 'running'", [])
+        self.rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", values![self.owner()])
     }
 
     /// Reads the next queued transfers, most urgent first.
     pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE state = 'queued' ORDER BY priority DESC, position, id LIMIT ?", [limit])
+        self.rows(
+            "WHERE state = 'queued' ORDER BY priority DESC, position, id LIMIT ?1",
+            values![limit as u64],
+        )
     }
 
     /// Reads the transfers scheduled for a time.
     pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE state = 'scheduled'", [])
+        self.rows("WHERE state = 'scheduled'", &[])
     }
 
     /// Reads the offers that are not accepted.
     pub(crate) fn offered(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE offered", [])
+        self.rows("WHERE offered = 1", &[])
     }
 
     /// Accepts an offer.
     pub(crate) fn accept(&self, id: i64) -> Result<(), DatabaseError> {
-        self.change("UPDATE transfers SET offered = 0 WHERE id = ?", [id])
+        self.change("UPDATE transfers SET offered = 0 WHERE id = ?1", values![id]).map(drop)
     }
 
-    pub(super) fn rows<P: rusqlite::Params>(
-        &self,
-        condition: &str,
-        params: P,
-    ) -> Result<Vec<Row>, DatabaseError> {
+    pub(super) fn rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
         let read = || {
-            let select = format!("SELECT * FROM transfers {condition}");
-            let mut select = self.connection.prepare_cached(&select)?;
-            select.query_map(params, Row::read)?.collect::<rusqlite::Result<_>>()
+            let records = self.query(&format!("SELECT {COLUMNS} FROM transfers {condition}"), values)?;
+            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
         };
         read().map_err(DatabaseError::using("read"))
-    }
-
-    /// Reads one value, if there is one.
-    fn value<T: FromSql, P: rusqlite::Params>(
-        &self,
-        select: &str,
-        params: P,
-    ) -> Result<Option<T>, DatabaseError> {
-        let value = self.connection.query_row(select, params, |row| row.get(0));
-        value.optional().map_err(DatabaseError::using("read"))
     }
 
     /// Changes the state of a transfer; sets the end time of an ended one.
     pub(crate) fn set_state(&self, id: i64, state: TransferState, now: i64) -> Result<(), DatabaseError> {
         let ended = state.is_ended().then_some(now);
-        let update = "UPDATE transfers SET state = ?, ended = ?, retry_at = NULL WHERE id = ?";
-        self.change(update, params![state.name(), ended, id])
+        let update = "UPDATE transfers SET state = ?1, ended = ?2, retry_at = NULL WHERE id = ?3";
+        self.change(update, values![state.name(), ended, id]).map(drop)
+    }
+
+    /// Queues a transfer that is scheduled; returns whether it still was.
+    pub(crate) fn promote(&self, id: i64) -> Result<bool, DatabaseError> {
+        let update =
+            "UPDATE transfers SET state = 'queued', retry_at = NULL WHERE id = ?1 AND state = 'scheduled'";
+        Ok(self.change(update, values![id])? > 0)
     }
 
     /// Requeues a transfer; resets its failures.
     pub(crate) fn requeue(&self, id: i64, state: TransferState) -> Result<(), DatabaseError> {
-        let update = "UPDATE transfers SET state = ?, ended = NULL, error = NULL, attempts = 0, retry_at = NULL WHERE id = ?";
-        self.change(update, params![state.name(), id])
+        let update =
+            "UPDATE transfers SET state = ?1, ended = NULL, error = NULL, attempts = 0, busy_retries = 0,
+                      retry_at = NULL WHERE id = ?2";
+        self.change(update, values![state.name(), id]).map(drop)
     }
 
     /// Records the start of a run; returns whether the transfer was still queued.
     pub(crate) fn begin(&self, id: i64, now: i64) -> Result<bool, DatabaseError> {
-        let update = "UPDATE transfers SET state = 'running', started = coalesce(started, ?), retry_at = NULL
-                      WHERE id = ? AND state = 'queued'";
-        let begun =
-            self.connection.execute(update, params![now, id]).map_err(DatabaseError::using("change"))?;
-        Ok(begun > 0)
+        let update =
+            "UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL
+                      WHERE id = ?2 AND state = 'queued'";
+        Ok(self.change(update, values![now, id])? > 0)
     }
 
-    /// Records the file that a run writes.
+    /// Records the file that a run of this lease writes.
     pub(crate) fn set_part(
         &self,
-        id: i64,
+        (id, epoch): (i64, i64),
         part: &PartIdentity,
         size: Option<u64>,
     ) -> Result<(), DatabaseError> {
         let name = part.target.file_name().map(|name| name.to_string_lossy().into_owned());
-        let update = "UPDATE transfers SET part_target = ?, part_device = ?, part_inode = ?, part_born = ?, size = coalesce(?, size),
-                      path = ?, name = coalesce(?, name) WHERE id = ?";
-        self.change(
-            update,
-            params![
-                part.target_bytes(),
-                part.device,
-                part.inode,
-                part.born,
-                size.map(u64::cast_signed),
-                part.target.to_string_lossy(),
-                name,
-                id
-            ],
-        )
+        let path = part.target.to_string_lossy().into_owned();
+        let update = "UPDATE transfers SET part_target = ?1, part_device = ?2, part_inode = ?3, part_born = ?4,
+                      size = coalesce(?5, size), path = ?6, name = coalesce(?7, name) WHERE id = ?8 AND epoch = ?9";
+        let (target, device) = (part.target_bytes(), part.device);
+        let values = values![target, device, part.inode, part.born, size, path, name, id, epoch];
+        self.change(update, values).map(drop)
     }
 
-    /// Records the end of a run. Changes the state only from `running`, or to `done`: the user may have paused the
-    /// transfer meanwhile.
+    /// Records the end of a run; returns whether its lease was still the last. Changes the state only from `running`, or
+    /// to `done`: the user may have paused the transfer meanwhile. May be repeated: the first answer may have been lost.
     pub(crate) fn end(
         &self,
         id: i64,
         state: TransferState,
         end: &RunEnd,
         now: i64,
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<bool, DatabaseError> {
         let update = "UPDATE transfers SET
-                state = CASE WHEN state = 'running' OR :state = 'done' THEN :state ELSE state END,
-                ended = CASE WHEN :ended IS NOT NULL AND (state = 'running' OR :state = 'done') THEN :ended ELSE ended END,
-                retry_at = CASE WHEN state = 'running' THEN :retry_at ELSE retry_at END,
-                attempts = CASE WHEN :advanced THEN 0 ELSE attempts END + (:retry_at IS NOT NULL),
-                bytes = :bytes, size = coalesce(:size, size), path = coalesce(:path, path), run = :run, error = :error
-            WHERE id = :id";
-        self.change(
-            update,
-            named_params! {
-                ":id": id,
-                ":state": state.name(),
-                ":ended": state.is_ended().then_some(now),
-                ":retry_at": end.retry_at,
-                ":advanced": end.advanced,
-                ":bytes": end.bytes.cast_signed(),
-                ":size": end.size.map(u64::cast_signed),
-                ":path": end.path,
-                ":run": json(&end.run),
-                ":error": end.error.as_ref().map(json),
-            },
-        )
+                state = CASE WHEN state = 'running' OR ?2 = 'done' THEN ?2 ELSE state END,
+                ended = CASE WHEN CAST(?3 AS BIGINT) IS NOT NULL AND (state = 'running' OR ?2 = 'done') THEN ?3 ELSE ended END,
+                retry_at = CASE WHEN state = 'running' THEN ?4 ELSE retry_at END,
+                attempts = CASE WHEN state = 'running' THEN ?5 ELSE attempts END,
+                busy_retries = CASE WHEN state = 'running' THEN ?6 ELSE busy_retries END,
+                bytes = ?7, size = coalesce(?8, size), path = coalesce(?9, path), run = ?10, error = ?11
+            WHERE id = ?1 AND epoch = ?12";
+        let values = values![
+            id,
+            state.name(),
+            state.is_ended().then_some(now),
+            end.retry_at,
+            i64::from(end.attempts),
+            i64::from(end.busy_retries),
+            end.bytes,
+            end.size,
+            end.path.clone(),
+            json(&end.run),
+            end.error.as_ref().map(json),
+            end.epoch,
+        ];
+        Ok(self.change(update, values)? > 0)
     }
 
     /// Removes a transfer.
     pub(crate) fn remove(&self, id: i64) -> Result<(), DatabaseError> {
-        self.change("DELETE FROM transfers WHERE id = ?", [id])
+        self.change("DELETE FROM transfers WHERE id = ?1", values![id]).map(drop)
     }
 
     /// Changes the priority or the rate limit of a transfer.
@@ -232,13 +218,10 @@ impl Database {
         limit: Option<Option<u64>>,
     ) -> Result<(), DatabaseError> {
         if let Some(priority) = priority {
-            self.change("UPDATE transfers SET priority = ? WHERE id = ?", params![priority, id])?;
+            self.change("UPDATE transfers SET priority = ?1 WHERE id = ?2", values![priority, id])?;
         }
         if let Some(limit) = limit {
-            self.change(
-                "UPDATE transfers SET limit_bps = ? WHERE id = ?",
-                params![limit.map(u64::cast_signed), id],
-            )?;
+            self.change("UPDATE transfers SET limit_bps = ?1 WHERE id = ?2", values![limit, id])?;
         }
         Ok(())
     }
@@ -258,6 +241,17 @@ impl Database {
         self.stored("doors")
     }
 
+    /// Returns the name of this agent in all farms, which lasts as long as its state directory.
+    pub(crate) fn agent_name(&self) -> Result<String, DatabaseError> {
+        let name: String = self.stored("agent")?;
+        if !name.is_empty() {
+            return Ok(name);
+        }
+        let name = crate::agent::fresh_token();
+        self.store("agent", &name)?;
+        Ok(name)
+    }
+
     /// Stores the addresses that this agent serves.
     pub(crate) fn set_doors(&self, doors: &Doors) -> Result<(), DatabaseError> {
         self.store("doors", doors)
@@ -265,18 +259,17 @@ impl Database {
 
     fn stored<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T, DatabaseError> {
         let select = "SELECT value FROM settings WHERE name = ?";
-        let text: Option<String> = self.value(select, [name])?;
+        let read = || self.connection.query_row(select, [name], |row| row.get(0)).optional();
+        let text: Option<String> =
+            read().map_err(|error| DatabaseError::using("read")(StoreError::Sqlite(error)))?;
         // Unreadable settings of another version are replaced by the defaults.
         Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
     }
 
     fn store(&self, name: &str, value: &impl Serialize) -> Result<(), DatabaseError> {
-        self.change("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", [name, &json(value)])
-    }
-
-    fn change<P: rusqlite::Params>(&self, statement: &str, params: P) -> Result<(), DatabaseError> {
-        let change = || self.connection.prepare_cached(statement)?.execute(params).map(drop);
-        change().map_err(DatabaseError::using("change"))
+        let insert = "INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)";
+        let write = || self.connection.prepare_cached(insert)?.execute([name, &json(value)]);
+        write().map(drop).map_err(|error| DatabaseError::using("change")(StoreError::Sqlite(error)))
     }
 
     /// Limits the file's size to simulate a full disk.

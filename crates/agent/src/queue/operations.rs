@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use longhaul_core::units::Rate;
 
-use super::{Queue, unix_now};
+use super::Queue;
 use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
 use crate::events::AgentEvent;
@@ -21,8 +21,8 @@ impl Queue {
         allowed: impl Fn(TransferState) -> bool,
         change: impl FnOnce(&mut Database, &Transfer) -> Result<(), DatabaseError>,
     ) -> Result<Transfer, QueueError> {
-        self.database(|database| {
-            let transfer = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer;
+        self.atomically(|database| {
+            let transfer = database.get_locked(id)?.ok_or(QueueError::NotFound(id))?.transfer;
             if !allowed(transfer.state) {
                 return Err(QueueError::WrongState { id, state: transfer.state, wanted });
             }
@@ -66,8 +66,8 @@ impl Queue {
     /// Ends the run of a transfer, which gets this state.
     fn halt(&self, id: i64, state: TransferState) -> Result<Transfer, QueueError> {
         let allowed = |state: TransferState| !state.is_ended();
-        let halted =
-            self.change(id, state.name(), allowed, |database, _| database.set_state(id, state, unix_now()));
+        let now = self.now();
+        let halted = self.change(id, state.name(), allowed, |database, _| database.set_state(id, state, now));
         self.runs.cancel(id);
         halted
     }
@@ -162,18 +162,18 @@ impl Queue {
         }
         let row = self.row(id)?;
         if files && row.transfer.state.is_ended() {
-            self.remove_partial_files(&row).map_err(|error| QueueError::PartialFile(error.to_string()))?;
+            self.remove_partial_files(&row)?;
         }
         let live = self.runs.get(id).is_some();
-        self.database(|database| {
-            let state = database.get(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;
+        self.atomically(|database| {
+            let state = database.get_locked(id)?.ok_or(QueueError::NotFound(id))?.transfer.state;
             if !state.is_ended() || live {
                 return Err(QueueError::WrongState { id, state, wanted: "removed before it has ended" });
             }
             Ok(database.remove(id)?)
         })?;
         // The transfer may have no record.
-        let _ = std::fs::remove_file(self.paths.record(id));
+        let _ = std::fs::remove_file(self.record(id));
         if self.is_offered(id) {
             return Ok(());
         }

@@ -30,6 +30,8 @@ pub(super) struct RunFailure {
     pub(super) retry: Retry,
     /// Whether a file has the name, and the request permits no other and no replacement.
     pub(super) file_exists: bool,
+    /// Whether another transfer writes the file.
+    pub(super) is_busy: bool,
 }
 
 impl RunFailure {
@@ -37,7 +39,7 @@ impl RunFailure {
         let message = without_options(&error.to_string()).to_owned();
         // This host's network may be down for now.
         let retry = if kind == FailureKind::NoHost { Retry::Backoff } else { kind.retry() };
-        Self { kind, message, retry, file_exists: false }
+        Self { kind, message, retry, file_exists: false, is_busy: false }
     }
 
     /// Creates a failure whose remedy `start_over` replaces that of an option.
@@ -71,7 +73,8 @@ impl From<TransferError> for RunFailure {
                 Self { file_exists: true, ..Self::new(kind, message) }
             }
             TransferError::Output(OutputError::Busy(path)) => {
-                Self::new(kind, format!("another transfer writes {}: retry after its end", path.display()))
+                let message = format!("another transfer writes {}: retry after its end", path.display());
+                Self { is_busy: true, ..Self::new(kind, message) }
             }
             TransferError::Output(OutputError::Writer { path, writer, source }) => {
                 Self::new(kind, format!("the writer {writer} cannot write {}: {source}", path.display()))

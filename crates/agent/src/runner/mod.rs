@@ -1,6 +1,7 @@
 //! Runs queued transfers: one thread that sleeps until a change, and one thread per running transfer.
 
 mod execute;
+mod farm_runs;
 mod observe;
 mod records;
 mod run;
@@ -16,7 +17,8 @@ use longhaul_core::units::Rate;
 use longhaul_sys::local_time::local_time;
 
 use crate::database::{DatabaseError, Row};
-use crate::error::AgentError;
+use crate::error::{AgentError, QueueError};
+use crate::farm::Farm;
 use crate::live::Live;
 use crate::queue::{Queue, unix_now};
 use crate::transfer::TransferState;
@@ -33,19 +35,22 @@ const DATABASE_RETRY: Duration = Duration::from_secs(5);
 pub(crate) fn start(queue: Arc<Queue>) -> Result<JoinHandle<()>, AgentError> {
     recover(&queue)?;
     queue.withdraw_offers()?;
+    farm_runs::listen(&queue)?;
+    farm_runs::watch_leases(&queue)?;
     thread::Builder::new().name("runner".into()).spawn(move || work(&queue)).map_err(AgentError::Thread)
 }
 
 /// Settles transfers left running by a killed agent: a file with its final name is done, others are queued again.
 fn recover(queue: &Queue) -> Result<(), DatabaseError> {
+    let now = queue.now();
     queue.database(|database| {
         for row in database.running()? {
             let id = row.transfer.id;
             if let Some(end) = run::completed_before(&row) {
                 tracing::info!("transfer {id} had been completed: {}", row.transfer.path);
-                database.end(id, TransferState::Done, &end, unix_now())?;
+                database.end(id, TransferState::Done, &end, now)?;
             } else {
-                database.set_state(id, TransferState::Queued, unix_now())?;
+                database.release(id, row.epoch)?;
             }
         }
         Ok(())
@@ -58,8 +63,10 @@ fn work(queue: &Arc<Queue>) {
         let most = match step(queue, &mut threads) {
             Ok(most) => most,
             Err(error) => {
-                tracing::error!("{error}; trying again in {} s", DATABASE_RETRY.as_secs());
-                Some(DATABASE_RETRY)
+                let lease = queue.farm.as_ref().map_or(DATABASE_RETRY, Farm::interval);
+                let wait = DATABASE_RETRY.min(lease);
+                tracing::error!("{error}; trying again in {:.0} s", wait.as_secs_f64());
+                Some(wait)
             }
         };
         queue.runs.wait(most);
@@ -69,16 +76,21 @@ fn work(queue: &Arc<Queue>) {
         // The panic hook has already reported it.
         let _ = thread.join();
     }
+    // The others see a host that is lost where this fails.
+    if queue.farm.is_some() {
+        let _ = queue.database(|database| database.leave());
+    }
 }
 
 /// Starts and stops transfers that are due; returns the time until the next scheduled change.
-fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<Duration>, DatabaseError> {
-    let now = unix_now();
+fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<Duration>, QueueError> {
+    let now = queue.now();
     let settings = queue.settings();
     // A schedule is validated before it is stored.
     let windows = settings.windows().unwrap_or_default();
-    let limits = queue_plan::allowed(settings.usual(), &windows, week_time(now));
+    let limits = queue_plan::allowed(settings.usual(), &windows, week_time(unix_now()));
     queue.limit.set(limits.rate);
+    let renewal = queue.farm.as_ref().map(|farm| farm_runs::tend(queue, farm)).transpose()?;
     let waiting = promote(queue, now)?;
     let live = queue.runs.all();
     let active: Vec<_> =
@@ -87,7 +99,9 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     for live in live.iter().filter(|live| plan.stop.contains(&live.id)) {
         live.cancel.cancel();
     }
-    if plan.start > 0 {
+    if let (Some(farm), 1..) = (&queue.farm, plan.start) {
+        threads.extend(farm_runs::start(queue, farm, plan.start)?);
+    } else if plan.start > 0 {
         // Transfers that are still stopping may already be queued again.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
         let is_free =
@@ -100,7 +114,8 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     if queue.runs.all().is_empty() {
         longhaul_sys::memory::release_unused();
     }
-    Ok(waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK)))
+    let change = waiting.or((!windows.is_empty()).then_some(CLOCK_CHECK)).map(|wait| wait.min(CLOCK_CHECK));
+    Ok(change.into_iter().chain(renewal).min())
 }
 
 /// Queues transfers whose scheduled time has passed; returns the time until the next one.
@@ -116,8 +131,9 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
                 }
                 (None, Some(at)) if at > now => wait = Some(wait.unwrap_or(Duration::MAX).min(left(at))),
                 _ => {
-                    database.set_state(row.transfer.id, TransferState::Queued, now)?;
-                    due.push(row.transfer.id);
+                    if database.promote(row.transfer.id)? {
+                        due.push(row.transfer.id);
+                    }
                 }
             }
         }
@@ -146,7 +162,7 @@ fn active(live: &Live) -> Active {
 pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
-    let live = Arc::new(Live::new(&row.transfer, limit));
+    let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
     // Inserted before the state changes, so that a later pause finds the run.
     if !queue.runs.insert(Arc::clone(&live)) {
         return Ok(None);
@@ -156,24 +172,31 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
         queue.runs.remove(id);
         return Ok(None);
     }
-    match queue.database(|database| database.begin(id, unix_now())) {
+    match queue.database(|database| database.begin(id, queue.now())) {
         Ok(true) => {}
         other => {
             queue.runs.remove(id);
             return other.map(|_| None);
         }
     }
-    let (theirs, name) = (Arc::clone(queue), format!("transfer-{id}"));
-    let spawned = thread::Builder::new().name(name).spawn(move || run::run(&theirs, &live, &row));
-    match spawned {
-        Ok(thread) => Ok(Some(thread)),
-        Err(error) => {
+    let thread = spawn(queue, live, row);
+    if thread.is_none() {
+        queue.database(|database| database.set_state(id, TransferState::Queued, unix_now()))?;
+    }
+    Ok(thread)
+}
+
+/// Starts the thread of an inserted run, or removes the run.
+fn spawn(queue: &Arc<Queue>, live: Arc<Live>, row: Row) -> Option<JoinHandle<()>> {
+    let (id, theirs) = (row.transfer.id, Arc::clone(queue));
+    let run = move || run::run(&theirs, &live, &row);
+    let spawned = thread::Builder::new().name(format!("transfer-{id}")).spawn(run);
+    spawned
+        .inspect_err(|error| {
             tracing::warn!("cannot start a thread for transfer {id}: {error}");
             queue.runs.remove(id);
-            queue.database(|database| database.set_state(id, TransferState::Queued, unix_now()))?;
-            Ok(None)
-        }
-    }
+        })
+        .ok()
 }
 
 fn week_time(now: i64) -> WeekTime {

@@ -36,7 +36,7 @@ impl<'a> RunObserver<'a> {
     pub(super) fn begin(queue: &'a Queue, live: &'a Live, transfer: &Transfer) -> Self {
         let url = transfer.urls.first().map(String::as_str).unwrap_or_default();
         let side = if transfer.kind == TransferKind::Put { Side::Put } else { Side::Get };
-        let path = queue.paths.record(live.id);
+        let path = queue.record(live.id);
         let create = || {
             make_private(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
             Recorder::create(&path, side, url, None, RECORD_INTERVAL).map_err(|error| error.to_string())
@@ -84,9 +84,8 @@ impl<'a> RunObserver<'a> {
         }
         let stored =
             PartIdentity::of(&part_of(target), target).map_err(|error| error.to_string()).and_then(|part| {
-                let stored = self
-                    .queue
-                    .database(|database| database.set_part(self.live.id, &part, size.map(Bytes::get)));
+                let (run, size) = ((self.live.id, self.live.epoch), size.map(Bytes::get));
+                let stored = self.queue.database(|database| database.set_part(run, &part, size));
                 stored.map_err(|error| error.to_string())
             });
         if let Err(error) = stored {

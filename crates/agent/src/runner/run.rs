@@ -15,11 +15,13 @@ use super::observe::RunObserver;
 use super::records;
 use crate::database::{Row, RunEnd};
 use crate::live::Live;
-use crate::queue::{Queue, unix_now};
+use crate::queue::Queue;
 use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// The interval between attempts to store a result.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+/// The maximum number of retries in a row because another run holds the file: about an hour.
+const MAX_BUSY_RETRIES: u32 = 10;
 
 /// Runs a transfer to its end, and records the result.
 pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
@@ -41,7 +43,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
     queue.tell_stats();
-    records::prune(&queue.paths.records());
+    records::prune(&queue.records());
     queue.runs.wake();
 }
 
@@ -66,13 +68,12 @@ fn state_after_run(
         // The state of a paused or cancelled transfer is already stored.
         return (TransferState::Queued, end);
     }
-    let attempts = if end.advanced { 0 } else { row.attempts };
-    let may_retry = failure.retry != Retry::Never && attempts < queue.settings().retries;
+    let retries = Retries::after(&failure, &end, queue.settings().retries, queue.farm.is_some());
     let has_worked = row.part.is_some() || live.first_answer().is_some();
-    let state = state_after(failure.kind, row, has_worked, may_retry);
-    if state == TransferState::Scheduled {
-        let delay = queue_plan::retry_delay(attempts).as_secs().cast_signed();
-        end.retry_at = Some(unix_now().saturating_add(delay));
+    let state = state_after(failure.kind, row, has_worked, retries.delay.is_some());
+    if let Some(delay) = retries.delay.filter(|_| state == TransferState::Scheduled) {
+        end.retry_at = Some(queue.now().saturating_add(delay.as_secs().cast_signed()));
+        (end.attempts, end.busy_retries) = (retries.attempts, retries.busy_retries);
     }
     end.error = Some(TransferFailure {
         message: failure.message,
@@ -80,6 +81,31 @@ fn state_after_run(
         file_exists: failure.file_exists,
     });
     (state, end)
+}
+
+/// The retries of a transfer after a failure.
+#[derive(Debug, PartialEq, Eq)]
+struct Retries {
+    /// The failures in a row.
+    attempts: u32,
+    /// The retries in a row because another run held the file.
+    busy_retries: u32,
+    /// The time before the next run; `None` if there is none.
+    delay: Option<Duration>,
+}
+
+impl Retries {
+    fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
+        let RunEnd { attempts, busy_retries, .. } = *before;
+        // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
+        if failure.is_busy && is_in_farm {
+            let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_plan::retry_delay(busy_retries));
+            return Self { attempts, busy_retries: busy_retries.saturating_add(1), delay };
+        }
+        let may_retry = failure.retry != Retry::Never && attempts < max_retries;
+        let delay = may_retry.then(|| queue_plan::retry_delay(attempts));
+        Self { attempts: attempts.saturating_add(1), busy_retries: 0, delay }
+    }
 }
 
 /// Returns the state after a failure: a link may have expired, a server may recover.
@@ -97,13 +123,19 @@ fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) 
 fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     let mut transfer: Transfer = row.transfer.clone();
     live.show_in(&mut transfer);
-    let advanced = transfer.bytes > row.transfer.bytes;
+    // A run that has extended the file makes earlier failures count no longer.
+    let (attempts, busy_retries) = match transfer.bytes > row.transfer.bytes {
+        true => (0, 0),
+        false => (row.attempts, row.busy_retries),
+    };
     RunEnd {
         bytes: transfer.bytes,
         size: transfer.size,
         path,
         run: transfer.run,
-        advanced,
+        attempts,
+        busy_retries,
+        epoch: row.epoch,
         ..RunEnd::default()
     }
 }
@@ -111,7 +143,16 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
 /// Stores the end of a run; while the disk is full, retries as long as the agent runs.
 fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
     let mut is_logged = false;
-    while let Err(error) = queue.database(|database| database.end(id, state, end, unix_now())) {
+    loop {
+        let error = match queue.database(|database| database.end(id, state, end, queue.now())) {
+            Ok(true) => return,
+            Ok(false) => {
+                return tracing::warn!(
+                    "transfer {id} was given to another run: the end of this one does not count"
+                );
+            }
+            Err(error) => error,
+        };
         if !is_logged {
             tracing::error!("the end of transfer {id} cannot be stored yet: {error}");
             is_logged = true;
@@ -125,7 +166,7 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
 
 /// Returns the end of a run that a killed agent could not store: its file has the final name.
 pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
-    let part = row.part.as_ref().filter(|part| part.is_at(&part.target))?;
+    let part = row.part.as_ref().filter(|part| row.has_file_at(&part.target))?;
     let size = std::fs::metadata(&part.target).ok()?.len();
     let complete =
         row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
@@ -137,6 +178,50 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         size: Some(size),
         path: Some(part.target.display().to_string()),
         run: row.transfer.run.clone(),
+        epoch: row.epoch,
         ..RunEnd::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::TransferRequest;
+    use crate::scope::Scope;
+
+    #[test]
+    fn run_that_extends_the_file_makes_earlier_failures_count_no_longer() {
+        let (_dir, queue) = crate::runner::tests::queue();
+        let request = TransferRequest { urls: vec!["http://h/f".to_owned()], ..TransferRequest::default() };
+        let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
+        let row = Row { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
+        let live = Live::new(&row.transfer, row.epoch, queue.limit.clone());
+        let counts = || {
+            let end = end_of(&live, &row, None);
+            (end.attempts, end.busy_retries)
+        };
+        assert_eq!(counts(), (3, 2));
+        live.note_total(1, 1, 1);
+        assert_eq!(counts(), (0, 0));
+    }
+
+    #[test]
+    fn failures_and_a_held_file_are_counted_apart_and_both_have_a_bound() {
+        let held = RunFailure { is_busy: true, ..RunFailure::new(FailureKind::CannotCreate, "busy") };
+        let reset = RunFailure::new(FailureKind::NoHost, "no route");
+        for (failure, is_in_farm, before, after) in [
+            (&reset, true, (1, 3), (2, 0, Some(15))),
+            (&reset, true, (8, 0), (9, 0, None)),
+            (&held, true, (7, 0), (7, 1, Some(5))),
+            (&held, true, (0, 9), (0, 10, Some(600))),
+            (&held, true, (0, 10), (0, 11, None)),
+            (&held, false, (0, 0), (1, 0, None)),
+        ] {
+            let end = RunEnd { attempts: before.0, busy_retries: before.1, ..RunEnd::default() };
+            let retries = Retries::after(failure, &end, 8, is_in_farm);
+            let delay = after.2.map(Duration::from_secs);
+            let expected = Retries { attempts: after.0, busy_retries: after.1, delay };
+            assert_eq!(retries, expected, "{} after {before:?}", failure.message);
+        }
+    }
 }

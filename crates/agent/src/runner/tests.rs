@@ -11,7 +11,7 @@ pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
     let dir = tempfile::tempdir().unwrap();
     let paths = Paths { state: dir.path().join("state"), runtime: dir.path().join("run") };
     paths.make().unwrap();
-    let queue = Arc::new(Queue::open(paths, |_| 1).unwrap());
+    let queue = Arc::new(Queue::open(paths, |_| 1, None).unwrap());
     (dir, queue)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (
     let identity = PartIdentity::of(&part, &target).unwrap();
     queue.database(|database| {
         assert!(database.begin(id, 1).unwrap());
-        database.set_part(id, &identity, Some(7)).unwrap();
+        database.set_part((id, 0), &identity, Some(7)).unwrap();
     });
     (id, part)
 }
@@ -87,4 +87,17 @@ fn nothing_starts_while_the_agent_stops() {
     assert!(start_run(&queue, queue.row(id).unwrap()).unwrap().is_none());
     assert!(queue.runs.get(id).is_none());
     assert_eq!(queue.transfer(id).unwrap().state, TransferState::Queued);
+}
+
+#[test]
+fn run_ends_before_its_lease_while_the_runner_waits_for_the_database() {
+    let (_dir, mut queue) = queue();
+    let lease = Duration::from_millis(300);
+    Arc::get_mut(&mut queue).unwrap().farm =
+        Some(Farm::new("postgres://db/farm".to_owned(), "here".to_owned(), lease));
+    let id = queue.add(vec![request(None)], Scope::All).unwrap()[0].id;
+    let live = Arc::new(Live::new(&queue.transfer(id).unwrap(), 1, queue.limit.clone()));
+    assert!(queue.runs.insert(Arc::clone(&live)));
+    farm_runs::watch_leases(&queue).unwrap();
+    queue.database(|_| assert!(live.cancel.sleep(Duration::from_secs(60))));
 }

@@ -11,8 +11,10 @@ use clap::{Args, Subcommand};
 use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::error::AgentError;
+use longhaul_agent::farm::{self, FarmStatus};
 use longhaul_agent::paths::Paths;
 use longhaul_agent::queue::Stats;
+use longhaul_agent::settings::FarmSettings;
 use longhaul_agent::unit;
 use longhaul_core::units::Rate;
 
@@ -45,7 +47,7 @@ pub(crate) struct AgentArgs {
 }
 
 /// What the agent serves at the dashboard's address. An agent that starts later without these options serves the same.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 struct DoorArgs {
     /// Serve the dashboard at this loopback address [default: that of the last agent, or port 6777 of 127.0.0.1; a free port where that is taken]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
@@ -58,18 +60,40 @@ struct DoorArgs {
     /// Answer no JSON-RPC any more
     #[arg(long, overrides_with = "aria2_rpc")]
     no_aria2_rpc: bool,
+
+    /// Share one queue with agents of other hosts in the database postgres://USER@HOST/DATABASE; PGPASSWORD or ~/.pgpass holds its password [default: as the last agent did]
+    #[arg(long, value_name = "URL", conflicts_with = "no_farm")]
+    farm: Option<String>,
+
+    /// Give a host's transfers to others when it has not been heard of for this time
+    #[arg(long, value_name = "SECONDS", requires = "farm", default_value_t = 30, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    farm_lease: u64,
+
+    /// Share no queue any more
+    #[arg(long)]
+    no_farm: bool,
 }
 
 impl DoorArgs {
-    fn aria2_rpc(self) -> Option<bool> {
+    fn farm(&self) -> Option<Option<FarmSettings>> {
+        let farm = self.farm.clone().map(|url| FarmSettings { url, lease_seconds: self.farm_lease });
+        (farm.is_some() || self.no_farm).then_some(farm)
+    }
+
+    fn aria2_rpc(&self) -> Option<bool> {
         (self.aria2_rpc || self.no_aria2_rpc).then_some(self.aria2_rpc)
     }
 
     /// Returns the options for another process.
-    fn options(self) -> Vec<String> {
+    fn options(&self) -> Vec<String> {
         let listen = self.listen.map(|address| ["--listen".to_owned(), address.to_string()]);
         let aria2_rpc = self.aria2_rpc().map(|on| if on { "--aria2-rpc" } else { "--no-aria2-rpc" });
-        listen.into_iter().flatten().chain(aria2_rpc.map(str::to_owned)).collect()
+        let farm = self.farm.as_ref().map(|url| {
+            ["--farm".to_owned(), url.clone(), "--farm-lease".to_owned(), self.farm_lease.to_string()]
+        });
+        let no_farm = self.no_farm.then(|| "--no-farm".to_owned());
+        let doors = listen.into_iter().flatten().chain(aria2_rpc.map(str::to_owned));
+        doors.chain(farm.into_iter().flatten()).chain(no_farm).collect()
     }
 }
 
@@ -93,7 +117,7 @@ enum AgentCommand {
 /// Runs the agent, or starts one in the background.
 pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
-        Some(AgentCommand::Install(doors)) => return install(*doors),
+        Some(AgentCommand::Install(doors)) => return install(doors),
         Some(AgentCommand::Uninstall) => return uninstall(),
         Some(AgentCommand::Stop) => return stop(),
         Some(AgentCommand::Status { json }) => return status(*json),
@@ -122,6 +146,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         paths,
         listen: args.doors.listen,
         aria2_rpc: args.doors.aria2_rpc(),
+        farm: args.doors.farm(),
         exit_code: |kind| exit::of(kind).number(),
     };
     match agent::run(&options, |address| {
@@ -166,15 +191,32 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
             "process {}: {} running at {rate}, {} waiting",
             stats.pid, stats.active, stats.waiting
         ));
+        if let Some(farm) =
+            query::<Option<FarmStatus>>(&Client::new(paths()?.socket()), "/api/v1/farm")?.flatten()
+        {
+            say::output(format_args!("farm {}, with a lease of {} s", farm.database, farm.lease_seconds));
+            for host in farm.hosts {
+                let rate = Rate::bits_per_sec(host.goodput_bps);
+                let seen = match host.is_alive {
+                    true => format!("{} running at {rate}", host.running),
+                    false => format!("not heard of for {} s", host.seen_seconds),
+                };
+                say::output(format_args!("host {}, version {}: {seen}", host.name, host.version));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Queries the agent; `None` if none is running.
 fn stats(client: &Client) -> anyhow::Result<Option<Stats>> {
+    query(client, "/api/v1/stats")
+}
+
+fn query<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> anyhow::Result<Option<T>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.context("cannot start the runtime")?.block_on(client.get("/api/v1/stats")) {
-        Ok(stats) => Ok(Some(stats)),
+    match runtime.context("cannot start the runtime")?.block_on(client.get(path)) {
+        Ok(answer) => Ok(Some(answer)),
         Err(ClientError::NotRunning { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -187,7 +229,9 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
 
 /// Starts an agent in the background unless one is running, as [`start_with`] does.
 pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
-    start_with(paths, &DoorArgs { listen, aria2_rpc, no_aria2_rpc: false }.options())
+    let listen = listen.map(|address| ["--listen".to_owned(), address.to_string()]);
+    let aria2_rpc = aria2_rpc.then(|| "--aria2-rpc".to_owned());
+    start_with(paths, &listen.into_iter().flatten().chain(aria2_rpc).collect::<Vec<_>>())
 }
 
 /// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
@@ -244,9 +288,12 @@ fn last_line(log: &Path) -> String {
     last.unwrap_or_else(|| format!("{} is empty", log.display()))
 }
 
-fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
+fn install(doors: &DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
         let error = AgentError::NotLoopback(address);
+        return Ok(exit::said(&error, exit::of(error.kind())).into());
+    }
+    if let Some(Err(error)) = doors.farm.as_deref().map(farm::check_address) {
         return Ok(exit::said(&error, exit::of(error.kind())).into());
     }
     let program = std::env::current_exe().context("cannot find this program")?;
@@ -258,6 +305,11 @@ fn install(doors: DoorArgs) -> anyhow::Result<ExitCode> {
         "start it now and with each session: systemctl --user enable --now {}",
         unit::NAME
     ));
+    if doors.farm.is_some() {
+        say::output(
+            "a password of the farm's database belongs into ~/.pgpass with mode 0600: the unit has none",
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 

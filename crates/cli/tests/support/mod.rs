@@ -13,6 +13,7 @@ pub(crate) mod http;
 pub(crate) mod lab;
 mod memory;
 mod partial;
+mod postgres;
 mod probe;
 mod program;
 mod real;
@@ -40,6 +41,7 @@ pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
 pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, reserved_port, response};
 pub(crate) use memory::{MEMORY, remember};
 pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
+pub(crate) use postgres::Postgres;
 pub(crate) use probe::{Iperf3, misses, probe, report};
 pub(crate) use program::{
     Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, public_copy, put,
@@ -49,7 +51,8 @@ pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pie
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
 pub(crate) use scripted_data::{Data, Transfer, end};
 pub(crate) use server_process::{
-    FtpSite, ServerProcess, free_port, installed, needs_root, site_dir, skip, write_old, write_secret,
+    FtpSite, ServerProcess, free_port, installed, is_root, needs_root, site_dir, skip, write_old,
+    write_secret,
 };
 pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
 pub(crate) use slurm::Slurm;

@@ -51,8 +51,9 @@ pub(super) fn line(transfer: &Transfer) -> String {
         }
         _ => String::new(),
     };
+    let host = transfer.host.as_deref().map_or_else(String::new, |host| format!(" on {}", printable(host)));
     let name = printable(&transfer.name);
-    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{why}", transfer.id, transfer.state, bytes, rate)
+    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{host}{why}", transfer.id, transfer.state, bytes, rate)
 }
 
 /// Replaces terminal control characters: names and messages are under the server's control.

@@ -59,7 +59,18 @@ fn unit_is_installed_and_removed() {
     assert!(home.command().args(install).output().unwrap().status.success());
     assert!(fs::read_to_string(&unit).unwrap().contains("agent --foreground --listen 127.0.0.1:7001\n"));
     assert_eq!(agent("uninstall"), Some(0));
-    assert!(!unit.exists());
+    for (url, code) in
+        [("postgres://ann:secret@db/farm", 64), ("mysql://db/farm", 64), ("postgres://ann@db/a%20b", 0)]
+    {
+        assert!(!unit.exists());
+        let installed = home.command().args(["agent", "install", "--farm", url]).output().unwrap();
+        assert_eq!(installed.status.code(), Some(code), "{}", text(&installed));
+        assert_eq!(unit.exists(), code == 0);
+    }
+    assert!(
+        fs::read_to_string(&unit).unwrap().contains(" --farm postgres://ann@db/a%%20b --farm-lease 30\n")
+    );
+    assert_eq!(agent("uninstall"), Some(0));
     assert_eq!(agent("uninstall"), Some(66));
 }
 

@@ -3,4 +3,5 @@
 mod databases;
 mod kills;
 mod loopback;
+mod postgres;
 mod transfers;

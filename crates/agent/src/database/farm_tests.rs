@@ -1,0 +1,193 @@
+//! The statements of a farm, on a real PostgreSQL.
+
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Output;
+use std::time::Duration;
+
+use longhaul_core::failure::FailureKind;
+
+use super::tests::transfer;
+use super::*;
+use crate::transfer::TransferState;
+use postgres::Postgres;
+
+#[allow(dead_code, reason = "the tests of the command line use all of it")]
+#[path = "../../../cli/tests/support/postgres.rs"]
+mod postgres;
+
+/// The lease of the agents.
+const LEASE: Duration = Duration::from_secs(30);
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "cannot run: {why}");
+    println!("skipped: {why}");
+}
+
+/// A database, and the directory of its agents.
+struct TestFarm {
+    postgres: Postgres,
+    dir: tempfile::TempDir,
+}
+
+impl TestFarm {
+    fn start() -> Option<Self> {
+        Some(Self { postgres: Postgres::start()?, dir: tempfile::tempdir().unwrap() })
+    }
+
+    /// Returns the database of an agent of a host.
+    fn agent(&self, host: &str, lease: Duration) -> Database {
+        self.agent_of(&self.postgres.url("farm"), host, lease)
+    }
+
+    fn agent_of(&self, url: &str, host: &str, lease: Duration) -> Database {
+        let path = self.dir.path().join(host);
+        let mut database = Database::open(&path, 0).unwrap().database;
+        let address = FarmAddress::parse(url, lease).unwrap();
+        let owner = format!("{host}/agent");
+        let (farm, _) = FarmDatabase::open(&address, owner, &self.dir.path().join("key")).unwrap();
+        database.join(farm);
+        database
+    }
+
+    /// Ends the connections of all agents.
+    fn cut(&self) {
+        let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'longhaul'";
+        self.postgres.sql(end);
+    }
+}
+
+fn ids(rows: &[Row]) -> Vec<i64> {
+    rows.iter().map(|row| row.transfer.id).collect()
+}
+
+fn add(database: &mut Database, count: usize) -> Vec<i64> {
+    let transfers: Vec<_> = (0..count).map(|number| transfer(&number.to_string())).collect();
+    database.add(&transfers, 1).unwrap()
+}
+
+#[test]
+fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
+    let Some(farm) = TestFarm::start() else { return };
+    let (mut one, mut two) = (farm.agent("one", LEASE), farm.agent("two", LEASE));
+    let all = add(&mut one, 10);
+    let first = two.claim(3, 1, LEASE).unwrap();
+    let mut claimed = [ids(&first), ids(&one.claim(100, 1, LEASE).unwrap())];
+    claimed.iter_mut().for_each(|ids| ids.sort_unstable());
+    assert_eq!(claimed, [all[..3].to_owned(), all[3..].to_owned()], "the most urgent, and the others");
+
+    // A lease expires by the database's clock, and another agent gets the transfer.
+    let id = all[0];
+    let expire = "UPDATE longhaul.transfers SET lease_until = 1 WHERE id = ";
+    farm.postgres.sql(&format!("{expire}{id}"));
+    assert_eq!(one.expire().unwrap(), 1);
+    let second = one.claim(1, 2, LEASE).unwrap();
+    assert_eq!((ids(&second), second[0].epoch, first[0].epoch), (vec![id], 2, 1));
+    let end = RunEnd { epoch: 1, bytes: 7, attempts: 5, ..RunEnd::default() };
+    assert!(!two.end(id, TransferState::Failed, &end, 3).unwrap(), "the end of an earlier lease");
+    two.release(id, 1).unwrap();
+    two.release(id, 2).unwrap();
+    assert_eq!((two.renew(LEASE).unwrap().len(), one.held().unwrap().len()), (2, 8));
+    let row = one.get(id).unwrap().unwrap();
+    assert_eq!((row.transfer.state, row.transfer.bytes, row.epoch), (TransferState::Running, 0, 2));
+
+    // The end of the last one counts once, even if it is repeated because its answer was lost.
+    let end = RunEnd { epoch: 2, attempts: 1, busy_retries: 1, retry_at: Some(9), ..RunEnd::default() };
+    for _ in 0..2 {
+        assert!(one.end(id, TransferState::Scheduled, &end, 4).unwrap());
+        let row = two.get(id).unwrap().unwrap();
+        assert_eq!((row.transfer.state, row.attempts, row.busy_retries), (TransferState::Scheduled, 1, 1));
+    }
+
+    // Two agents add what has one key.
+    let keyed = NewTransfer { key: Some("k".to_owned()), ..transfer("keyed") };
+    let keyed = std::slice::from_ref(&keyed);
+    let added = [&mut one, &mut two].map(|database| database.add(keyed, 1).unwrap());
+    assert_eq!(added[0], added[1]);
+    // What is moved again and again is between the others still, after all have got other positions.
+    for _ in 0..25 {
+        two.place(all[3], Some(all[5])).unwrap();
+        one.place(all[4], Some(all[3])).unwrap();
+        two.place(all[3], Some(all[4])).unwrap();
+    }
+    let position = |id: i64| one.get(id).unwrap().unwrap().transfer.position;
+    assert!(position(all[2]) < position(all[3]) && position(all[3]) < position(all[4]));
+    assert!(position(all[4]) < position(all[5]));
+}
+
+#[test]
+fn change_that_a_panic_or_the_connection_ends_is_not_stored_or_said_to_be_unknown() {
+    let Some(farm) = TestFarm::start() else { return };
+    let (mut one, two) = (farm.agent("one", LEASE), farm.agent("two", LEASE));
+    let id = add(&mut one, 1)[0];
+    let state = || two.get(id).unwrap().unwrap().transfer.state;
+    let cancel = |database: &mut Database| database.set_state(id, TransferState::Cancelled, 1);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        one.atomically(|database| -> Result<(), DatabaseError> {
+            cancel(database)?;
+            panic!("within a transaction");
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(state(), TransferState::Queued);
+    one.atomically(|database| database.set_state(id, TransferState::Paused, 1)).unwrap();
+    assert_eq!(state(), TransferState::Paused, "the next transaction");
+
+    for (is_committing, said) in [(false, "not stored"), (true, "may be stored or not")] {
+        let lost = one.atomically(|database| {
+            cancel(database)?;
+            farm.cut();
+            if is_committing { Ok(()) } else { cancel(database) }
+        });
+        let error = lost.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        // The server has ended the connection before it got the rest.
+        assert_eq!(state(), TransferState::Paused);
+        one.get(id).unwrap();
+    }
+
+    // A host that does not answer is passed over. A statement that lasts ends within a third of the lease, and the
+    // connection is used again.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hosts = format!("@127.0.0.1:{},", silent.local_addr().unwrap().port());
+    let url = farm.postgres.url("farm").replace('@', &hosts);
+    let short = farm.agent_of(&url, "short", Duration::from_secs(3));
+    let Err(StoreError::Farm(error)) = short.query("SELECT pg_sleep(60)::TEXT", &[]) else { panic!() };
+    assert!(error.kind() == FailureKind::Unavailable && error.to_string().contains("timeout"), "{error}");
+    assert_eq!(short.get(id).unwrap().unwrap().transfer.id, id);
+}
+
+#[test]
+fn statements_of_each_wake_read_no_whole_table() {
+    let Some(farm) = TestFarm::start() else { return };
+    let mut one = farm.agent("one", LEASE);
+    add(&mut one, 1);
+    // All columns but those of the numbers.
+    let copy = "INSERT INTO longhaul.transfers (kind, state, priority, position, request, urls, name, path, added)
+                SELECT kind, CASE WHEN n < 5000 THEN 'done' ELSE state END, priority, n, request, urls, name, path, added
+                FROM longhaul.transfers, generate_series(1, 10000) AS n";
+    farm.postgres.sql(copy);
+    farm.postgres.sql("VACUUM ANALYZE longhaul.transfers");
+    let read = one.atomically(|database| {
+        database.running()?;
+        database.offered()?;
+        // More often than the five times after which PostgreSQL may plan for all values at once.
+        for _ in 0..8 {
+            assert_eq!(database.claim(3, 1, LEASE)?.len(), 3);
+            assert!(database.scheduled()?.is_empty());
+            assert_eq!(database.expire()?, 0);
+            assert_eq!(database.held()?.len(), database.renew(LEASE)?.len());
+        }
+        let select = "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'transfers'";
+        database.value::<i64>(select, &[]).map_err(DatabaseError::using("read"))
+    });
+    assert_eq!(read.unwrap(), Some(0), "rows that were read without an index");
+}

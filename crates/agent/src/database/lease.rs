@@ -1,0 +1,177 @@
+//! Leases of a farm's transfers. The database's clock alone judges them, and each lease has a number: what an agent stores
+//! under an earlier one changes nothing.
+
+use std::time::Duration;
+
+use super::value::values;
+use super::{Database, DatabaseError, Record, Row, StoreError};
+use crate::database::row::COLUMNS;
+use crate::live::ProgressMessage;
+
+/// The database's clock in milliseconds since 1970.
+const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
+/// The time after which an agent that was not seen is forgotten, in milliseconds.
+const FORGET_AFTER: i64 = 86_400_000;
+
+/// What an agent reports of itself to its farm.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostReport {
+    /// The host's name.
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The milliseconds since the report.
+    pub(crate) age: i64,
+    pub(crate) running: u64,
+    pub(crate) goodput_bps: u64,
+    /// The bytes moved since the agent's start.
+    pub(crate) moved: u64,
+}
+
+/// A transfer that this agent holds a lease of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldTransfer {
+    pub(crate) id: i64,
+    pub(crate) epoch: i64,
+    pub(crate) priority: i64,
+    pub(crate) position: i64,
+    pub(crate) limit_bps: Option<u64>,
+}
+
+/// The columns of a [`HeldTransfer`], in their order.
+const HELD_COLUMNS: &str = "id, epoch, priority, position, limit_bps";
+
+impl HeldTransfer {
+    fn all(records: Vec<Record>) -> Result<Vec<Self>, StoreError> {
+        let held = |mut record: Record| {
+            Ok(Self {
+                id: record.take()?,
+                epoch: record.take()?,
+                priority: record.take()?,
+                position: record.take()?,
+                limit_bps: record.take()?,
+            })
+        };
+        records.into_iter().map(held).collect()
+    }
+}
+
+/// Returns the host in the name of an agent.
+pub(super) fn host_of(owner: &str) -> &str {
+    owner.rsplit_once('/').map_or(owner, |(host, _)| host)
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Database {
+    /// Returns this agent in `owner`; empty without a farm.
+    pub(super) fn owner(&self) -> &str {
+        self.farm.as_ref().map_or("", |farm| &farm.owner)
+    }
+
+    /// Leases the next queued transfers, most urgent first, that no other agent is about to lease.
+    pub(crate) fn claim(&self, most: usize, now: i64, lease: Duration) -> Result<Vec<Row>, DatabaseError> {
+        // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
+        // own: for a limit in a parameter, one plan may read the whole table.
+        let update = format!(
+            "WITH next AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'queued' ORDER BY priority DESC, position, id
+                                        LIMIT {most} FOR UPDATE SKIP LOCKED)
+             UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
+                owner = ?2, lease_until = {NOW} + ?3
+             WHERE id IN (SELECT id FROM next)
+             RETURNING {COLUMNS}"
+        );
+        let claim = || {
+            let records = self.query(&update, values![now, self.owner(), milliseconds(lease)])?;
+            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
+        };
+        claim().map_err(DatabaseError::using("claim from"))
+    }
+
+    /// Renews the leases of this agent; returns them.
+    pub(crate) fn renew(&self, lease: Duration) -> Result<Vec<HeldTransfer>, DatabaseError> {
+        let update = format!(
+            "WITH held AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'running' AND owner = ?2 ORDER BY id FOR UPDATE)
+             UPDATE transfers SET lease_until = {NOW} + ?1 WHERE id IN (SELECT id FROM held)
+             RETURNING {HELD_COLUMNS}"
+        );
+        let renew = || HeldTransfer::all(self.query(&update, values![milliseconds(lease), self.owner()])?);
+        renew().map_err(DatabaseError::using("renew leases of"))
+    }
+
+    /// Reads the leases of this agent.
+    pub(crate) fn held(&self) -> Result<Vec<HeldTransfer>, DatabaseError> {
+        let select = format!("SELECT {HELD_COLUMNS} FROM transfers WHERE state = 'running' AND owner = ?1");
+        let read = || HeldTransfer::all(self.query(&select, values![self.owner()])?);
+        read().map_err(DatabaseError::using("read"))
+    }
+
+    /// Stores the progress of a run for other agents; changes nothing under an earlier lease.
+    pub(crate) fn store_progress(&self, epoch: i64, progress: &ProgressMessage) -> Result<(), DatabaseError> {
+        let update = "UPDATE transfers SET bytes = ?1, size = coalesce(?2, size), run = ?3
+                      WHERE id = ?4 AND epoch = ?5 AND state = 'running'";
+        let run = crate::json(&progress.run);
+        self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch]).map(drop)
+    }
+
+    /// Queues a transfer whose lease this agent does not use; changes nothing once another agent has leased it.
+    pub(crate) fn release(&self, id: i64, epoch: i64) -> Result<(), DatabaseError> {
+        let update = "UPDATE transfers SET state = 'queued'
+                      WHERE id = ?1 AND epoch = ?2 AND coalesce(owner, '') = ?3 AND state = 'running'";
+        self.change(update, values![id, epoch, self.owner()]).map(drop)
+    }
+
+    /// Queues all transfers whose leases have expired; returns their number.
+    pub(crate) fn expire(&self) -> Result<u64, DatabaseError> {
+        // One that is locked is renewed, changed or queued just now.
+        let update = format!(
+            "WITH expired AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'running' AND lease_until < {NOW}
+                                           FOR UPDATE SKIP LOCKED)
+             UPDATE transfers SET state = 'queued' WHERE id IN (SELECT id FROM expired)"
+        );
+        self.change(&update, &[])
+    }
+
+    /// Stores what this agent reports of itself; returns the database's time in milliseconds since 1970.
+    pub(crate) fn report_host(&self, report: &HostReport) -> Result<i64, DatabaseError> {
+        let forget = format!("DELETE FROM hosts WHERE seen < {NOW} - ?1");
+        self.change(&forget, values![FORGET_AFTER])?;
+        let insert = format!(
+            "INSERT INTO hosts (owner, version, seen, running, goodput_bps, moved) VALUES (?1, ?2, {NOW}, ?3, ?4, ?5)
+             ON CONFLICT (owner) DO UPDATE SET version = excluded.version, seen = excluded.seen, running = excluded.running,
+                goodput_bps = excluded.goodput_bps, moved = excluded.moved
+             RETURNING seen"
+        );
+        let version = report.version.as_str();
+        let values = values![self.owner(), version, report.running, report.goodput_bps, report.moved];
+        let seen = self.value(&insert, values).map_err(DatabaseError::using("change"))?;
+        Ok(seen.unwrap_or_default())
+    }
+
+    /// Removes this agent from the list of hosts.
+    pub(crate) fn leave(&self) -> Result<(), DatabaseError> {
+        self.change("DELETE FROM hosts WHERE owner = ?1", values![self.owner()]).map(drop)
+    }
+
+    /// Reads the hosts of the farm.
+    pub(crate) fn hosts(&self) -> Result<Vec<HostReport>, DatabaseError> {
+        let select = format!(
+            "SELECT owner, version, {NOW} - seen, running, goodput_bps, moved FROM hosts ORDER BY owner"
+        );
+        let read = || {
+            let host = |mut record: Record| {
+                Ok(HostReport {
+                    name: host_of(&record.take::<String>()?).to_owned(),
+                    version: record.take()?,
+                    age: record.take()?,
+                    running: record.take()?,
+                    goodput_bps: record.take()?,
+                    moved: record.take()?,
+                })
+            };
+            self.query(&select, &[])?.into_iter().map(host).collect::<Result<_, StoreError>>()
+        };
+        read().map_err(DatabaseError::using("read"))
+    }
+}

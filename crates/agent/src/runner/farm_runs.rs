@@ -1,0 +1,133 @@
+//! Runs transfers of a farm under leases.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use longhaul_core::units::Rate;
+
+use super::{run, spawn};
+use crate::database::{DatabaseError, FarmChange, Row};
+use crate::error::{AgentError, QueueError};
+use crate::events::AgentEvent;
+use crate::farm::Farm;
+use crate::live::Live;
+use crate::queue::Queue;
+use crate::transfer::TransferState;
+
+/// Listens to the changes of other agents on a thread, which ends with the process.
+pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
+    let Some(listener) = queue.database(|database| database.listener()) else { return Ok(()) };
+    let queue = Arc::clone(queue);
+    let report = move |change| match change {
+        FarmChange::Work => queue.runs.wake(),
+        FarmChange::Show => {
+            queue.events.send(|| AgentEvent::Resync);
+            queue.tell_stats();
+        }
+    };
+    let listening = thread::Builder::new().name("farm".into()).spawn(move || listener.run(report));
+    listening.map(drop).map_err(AgentError::Thread)
+}
+
+/// Renews leases in time, and ends runs that have lost theirs; returns the time until the next renewal.
+pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
+    let is_due = farm.until_renewal().is_zero();
+    let held = match is_due {
+        true => queue.renew_leases(farm)?,
+        false => queue.database(|database| database.held())?,
+    };
+    for live in queue.runs.all() {
+        match held.iter().find(|held| held.id == live.id && held.epoch == live.epoch) {
+            // Other agents may have changed them.
+            Some(held) => {
+                live.priority.store(held.priority, Ordering::Relaxed);
+                live.position.store(held.position, Ordering::Relaxed);
+                live.limit.set(held.limit_bps.map(Rate::bits_per_sec));
+            }
+            None => live.cancel.cancel(),
+        }
+    }
+    for held in held {
+        let is_run = queue.runs.get(held.id).is_some_and(|live| live.epoch == held.epoch);
+        // The answer to a claim was lost with the connection. Without effect on a run that has just stored its end.
+        if !is_run {
+            queue.database(|database| database.release(held.id, held.epoch))?;
+        }
+    }
+    if is_due {
+        queue.report_to_farm(farm)?;
+        queue.events.send(|| AgentEvent::Resync);
+    }
+    Ok(farm.until_renewal())
+}
+
+/// Ends runs whose leases could not be renewed, on a thread of its own, which ends with the process: the runner may wait
+/// for the database.
+pub(super) fn watch_leases(queue: &Arc<Queue>) -> Result<(), AgentError> {
+    if queue.farm.is_none() {
+        return Ok(());
+    }
+    let queue = Arc::clone(queue);
+    let watch = move || {
+        while let Some(farm) = &queue.farm {
+            let left = farm.until_end();
+            if left.is_zero() {
+                end_runs(&queue, farm);
+            }
+            // A run that begins later began with a lease.
+            thread::sleep(if left.is_zero() { farm.interval() / 4 } else { left });
+        }
+    };
+    let watching = thread::Builder::new().name("leases".into()).spawn(watch);
+    watching.map(drop).map_err(AgentError::Thread)
+}
+
+/// Ends all runs: other agents may soon have their transfers.
+fn end_runs(queue: &Queue, farm: &Farm) {
+    let live = queue.runs.all();
+    if live.iter().any(|live| !live.cancel.is_cancelled()) {
+        tracing::warn!("what runs ends: its lease of {} s could not be renewed", farm.lease.as_secs());
+    }
+    live.iter().for_each(|live| live.cancel.cancel());
+}
+
+/// Leases up to `most` transfers, and runs them.
+pub(super) fn start(
+    queue: &Arc<Queue>,
+    farm: &Farm,
+    most: usize,
+) -> Result<Vec<JoinHandle<()>>, DatabaseError> {
+    let now = queue.now();
+    let rows = queue.database(|database| database.claim(most, now, farm.lease))?;
+    let mut threads = Vec::new();
+    for row in rows {
+        threads.extend(start_leased(queue, row)?);
+    }
+    Ok(threads)
+}
+
+fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
+    let (id, epoch) = (row.transfer.id, row.epoch);
+    // Its last agent was lost between the file's end and that of the run.
+    if let Some(end) = run::completed_before(&row) {
+        queue.database(|database| database.end(id, TransferState::Done, &end, queue.now()))?;
+        // The transfer may have been removed meanwhile.
+        let _ = queue.changed(id);
+        queue.runs.wake();
+        return Ok(None);
+    }
+    let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
+    let live = Arc::new(Live::new(&row.transfer, epoch, limit));
+    // An earlier run that has lost its lease may still end.
+    if queue.runs.is_stopping() || !queue.runs.insert(Arc::clone(&live)) {
+        queue.database(|database| database.release(id, epoch))?;
+        return Ok(None);
+    }
+    let thread = spawn(queue, live, row);
+    if thread.is_none() {
+        queue.database(|database| database.release(id, epoch))?;
+    }
+    Ok(thread)
+}

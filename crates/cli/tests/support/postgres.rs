@@ -1,0 +1,123 @@
+//! A private PostgreSQL server on a Unix socket.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{is_root, skip, text};
+
+/// Maximum time for the server to start, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The user and group of the server, which refuses to be root: nobody and nogroup of Debian.
+const NOBODY: u32 = 65534;
+
+/// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann` needs a password, and `tls`
+/// a connection with TLS.
+pub(crate) struct Postgres {
+    dir: TempDir,
+    programs: PathBuf,
+    server: Option<Child>,
+}
+
+impl Postgres {
+    /// Starts a server; `None` if it is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        let Some(programs) = programs() else {
+            skip("PostgreSQL is not installed");
+            return None;
+        };
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        if is_root() {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut postgres = Self { dir, programs, server: None };
+        let mut init = postgres.command("initdb");
+        init.args(["-U", "farm", "-A", "trust", "-E", "UTF8", "--no-sync"]);
+        let output = init.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let hba = "local all ann scram-sha-256\nlocal all tls reject\nlocal all all trust\n";
+        fs::write(postgres.dir.path().join("data/pg_hba.conf"), hba).unwrap();
+        postgres.run();
+        Some(postgres)
+    }
+
+    /// Returns a command for the data as the server's user, which ends with this thread.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "QUIT"]);
+        if is_root() {
+            let user = NOBODY.to_string();
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        }
+        command.arg(self.programs.join(program));
+        command.current_dir(self.dir.path()).arg("-D").arg(self.dir.path().join("data"));
+        command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub(crate) fn run(&mut self) {
+        let mut command = self.command("postgres");
+        command.arg("-k").arg(self.dir.path()).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.server = Some(command.spawn().unwrap());
+        let began = Instant::now();
+        while !self.psql("SELECT 1").status.success() {
+            assert!(began.elapsed() < PATIENCE, "the database does not start");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Kills the server as a crash does, and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let pid = Pid::from_raw(server.id().cast_signed()).unwrap();
+        // QUIT ends its children too, and leaves recovery to the next start.
+        let _ = kill_process(pid, Signal::QUIT);
+        server.wait().unwrap();
+    }
+
+    fn psql(&self, statement: &str) -> Output {
+        let beside = self.programs.join("psql");
+        let mut psql = Command::new(if beside.exists() { &beside } else { Path::new("psql") });
+        psql.arg("-h")
+            .arg(self.dir.path())
+            .args(["-U", "farm", "-d", "postgres", "-X", "-A", "-t", "-q", "-c", statement]);
+        psql.env("PGCONNECT_TIMEOUT", "20").env("PGOPTIONS", "-c statement_timeout=60s");
+        psql.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a statement; returns its rows.
+    pub(crate) fn sql(&self, statement: &str) -> String {
+        let output = self.psql(statement);
+        assert!(output.status.success(), "{statement}: {}", text(&output));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Returns the address for a user.
+    pub(crate) fn url(&self, user: &str) -> String {
+        let host = self.dir.path().to_str().unwrap().replace('/', "%2F");
+        format!("postgres://{user}@{host}/postgres")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Returns the directory of the newest server's programs, where Debian, Red Hat or a build from source has them.
+fn programs() -> Option<PathBuf> {
+    let of_version =
+        |version| [format!("/usr/lib/postgresql/{version}/bin"), format!("/usr/pgsql-{version}/bin")];
+    let usual = ["/usr/local/bin", "/usr/bin"].map(str::to_owned);
+    let directories = (12..=18).rev().flat_map(of_version).chain(usual).map(PathBuf::from);
+    directories.into_iter().find(|directory| directory.join("initdb").exists())
+}
