@@ -39,9 +39,10 @@ impl RateLimit {
 
     /// Changes the ceiling; `None` removes it.
     pub fn set(&self, rate: Option<Rate>) {
-        let mut limiter = self.limiter.lock();
-        if limiter.as_ref().map(Limiter::rate) != rate {
-            *limiter = rate.map(Limiter::new);
+        let now = self.start.elapsed();
+        match (&mut *self.limiter.lock(), rate) {
+            (Some(limiter), Some(rate)) => limiter.set_rate(rate, now),
+            (limiter, rate) => *limiter = rate.map(Limiter::new),
         }
     }
 

@@ -64,6 +64,7 @@ impl HttpSource<'_> {
         }
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
+        let most = MAX_INITIAL_STREAMS.min(self.options.stream_cap.get());
         match self.options.streams {
             Streams::Fixed(streams) => streams.min(MAX_INITIAL_STREAMS),
             // An unknown file on an unknown server may be small, or be redirected.
@@ -72,7 +73,7 @@ impl HttpSource<'_> {
                 StreamTuner::new(&StreamTunerStart {
                     rtt,
                     left,
-                    most: MAX_INITIAL_STREAMS,
+                    most,
                     remembered,
                     bound: None,
                 })
