@@ -70,14 +70,7 @@ impl HttpSource<'_> {
             // An unknown file on an unknown server may be small, or be redirected.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
-                StreamTuner::new(&StreamTunerStart {
-                    rtt,
-                    left,
-                    most,
-                    remembered,
-                    bound: None,
-                })
-                .streams()
+                StreamTuner::new(&StreamTunerStart { rtt, left, most, remembered, bound: None }).streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,
         }
