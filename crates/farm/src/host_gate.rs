@@ -91,10 +91,10 @@ struct RunningFile {
 }
 
 impl HostGate {
-    /// Creates that of a host without a share yet; `outer` is the limit of this worker's user.
-    pub(crate) fn new(host: &str, outer: Option<&RateLimit>) -> Self {
+    /// Creates that of a host without a share yet, within the limit of this worker's user.
+    pub(crate) fn new(host: &str, user: Option<&RateLimit>) -> Self {
         let least = Some(MIN_RATE);
-        let limit = outer.map_or_else(|| RateLimit::adjustable(least), |outer| outer.within(least));
+        let limit = RateLimit::share_of_farm(user, least);
         let state = GateState {
             announced: HostUse { host: host.to_owned(), ..HostUse::default() },
             connections: 1,
@@ -211,12 +211,6 @@ impl Admission {
         &self.gate.limit
     }
 
-    /// Returns the share of the farm's rate; `None` without a limit.
-    pub fn rate_share(&self) -> Option<Rate> {
-        let share = self.gate.state.lock().announced.rate.share;
-        (share < u64::MAX).then(|| Rate::bits_per_sec(share))
-    }
-
     /// Returns the cap of the file's connections.
     pub fn stream_cap(&self) -> &StreamCap {
         &self.cap
@@ -300,7 +294,7 @@ mod tests {
         gate.enter();
         let file = gate.admit(1, &Cancel::new());
         let first = gate.set_shares(shares(8_000_000, 1), false);
-        assert_eq!((first.rate.need, file.rate_share()), (None, Some(Rate::bits_per_sec(8_000_000))));
+        assert_eq!(first.rate, Portion { share: 8_000_000, need: None });
         let in_force = || format!("{:?}", file.limit());
         assert!(in_force().contains(&format!("Rate({})", MIN_RATE.as_bits_per_sec())), "{}", in_force());
         gate.apply();
@@ -313,6 +307,6 @@ mod tests {
         assert!(in_force().contains("Rate(1000000)"), "a lower one holds at once");
         gate.set_shares(shares(u64::MAX, 1), true);
         gate.apply();
-        assert!(in_force().contains("None"), "{}", in_force());
+        assert!(!file.limit().is_farms(), "nothing limits it");
     }
 }

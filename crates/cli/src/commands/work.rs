@@ -15,7 +15,7 @@ use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::{Cause, FailureKind};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::tune::MAX_STREAMS;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams, TransferError};
@@ -95,7 +95,6 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
         worker: &worker,
         session,
         options,
-        limit: args.transfer.receiving_limit(),
         cancel: &cancel,
         jobs: AtomicU64::new(0),
         error: Mutex::new(None),
@@ -179,8 +178,6 @@ struct WorkRun<'a> {
     worker: &'a Worker<'a>,
     session: CommandSession,
     options: JobOptions,
-    /// The limit of this worker's user.
-    limit: Option<Rate>,
     cancel: &'a Cancel,
     /// The number of files so far.
     jobs: AtomicU64,
@@ -272,7 +269,7 @@ impl WorkRun<'_> {
             result.inspect(|outcome| {
                 (size, fetched) = (outcome.size, outcome.size - outcome.resumed);
                 counted.count_to(fetched);
-                task.explain(self.held(outcome, &admission));
+                task.explain(Self::held(outcome, &admission));
             })
         };
         let get = |observer: JobObserver<'_>| {
@@ -317,8 +314,8 @@ impl WorkRun<'_> {
     }
 
     /// Returns for how long what held a file back.
-    fn held(&self, outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
-        let is_farms = admission.rate_share().is_some_and(|share| self.limit.is_none_or(|own| share <= own));
+    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
+        let is_farms = admission.limit().is_farms();
         let held = |limit| match limit {
             LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
             limit => HeldBy::Transfer(limit),
