@@ -7,7 +7,7 @@ use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::job::{Streams, TransferOptions};
+use longhaul_engine::job::{StreamCap, Streams, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::verify::Verify;
@@ -142,6 +142,7 @@ impl TransferArgs {
     ) -> TransferOptions {
         TransferOptions {
             streams,
+            stream_cap: StreamCap::default(),
             memory,
             sample: self.record.interval(),
             pace: self.pace,

@@ -26,6 +26,16 @@ impl Limiter {
         self.rate
     }
 
+    /// Changes the limit at `now`. What was read ahead of the former one is waited for, and for no longer than before: a much
+    /// lower limit must not stall the next read.
+    pub fn set_rate(&mut self, rate: Rate, now: Duration) {
+        if rate != self.rate && self.clear_at > now {
+            let ahead = self.rate.bytes_in(self.clear_at - now);
+            self.clear_at = self.clear_at.min(now.saturating_add(rate.time_for(ahead)));
+        }
+        self.rate = rate;
+    }
+
     /// Accounts for `bytes` read at `now` (since a fixed moment); returns the time to wait before the next read.
     pub fn read(&mut self, bytes: Bytes, now: Duration) -> Duration {
         let from = self.clear_at.max(now.saturating_sub(Self::CREDIT));
@@ -49,5 +59,16 @@ mod tests {
         let mut limiter = Limiter::new(Rate::mbit(8));
         let wait = limiter.read(Bytes::new(1_000_000), Duration::from_secs(3600));
         assert_eq!(wait, Duration::from_millis(980));
+    }
+
+    #[test]
+    fn changed_limit_keeps_what_was_read_ahead() {
+        let mut limiter = Limiter::new(Rate::mbit(8));
+        limiter.read(Bytes::new(1_020_000), Duration::from_secs(1));
+        limiter.set_rate(Rate::mbit(80), Duration::from_secs(1));
+        let wait = limiter.read(Bytes::new(1_000_000), Duration::from_secs(1));
+        assert_eq!(wait, Duration::from_millis(200));
+        limiter.set_rate(Rate::mbit(1), Duration::from_secs(1));
+        assert_eq!(limiter.read(Bytes::ZERO, Duration::from_secs(1)), Duration::from_millis(200));
     }
 }

@@ -18,6 +18,8 @@ pub struct RateLimit {
     limiter: Arc<Mutex<Option<Limiter>>>,
     /// The limit of a larger group of jobs, which also applies.
     outer: Option<Arc<RateLimit>>,
+    /// Whether the rate is a share of a limit of many hosts.
+    is_share: bool,
 }
 
 impl RateLimit {
@@ -29,7 +31,7 @@ impl RateLimit {
     /// Creates a limit that may have no ceiling at first.
     pub fn adjustable(rate: Option<Rate>) -> Self {
         let limiter = Arc::new(Mutex::new(rate.map(Limiter::new)));
-        Self { start: Instant::now(), limiter, outer: None }
+        Self { start: Instant::now(), limiter, outer: None, is_share: false }
     }
 
     /// Creates a limit that is nested in this one.
@@ -37,11 +39,27 @@ impl RateLimit {
         Self { outer: Some(Arc::new(self.clone())), ..Self::adjustable(rate) }
     }
 
+    /// Creates a limit that is a share of one of many hosts, within that of this host's user.
+    pub fn share_of_farm(user: Option<&Self>, rate: Option<Rate>) -> Self {
+        Self { is_share: true, ..user.map_or_else(|| Self::adjustable(rate), |user| user.within(rate)) }
+    }
+
+    /// Returns whether the lowest ceiling that applies now is a share of one of many hosts.
+    pub fn is_farms(&self) -> bool {
+        let own = self.limiter.lock().as_ref().map(Limiter::rate);
+        let outer = self.outer.as_ref().and_then(|outer| outer.rate());
+        match (own, outer) {
+            (Some(own), outer) if outer.is_none_or(|outer| own <= outer) => self.is_share,
+            _ => self.outer.as_ref().is_some_and(|outer| outer.is_farms()),
+        }
+    }
+
     /// Changes the ceiling; `None` removes it.
     pub fn set(&self, rate: Option<Rate>) {
-        let mut limiter = self.limiter.lock();
-        if limiter.as_ref().map(Limiter::rate) != rate {
-            *limiter = rate.map(Limiter::new);
+        let now = self.start.elapsed();
+        match (&mut *self.limiter.lock(), rate) {
+            (Some(limiter), Some(rate)) => limiter.set_rate(rate, now),
+            (limiter, rate) => *limiter = rate.map(Limiter::new),
         }
     }
 
@@ -110,5 +128,17 @@ mod tests {
         total.set(None);
         one.set(None);
         assert_eq!(one.read(Bytes::gib(1)), Duration::ZERO);
+    }
+
+    #[test]
+    fn share_of_a_farm_is_told_from_a_lower_limit_of_the_user() {
+        let rate = |n| Some(Rate::bits_per_sec(n));
+        for (user, share, is_farms) in
+            [(None, None, false), (None, rate(9), true), (rate(10), rate(9), true), (rate(8), rate(9), false)]
+        {
+            let user = user.map(RateLimit::new);
+            let limit = RateLimit::share_of_farm(user.as_ref(), share);
+            assert_eq!(limit.is_farms(), is_farms, "{limit:?}");
+        }
     }
 }

@@ -45,6 +45,14 @@ pub enum FarmError {
         /// The file, and how it differs.
         what: String,
     },
+    /// The limits of a plan were edited.
+    #[error("{} holds no limits ({why}): remove it, and set them by longhaul plan limit", .path.display())]
+    Limits {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The target of the plan is not on this host.
     #[error(
         "{} is missing: mount the target's file system on this host, or make the plan anew if the target was removed",
@@ -79,7 +87,9 @@ impl FarmError {
             }
             Self::Io { .. } => FailureKind::Disk,
             Self::NoPlan(_) | Self::NoTarget(_) => FailureKind::NotFound,
-            Self::Newer { .. } | Self::Damaged { .. } | Self::Empty => FailureKind::Data,
+            Self::Newer { .. } | Self::Damaged { .. } | Self::Limits { .. } | Self::Empty => {
+                FailureKind::Data
+            }
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
         }

@@ -18,7 +18,8 @@
 //! | file | content | written by |
 //! |---|---|---|
 //! | `claims/UNIT.EPOCH` | a symbolic link that names the worker | exclusive creation: succeeds for one worker |
-//! | `workers/WORKER` | host, process, a counter, units under way | its worker, replaced by a rename at each beat |
+//! | `workers/WORKER` | host, process, a counter, units under way, shares of the [limits](budget) | its worker, replaced by a rename at each beat |
+//! | `limits.json` | the limits of all workers | `plan`, `plan limit` |
 //! | `log/WORKER.log` | lines: unit done, failed or released | its worker, which only appends and syncs |
 //!
 //! Creating a symbolic link is exclusive and atomic together with its content, also on NFS; no lock is used. Claims exist
@@ -49,8 +50,11 @@
 //! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 
+pub mod budget;
 pub mod error;
+pub mod explanation;
 pub mod files;
+pub mod host_gate;
 pub mod plan;
 pub mod plan_writer;
 pub mod shared_dir;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 
+use crate::budget::FarmLimits;
 use crate::error::FarmError;
 use crate::plan::{
     FORMAT, HEADER, ID_LENGTH, INDEX, MAX_RANGES, MAX_UNITS_LENGTH, PlanHeader, UNITS, VERSION, entry_of,
@@ -47,6 +48,7 @@ pub struct PlanWriter {
     /// The directory under a temporary name, until the plan is complete.
     unfinished: Option<PathBuf>,
     size: UnitSize,
+    limits: FarmLimits,
     header: PlanHeader,
     units: BufWriter<File>,
     index: BufWriter<File>,
@@ -99,6 +101,7 @@ impl PlanWriter {
             path: path.to_owned(),
             unfinished: Some(unfinished),
             size,
+            limits: FarmLimits::default(),
             header,
             units,
             index,
@@ -108,6 +111,11 @@ impl PlanWriter {
             paths: HashSet::new(),
             holds_queries: false,
         })
+    }
+
+    /// Sets the limits of all workers.
+    pub fn set_limits(&mut self, limits: FarmLimits) {
+        self.limits = limits;
     }
 
     /// Counts an entry of the sources that cannot be planned.
@@ -252,6 +260,9 @@ impl PlanWriter {
             File::open(&unfinished)?.sync_all()
         };
         write().map_err(FarmError::io("write", &at))?;
+        if self.limits != FarmLimits::default() {
+            self.limits.store(&unfinished.join(self.header.state()))?;
+        }
         Target::create(&self.header)?;
         // An empty directory of the name would be replaced by the rename.
         if fs::symlink_metadata(&self.path).is_ok() {

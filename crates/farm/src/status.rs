@@ -1,9 +1,13 @@
 //! The state of a plan, for its user.
 
+use std::collections::BTreeMap;
+
 use longhaul_core::units::{Bytes, Rate};
 use serde::Serialize;
 
+use crate::budget::{FarmLimits, HostUse};
 use crate::error::FarmError;
+use crate::explanation::{Explanation, HostState};
 use crate::plan::Plan;
 use crate::shared_dir::heartbeat::Heartbeat;
 use crate::shared_dir::unit_log::{UnitLog, is_given_up};
@@ -27,6 +31,12 @@ pub struct PlanStatus {
     pub left_out: u64,
     /// The workers with units under way.
     pub workers: Vec<WorkerStatus>,
+    /// The hosts of live workers.
+    pub hosts: Vec<HostState>,
+    /// The limits of all workers.
+    pub limits: FarmLimits,
+    /// What holds the workers back.
+    pub explanation: Explanation,
     /// The units that have failed and are not done since, by their number.
     pub failures: Vec<UnitFailure>,
 }
@@ -84,20 +94,33 @@ impl PlanStatus {
             })
             .collect();
         failures.sort_by_key(|failure| failure.unit);
+        let limits = FarmLimits::of(plan)?;
+        let heartbeats = Heartbeat::all(&plan.state().join(WORKERS))?;
+        let workers = workers(plan, &log, &heartbeats)?;
+        let hosts = hosts(&workers, &log);
+        let is_live = |heartbeat: &&Heartbeat| {
+            workers.iter().any(|worker| worker.worker == heartbeat.worker() && !worker.ended)
+        };
+        let uses = heartbeats.iter().filter(is_live).flat_map(|heartbeat| &heartbeat.uses);
+        let is_capped = is_capped(&limits, uses);
+        let explanation = Explanation::of(&hosts, &log.evidence().rates(), is_capped);
         Ok(Self {
             tally: log.tally(),
             files: plan.header().files,
             bytes: plan.header().bytes,
             bytes_done: log.done_bytes(),
             left_out: plan.header().left_out,
-            workers: workers(plan, &log)?,
+            workers,
+            hosts,
+            limits,
+            explanation,
             failures,
         })
     }
 }
 
 /// Returns the workers with claims of units that are not done.
-fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
+fn workers(plan: &Plan, log: &UnitLog, heartbeats: &[Heartbeat]) -> Result<Vec<WorkerStatus>, FarmError> {
     let claims = Claims::new(plan.state().join(CLAIMS), "", plan.header().units);
     let mut held: Vec<(String, UnitId)> = Vec::new();
     for (unit, epoch) in claims.all()? {
@@ -107,7 +130,7 @@ fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
     }
     held.sort();
     let mut workers = Vec::new();
-    for heartbeat in Heartbeat::all(&plan.state().join(WORKERS))? {
+    for heartbeat in heartbeats {
         let of_this = |(worker, _): &&(String, UnitId)| worker == heartbeat.worker();
         let units: Vec<UnitId> = held.iter().filter(of_this).map(|(_, unit)| *unit).collect();
         if !units.is_empty() {
@@ -124,4 +147,30 @@ fn workers(plan: &Plan, log: &UnitLog) -> Result<Vec<WorkerStatus>, FarmError> {
     }
     workers.sort_by(|one, other| one.worker.cmp(&other.worker));
     Ok(workers)
+}
+
+/// Returns the hosts of the workers that have not ended.
+fn hosts(workers: &[WorkerStatus], log: &UnitLog) -> Vec<HostState> {
+    let mut rates: BTreeMap<&str, Rate> = BTreeMap::new();
+    for worker in workers.iter().filter(|worker| !worker.ended) {
+        let rate = rates.entry(&worker.host).or_default();
+        *rate = *rate + worker.rate;
+    }
+    let state = |(host, rate): (&str, Rate)| HostState {
+        host: host.to_owned(),
+        rate,
+        limited_by: log.evidence().held(host),
+    };
+    rates.into_iter().map(state).collect()
+}
+
+/// Returns whether a worker needs more connections to a source host than all may open.
+fn is_capped<'a>(limits: &FarmLimits, uses: impl Iterator<Item = &'a HostUse>) -> bool {
+    let mut hosts: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
+    for used in uses {
+        let (sum, is_short) = hosts.entry(&used.host).or_default();
+        *sum = sum.saturating_add(used.connections.share);
+        *is_short |= used.connections.need.is_none();
+    }
+    hosts.values().any(|(sum, is_short)| *is_short && *sum >= u64::from(limits.connections))
 }

@@ -3,7 +3,9 @@
 use longhaul_core::units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{FarmLimits, HostUse};
 use crate::error::FarmError;
+use crate::explanation::UnitReport;
 use crate::unit::UnitId;
 
 /// The times that a unit may fail, on whichever workers, until it is given up.
@@ -13,6 +15,9 @@ pub const MAX_ATTEMPTS: u32 = 3;
 pub trait ClaimStore: Send + Sync {
     /// Returns the name of this worker, unique among all.
     fn worker(&self) -> &str;
+
+    /// Returns the host of this worker.
+    fn host(&self) -> &str;
 
     /// Claims a unit that is not done, that no live worker executes, and that this worker has not failed at.
     ///
@@ -38,6 +43,15 @@ pub trait ClaimStore: Send + Sync {
     /// # Errors
     /// The state cannot be read or written.
     fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError>;
+
+    /// Returns the limits of all workers, and what the other live ones have announced, as it is now.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    fn farm(&self) -> Result<FarmState, FarmError>;
+
+    /// Sets what the next [`beat`](Self::beat) announces of this worker.
+    fn announce(&self, uses: Vec<HostUse>);
 
     /// Returns the number of units of each state.
     ///
@@ -78,7 +92,7 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq)]
 pub enum UnitEnd {
     /// All files are synced under their final names.
-    Done(Bytes),
+    Done(UnitDone),
     /// A file failed; the reason.
     Failed(String),
     /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed instead of this one, once
@@ -86,6 +100,41 @@ pub enum UnitEnd {
     Unjoinable(String),
     /// This worker was stopped; another one continues.
     Released,
+}
+
+/// A unit that is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitDone {
+    /// The size of its files.
+    pub bytes: Bytes,
+    /// What held it back; `None` if nothing was received.
+    pub report: Option<UnitReport>,
+}
+
+impl From<Bytes> for UnitDone {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, report: None }
+    }
+}
+
+/// What a worker sees of all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FarmState {
+    /// The limits of all workers.
+    pub limits: FarmLimits,
+    /// The other live workers.
+    pub others: Vec<OtherWorker>,
+}
+
+/// A live worker, as it has announced itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherWorker {
+    /// Its host.
+    pub host: String,
+    /// The rate at which it receives.
+    pub rate: Rate,
+    /// What it uses of each source host.
+    pub uses: Vec<HostUse>,
 }
 
 /// The number of units of each state.

@@ -1,6 +1,6 @@
 //! One worker: turns units into files to fetch, and ends a unit with its last file.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -8,12 +8,18 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
 
+use crate::budget::HostUse;
 use crate::error::FarmError;
+use crate::explanation::{HeldBy, UnitReport};
+use crate::host_gate::{Admission, HostGates};
 use crate::plan::Plan;
 use crate::shared_dir::beat_interval;
-use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitEnd, WorkerProgress};
+use crate::store::{
+    Claim, ClaimStore, FarmState, NextUnit, OtherWorker, Tally, UnitDone, UnitEnd, WorkerProgress,
+};
 use crate::target::Target;
 use crate::unit::{FilePart, PlannedFile, UnitId};
 
@@ -40,6 +46,11 @@ pub struct Worker<'a> {
     has_file: AtomicBool,
     /// The units that have failed by what may be at fault on this host, before it received a file.
     refused_units: AtomicU32,
+    gates: HostGates,
+    /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
+    progress: Mutex<WorkerProgress>,
+    /// The number of hosts at work, and the rate of the other workers.
+    farm: Mutex<(u32, Rate)>,
 }
 
 /// What a worker has received, and read to verify files, in bytes.
@@ -54,6 +65,7 @@ struct UnitRun {
     claim: Claim,
     stage: PathBuf,
     cancel: Cancel,
+    started: Instant,
     state: Mutex<RunState>,
 }
 
@@ -70,6 +82,8 @@ struct RunState {
     changed: BTreeSet<PathBuf>,
     /// Whether the claim was lost to another worker.
     is_lost: bool,
+    /// For how long files were held back, by what.
+    held: BTreeMap<HeldBy, Duration>,
 }
 
 /// A file to fetch.
@@ -101,6 +115,12 @@ impl FileTask {
     /// Returns the path below the target that receives the file.
     pub fn staged(&self) -> &Path {
         &self.staged
+    }
+
+    /// Records for how long what held the file back.
+    pub fn explain(&self, held: impl IntoIterator<Item = (HeldBy, Duration)>) {
+        let mut state = self.unit.state.lock();
+        held.into_iter().for_each(|(held, time)| *state.held.entry(held).or_default() += time);
     }
 
     /// Returns the flag that ends the file: raised with the command's, or if the unit is lost to another worker.
@@ -152,7 +172,17 @@ impl<'a> Worker<'a> {
             counts: ByteCounts::default(),
             has_file: AtomicBool::new(false),
             refused_units: AtomicU32::new(0),
+            gates: HostGates::new(None),
+            progress: Mutex::default(),
+            farm: Mutex::default(),
         })
+    }
+
+    /// Sets the limit of this worker's user, within which the farm's limits apply.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<RateLimit>) -> Self {
+        self.gates = HostGates::new(limit);
+        self
     }
 
     /// Returns the target.
@@ -198,7 +228,8 @@ impl<'a> Worker<'a> {
         };
         let state = RunState { files_left: unit.files.len(), ..RunState::default() };
         let (cancel, claim) = (self.cancel.child(), claim.clone());
-        let run = Arc::new(UnitRun { claim, stage, cancel, state: Mutex::new(state) });
+        let started = Instant::now();
+        let run = Arc::new(UnitRun { claim, stage, cancel, started, state: Mutex::new(state) });
         self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
         let part = unit.part;
         waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
@@ -290,7 +321,7 @@ impl<'a> Worker<'a> {
             self.retire();
         }
         let end = match state.failure.take() {
-            None => UnitEnd::Done(state.bytes),
+            None => UnitEnd::Done(UnitDone { bytes: state.bytes, report: self.report(&unit, &state) }),
             // A unit that looked lost for a moment was cancelled, and has not failed.
             Some(_) if self.cancel.is_cancelled() || state.is_lost => UnitEnd::Released,
             Some(why) if state.is_unjoinable => UnitEnd::Unjoinable(why),
@@ -310,8 +341,19 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts bytes that were received.
-    pub fn count(&self, bytes: Bytes) {
+    pub fn count(&self, bytes: Bytes, admission: &Admission) {
         self.counts.received.fetch_add(bytes.get(), Ordering::Relaxed);
+        admission.count(bytes);
+    }
+
+    /// Waits until a file may be received from `host`, over at most so many connections.
+    pub fn admit(&self, host: &str, wants: usize, cancel: &Cancel) -> Admission {
+        let (gate, is_new) = self.gates.enter(host);
+        if is_new {
+            // Announced before it is used.
+            self.beat(None);
+        }
+        gate.admit(wants, cancel)
     }
 
     /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
@@ -355,12 +397,49 @@ impl<'a> Worker<'a> {
             let over = |bytes, before| Rate::over(Bytes::new(bytes - before), elapsed);
             let (rate, verifying) = (over(received, reported.0), over(verified, reported.1));
             (reported, at) = ((received, verified), Instant::now());
-            match self.store.beat(WorkerProgress { bytes: Bytes::new(received), rate, verifying }) {
-                Ok(lost) => lost.iter().for_each(|unit| self.lose(*unit)),
-                // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
-                Err(error) => tracing::warn!("{error}"),
-            }
+            self.beat(Some(WorkerProgress { bytes: Bytes::new(received), rate, verifying }));
         }
+    }
+
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress announces a new host.
+    fn beat(&self, progress: Option<WorkerProgress>) {
+        let mut last = self.progress.lock();
+        *last = progress.unwrap_or(*last);
+        match self.store.farm() {
+            Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
+            // The shares stay.
+            Err(error) => tracing::warn!("{error}"),
+        }
+        let lost = self.store.beat(*last);
+        drop(last);
+        match lost {
+            Ok(lost) => {
+                self.gates.apply();
+                lost.iter().for_each(|unit| self.lose(*unit));
+            }
+            // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    /// Sets the next shares; returns what to announce.
+    fn share_out(&self, farm: FarmState, is_beat: bool) -> Vec<HostUse> {
+        let FarmState { limits, others } = farm;
+        let at_work = others.iter().filter(|other| !other.uses.is_empty());
+        let names: BTreeSet<&str> = at_work.map(|other| &*other.host).chain([self.store.host()]).collect();
+        let rate = others.iter().fold(Rate::default(), |sum, other| sum + other.rate);
+        *self.farm.lock() = (names.len() as u32, rate);
+        let uses: Vec<Vec<HostUse>> = others.into_iter().map(|OtherWorker { uses, .. }| uses).collect();
+        self.gates.share_out(&limits, &uses, is_beat)
+    }
+
+    /// Returns how a unit was done, if something was received.
+    fn report(&self, unit: &UnitRun, state: &RunState) -> Option<UnitReport> {
+        let (limited_by, _) = state.held.iter().max_by_key(|(_, time)| **time)?;
+        let (hosts, others) = *self.farm.lock();
+        let farm_rate = self.progress.lock().rate + others;
+        let (host, time) = (self.store.host().to_owned(), unit.started.elapsed());
+        Some(UnitReport { host, time, limited_by: *limited_by, hosts: hosts.max(1), farm_rate })
     }
 
     fn lose(&self, unit: UnitId) {

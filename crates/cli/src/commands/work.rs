@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
+use longhaul_core::advice::LimitedBy;
 use longhaul_core::event::{Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::{Cause, FailureKind};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, TransferError};
+use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams, TransferError};
 use longhaul_engine::sink::file_slice::FileSlice;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::output::Output;
@@ -24,6 +26,8 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_farm::error::FarmError;
+use longhaul_farm::explanation::HeldBy;
+use longhaul_farm::host_gate::Admission;
 use longhaul_farm::plan::{Plan, PlanHeader};
 use longhaul_farm::shared_dir::SharedDirStore;
 use longhaul_farm::store::{ClaimStore, Tally};
@@ -42,6 +46,8 @@ use crate::{exit, interrupt};
 
 /// The interval at which a worker looks for units of workers that have failed or are lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The size up to which a file takes a single connection of those that the farm may open.
+const MAX_SMALL: Bytes = Bytes::mib(4);
 
 /// Operands and options of `work`.
 #[derive(Debug, Args)]
@@ -81,6 +87,7 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let (plan, options, store) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let failed = |error: FarmError| exit::said(&error, exit::of(error.kind()));
     let worker = Worker::new(&plan, &store, &cancel).map_err(failed)?;
+    let worker = worker.with_limit(options.transfer.limit.clone());
     let (what, lines) = (args.plan.display().to_string(), args.transfer.shows_line());
     let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
     let run = WorkRun {
@@ -252,14 +259,17 @@ impl WorkRun<'_> {
             }
             _ => Output::Beneath { root, path },
         };
-        let job = Job { urls, output, expected, options: self.options.clone() };
+        let admission = self.admit(&urls[0], file.size, task.cancel());
+        let job = Job { urls, output, expected, options: self.options_of(&admission) };
         let (mut size, mut fetched, mut failed) = (Bytes::ZERO, Bytes::ZERO, file_failed(String::new()));
         let mut get = |observer: JobObserver<'_>| {
-            let counted = CountedBytes { observer, worker: self.worker, received: AtomicU64::new(0) };
+            let (worker, received) = (self.worker, AtomicU64::new(0));
+            let counted = CountedBytes { observer, worker, admission: &admission, received };
             let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
             result.inspect(|outcome| {
                 (size, fetched) = (outcome.size, outcome.size - outcome.resumed);
                 counted.count_to(fetched);
+                task.explain(Self::held(outcome, &admission));
             })
         };
         let get = |observer: JobObserver<'_>| {
@@ -278,6 +288,40 @@ impl WorkRun<'_> {
             _ if is_range => FileEnd::Received(fetched),
             _ => FileEnd::Received(size),
         }
+    }
+
+    /// Waits until a file may be received.
+    fn admit(&self, url: &Url, size: Option<Bytes>, cancel: &Cancel) -> Admission {
+        let wants = match self.options.transfer.streams {
+            _ if size.is_some_and(|size| size <= MAX_SMALL) => 1,
+            Streams::Fixed(streams) => streams,
+            Streams::Auto | Streams::Apt(_) => MAX_STREAMS,
+        };
+        let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+        self.worker.admit(&host, wants, cancel)
+    }
+
+    /// Returns the options of a file, within its shares of the farm's limits.
+    fn options_of(&self, admission: &Admission) -> JobOptions {
+        let mut options = self.options.clone();
+        let transfer = &mut options.transfer;
+        (transfer.limit, transfer.stream_cap) =
+            (Some(admission.limit().clone()), admission.stream_cap().clone());
+        if let Streams::Fixed(streams) = &mut transfer.streams {
+            *streams = admission.stream_cap().get().min(*streams);
+        }
+        options
+    }
+
+    /// Returns for how long what held a file back.
+    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
+        let is_farms = admission.limit().is_farms();
+        let held = |limit| match limit {
+            LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
+            limit => HeldBy::Transfer(limit),
+        };
+        let ranked = outcome.finding.shares.ranked().into_iter();
+        ranked.map(|(limit, share)| (held(limit), outcome.time.mul_f64(share))).collect()
     }
 
     /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
@@ -310,6 +354,7 @@ fn file_failed(why: String) -> FileEnd {
 struct CountedBytes<'a> {
     observer: JobObserver<'a>,
     worker: &'a Worker<'a>,
+    admission: &'a Admission,
     received: AtomicU64,
 }
 
@@ -317,7 +362,7 @@ impl CountedBytes<'_> {
     /// Counts what was received since the last call; `received` is all of the job.
     fn count_to(&self, received: Bytes) {
         let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
-        self.worker.count(received - Bytes::new(before));
+        self.worker.count(received - Bytes::new(before), self.admission);
     }
 }
 
@@ -325,6 +370,7 @@ impl Observer for CountedBytes<'_> {
     fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
         if let Event::Progress(progress) = event {
             self.count_to(progress.received);
+            self.admission.note_streams(progress.streams);
         }
         self.observer.on(at, event);
     }

@@ -91,7 +91,11 @@ impl Facts<'_> {
     /// Returns the option that sets the rate.
     pub(super) fn rate_option(&self) -> &'static str {
         let is_requested = self.attribution.main_witness(LimitedBy::Limit) == Witness::RequestedPace;
-        if self.known.limit_is_pace || is_requested { "--pace" } else { "--limit" }
+        match (self.known.limit_is_pace || is_requested, self.known.limit_is_farms) {
+            (true, _) => "--pace",
+            (false, true) => "the farm's limit",
+            (false, false) => "--limit",
+        }
     }
 
     /// Returns the question whether more connections gain, `factor` times as many, or another change.

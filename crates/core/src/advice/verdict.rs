@@ -28,6 +28,8 @@ pub struct KnownLimits {
     pub recv_buffer: Option<Bytes>,
     /// Whether `--pace` sets the rate limit.
     pub limit_is_pace: bool,
+    /// Whether a share of the limit of many hosts sets the rate limit.
+    pub limit_is_farms: bool,
     /// Whether the output is a pipe or a socket (`-o -`).
     pub to_pipe: bool,
     /// The rate that an earlier transfer or probe found on the path.

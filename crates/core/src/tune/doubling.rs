@@ -83,6 +83,16 @@ impl Doubling {
         self.ended = true;
     }
 
+    /// Sets a cap of the number. A lowered one closes connections, whatever the restart of the others costs.
+    pub fn set_cap(&mut self, cap: usize) {
+        let cap = cap.max(1);
+        self.limit.set_cap(cap);
+        if cap < self.wanted {
+            (self.wanted, self.since, self.before) = (cap, None, None);
+            self.measured = Measured::default();
+        }
+    }
+
     /// Observes an interval that ended at `now`; returns the number from the next chunk on.
     pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         if seen.streams < self.wanted && self.since.is_none() {
@@ -202,6 +212,8 @@ mod tests {
         tuner.refused(3, None, Duration::from_secs(1));
         let seen = Interval::free(Rate::mbit(500), RTT, first);
         assert!((2..500).all(|step| tuner.observe(&seen, RTT.get() * step) == first));
+        tuner.set_cap(2);
+        assert_eq!(tuner.streams(), 2);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The limit of streams: the tuner's own, lowered for a time after the server has refused connections.
+//! The limit of streams: the tuner's own, lowered by a cap that may change, and for a time after the server has refused
+//! connections.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ const LONGEST_REFUSAL: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub struct StreamLimit {
     most: usize,
+    cap: usize,
     last_refusal: Option<ServerRefusal>,
 }
 
@@ -24,7 +26,12 @@ struct ServerRefusal {
 impl StreamLimit {
     /// Allows `most` streams until the server refuses one.
     pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), last_refusal: None }
+        Self { most: most.max(1), cap: usize::MAX, last_refusal: None }
+    }
+
+    /// Sets the cap; one above the limit changes nothing.
+    pub fn set_cap(&mut self, cap: usize) {
+        self.cap = cap.max(1);
     }
 
     /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
@@ -43,9 +50,10 @@ impl StreamLimit {
 
     /// Returns the limit at `now`.
     pub fn at(&self, now: Duration) -> usize {
+        let most = self.most.min(self.cap);
         match self.last_refusal {
-            Some(refusal) if now < refusal.until => self.most.min(refusal.open),
-            _ => self.most,
+            Some(refusal) if now < refusal.until => most.min(refusal.open),
+            _ => most,
         }
     }
 }
@@ -73,5 +81,17 @@ mod tests {
         assert_eq!([2, 64], [SEC(3699), SEC(3700)].map(|now| limit.at(now)));
         limit.refused(2, Some(Duration::MAX), SEC(4000));
         assert_eq!(limit.at(SEC(u64::MAX / 2)), 2);
+    }
+
+    #[test]
+    fn cap_lowers_the_limit_and_never_raises_it() {
+        let mut limit = StreamLimit::new(8);
+        let capped = [4, 0, 100].map(|cap| {
+            limit.set_cap(cap);
+            limit.at(SEC(1))
+        });
+        assert_eq!(capped, [4, 1, 8]);
+        limit.refused(3, None, SEC(1));
+        assert_eq!(limit.at(SEC(2)), 3);
     }
 }

@@ -116,6 +116,7 @@ impl<'a> Fetch<'a> {
             recv_buffer: options.transfer.client.recv_buffer,
             window_clamp: self.transfer.sources.iter().filter_map(SourceProgress::window_clamp).min(),
             limit_is_pace: is_of_pace(options.transfer.limit.as_ref(), options.transfer.pace),
+            limit_is_farms: options.transfer.limit.as_ref().is_some_and(RateLimit::is_farms),
             to_pipe: part.is_stream() && part.file().metadata().is_ok_and(|output| !output.is_file()),
             ..KnownLimits::default()
         }

@@ -35,8 +35,9 @@ pub(super) fn start_joining<'scope>(
             set.progress().set_liveness(SourceLiveness::Usable);
             let pipeline = fetch.pipeline;
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
+            let options = &fetch.job.options.transfer;
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
-            let control = chosen(fetch.job.options.transfer.streams, &start);
+            let control = chosen(options.streams, &start.capped(&options.stream_cap));
             // The result is not stored: the mirror's streams shared this host's link with others.
             control.start(set, starter);
         }

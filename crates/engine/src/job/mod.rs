@@ -29,7 +29,7 @@ use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::units::Bytes;
 
 pub use crate::transfer::error::TransferError;
-pub use crate::transfer::{AptSettings, Outcome, Streams, TransferOptions};
+pub use crate::transfer::{AptSettings, Outcome, StreamCap, Streams, TransferOptions};
 pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions};
 
 use crate::cancel::Cancel;
@@ -93,7 +93,8 @@ pub(crate) fn run(
     let left = size.unwrap_or_default() - committed.total();
     let control = chosen(
         options.transfer.streams,
-        &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left),
+        &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left)
+            .capped(&options.transfer.stream_cap),
     );
 
     let mut requested = committed.clone();

@@ -20,7 +20,7 @@ use super::stream_set::{Refusal, Starter, StreamSet};
 use crate::source::{Description, ServerPath, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;
-use crate::transfer::{AptSettings, Direction, SharedSchedule, Streams};
+use crate::transfer::{AptSettings, Direction, SharedSchedule, StreamCap, Streams};
 
 /// The interval at which GridFTP-APT's chunk is checked for completion.
 const CHUNK_LOOK: Duration = Duration::from_millis(250);
@@ -69,6 +69,13 @@ impl AutoTuner {
         }
     }
 
+    fn set_cap(&mut self, cap: usize, now: Duration) {
+        match self {
+            Self::Streams(tuner) => tuner.set_cap(cap, now),
+            Self::Doubling(tuner) => tuner.set_cap(cap),
+        }
+    }
+
     fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
         match self {
             Self::Streams(tuner) => tuner.observe(seen, now),
@@ -109,6 +116,12 @@ impl CountStart {
             tuner: StreamTunerStart { rtt: *rtt, left, most: MAX_STREAMS, remembered, bound: None },
             multiplexed: source.multiplexes(),
         }
+    }
+
+    /// Lowers the limit of streams to a cap.
+    pub(crate) fn capped(mut self, cap: &StreamCap) -> Self {
+        self.tuner.most = self.tuner.most.min(cap.get());
+        self
     }
 }
 
@@ -219,6 +232,7 @@ fn control_auto<'scope, D: Direction>(
         if let Some(refusal) = refusal {
             tuner.refused(refusal, now());
         }
+        tuner.set_cap(set.round.options.stream_cap.get(), now());
         let wanted = tuner.observe(&seen, now());
         tracing::debug!(target: "longhaul::streams", wanted, ?seen);
         apply_count(wanted, refusal, set, starter);
@@ -253,6 +267,7 @@ fn control_apt<'scope, D: Direction>(
         if let Some(Refusal { open, wait }) = refusal {
             limit.refused(open, wait, transfer.start.elapsed());
         }
+        limit.set_cap(set.round.options.stream_cap.get());
         apply_count(next.streams.min(limit.at(transfer.start.elapsed())), refusal, set, starter);
         schedule.change(|schedule| schedule.allow(next.size.max(SMALLEST_CHUNK)));
     }

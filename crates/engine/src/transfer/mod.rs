@@ -26,4 +26,4 @@ pub(crate) use round::{Round, RoundEnd};
 pub(crate) use shared_schedule::SharedSchedule;
 pub(crate) use stream::Stream;
 pub(crate) use stream_handle::StreamHandle;
-pub use transfer_options::{AptSettings, Streams, TransferOptions};
+pub use transfer_options::{AptSettings, StreamCap, Streams, TransferOptions};

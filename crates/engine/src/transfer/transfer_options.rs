@@ -1,9 +1,12 @@
 //! The settings that downloads and uploads share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longhaul_core::pace::Pace;
+use longhaul_core::tune::MAX_STREAMS;
 
 use crate::rate_limit::RateLimit;
 use crate::sampling::SampleInterval;
@@ -14,6 +17,8 @@ use crate::source::http::ClientConfig;
 pub struct TransferOptions {
     /// The number of connections to each server that supports ranges.
     pub streams: Streams,
+    /// The most connections to each server, where their number is not fixed.
+    pub stream_cap: StreamCap,
     /// The path memory's file; `None` stores nothing.
     pub memory: Option<PathBuf>,
     /// The interval of [`Event::Sample`](longhaul_core::event::Event::Sample); `None` emits none.
@@ -43,6 +48,7 @@ impl Default for TransferOptions {
     fn default() -> Self {
         Self {
             streams: Streams::Auto,
+            stream_cap: StreamCap::default(),
             memory: None,
             sample: None,
             pace: Pace::Auto,
@@ -52,6 +58,34 @@ impl Default for TransferOptions {
             stall: Self::DEFAULT_STALL,
             client: ClientConfig::default(),
         }
+    }
+}
+
+/// A cap of the number of connections, which may change while the transfer runs; clones share it.
+#[derive(Debug, Clone)]
+pub struct StreamCap(Arc<AtomicUsize>);
+
+impl StreamCap {
+    /// Creates a cap.
+    pub fn new(streams: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(streams)))
+    }
+
+    /// Changes the cap; surplus connections are closed when they have received what they have requested.
+    pub fn set(&self, streams: usize) {
+        self.0.store(streams, Ordering::Relaxed);
+    }
+
+    /// Returns the cap, at least 1.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed).max(1)
+    }
+}
+
+impl Default for StreamCap {
+    /// The tuners' own limit.
+    fn default() -> Self {
+        Self::new(MAX_STREAMS)
     }
 }
 

@@ -10,11 +10,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::HostUse;
 use crate::error::FarmError;
 use crate::store::WorkerProgress;
 use crate::unit::UnitId;
 
-/// The largest heartbeat: a worker executes few units at once.
+/// The largest heartbeat: a worker executes few units at once, of some hundred source hosts at most.
 const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
 /// The longest part of a host's name that a worker's has.
 const MAX_HOST: usize = 40;
@@ -35,6 +36,9 @@ pub(crate) struct Heartbeat {
     pub(crate) units: Vec<UnitId>,
     #[serde(default)]
     pub(crate) progress: WorkerProgress,
+    /// What it uses of each source host.
+    #[serde(default)]
+    pub(crate) uses: Vec<HostUse>,
 }
 
 /// What identifies a process on a host.
@@ -110,6 +114,7 @@ impl Heartbeat {
             ended: false,
             units: Vec::new(),
             progress: WorkerProgress::default(),
+            uses: Vec::new(),
         }
     }
 
@@ -134,7 +139,7 @@ impl Heartbeat {
     /// Makes this heartbeat the last one.
     pub(crate) fn end(&mut self) {
         self.advance(WorkerProgress { bytes: self.progress.bytes, ..WorkerProgress::default() }, Vec::new());
-        self.ended = true;
+        (self.ended, self.uses) = (true, Vec::new());
     }
 
     /// Replaces the worker's file in `directory`.

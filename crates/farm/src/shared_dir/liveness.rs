@@ -39,6 +39,19 @@ impl Liveness {
         let found = Heartbeat::all(&self.directory)?;
         // A worker whose file is missing is silent too.
         self.workers.values_mut().for_each(|observed| observed.silent = observed.silent.saturating_add(1));
+        self.note(found);
+        self.polled = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Reads the heartbeats of all workers; silence is counted by [`poll`](Self::poll) alone.
+    pub(crate) fn refresh(&mut self) -> Result<(), FarmError> {
+        let found = Heartbeat::all(&self.directory)?;
+        self.note(found);
+        Ok(())
+    }
+
+    fn note(&mut self, found: Vec<Heartbeat>) {
         for heartbeat in found {
             let before = self.workers.get(heartbeat.worker()).and_then(|before| before.heartbeat.as_ref());
             if before.is_none_or(|before| before.beat != heartbeat.beat) {
@@ -46,8 +59,13 @@ impl Liveness {
                 self.workers.insert(worker, Observed { heartbeat: Some(heartbeat), silent: 0 });
             }
         }
-        self.polled = Some(Instant::now());
-        Ok(())
+    }
+
+    /// Returns the last heartbeats of the workers that are not expired.
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Heartbeat> {
+        let alive = self.workers.values().filter(|observed| observed.silent < SILENT_POLLS);
+        let heartbeats = alive.filter_map(|observed| observed.heartbeat.as_ref());
+        heartbeats.filter(|heartbeat| !heartbeat.ended && !heartbeat.process().has_ended())
     }
 
     /// Returns whether a worker has ended, or has been silent for its lease.

@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::budget::{FarmLimits, HostUse};
 use crate::error::FarmError;
 use crate::plan::Plan;
-use crate::store::{Claim, ClaimStore, MAX_ATTEMPTS, NextUnit, Tally, UnitEnd, WorkerProgress};
+use crate::store::{
+    Claim, ClaimStore, FarmState, MAX_ATTEMPTS, NextUnit, OtherWorker, Tally, UnitEnd, WorkerProgress,
+};
 use crate::unit::UnitId;
 pub(crate) use claims::Claims;
 use heartbeat::Heartbeat;
@@ -44,7 +47,9 @@ pub fn beat_interval(lease: Duration) -> Duration {
 /// The claims of one worker.
 #[derive(Debug)]
 pub struct SharedDirStore {
+    plan_state: PathBuf,
     workers: PathBuf,
+    host: String,
     units: u32,
     interval: Duration,
     claims: Claims,
@@ -74,6 +79,8 @@ impl SharedDirStore {
     /// # Errors
     /// The plan's directory cannot be written.
     pub fn join(plan: &Plan) -> Result<Self, FarmError> {
+        // Later, they could only be warned of.
+        FarmLimits::of(plan)?;
         let heartbeat = Heartbeat::of_this_process();
         let units = plan.header().units;
         let [logs, workers, claims] = [LOG, WORKERS, CLAIMS].map(|name| plan.state().join(name));
@@ -90,7 +97,9 @@ impl SharedDirStore {
             heartbeat,
         };
         let store = Self {
+            plan_state: plan.state(),
             workers,
+            host: state.heartbeat.host().to_owned(),
             units,
             interval: beat_interval(plan.header().lease),
             claims: Claims::new(claims, state.heartbeat.worker(), units),
@@ -244,6 +253,10 @@ impl ClaimStore for SharedDirStore {
         self.claims.worker()
     }
 
+    fn host(&self) -> &str {
+        &self.host
+    }
+
     fn claim(&self) -> Result<NextUnit, FarmError> {
         let mut state = self.state.lock();
         state.log.refresh()?;
@@ -272,7 +285,7 @@ impl ClaimStore for SharedDirStore {
         let is_held = self.holds(unit, epoch, &self.claims.all()?)?;
         state.mine.remove(&unit);
         let entry = match end {
-            UnitEnd::Done(bytes) => LogEntry::Done { bytes: *bytes },
+            UnitEnd::Done(done) => LogEntry::Done { bytes: done.bytes, report: done.report.clone() },
             // The result of the worker that holds the unit counts.
             _ if !is_held => return Ok(()),
             UnitEnd::Failed(why) => {
@@ -291,9 +304,9 @@ impl ClaimStore for SharedDirStore {
             UnitEnd::Released => LogEntry::Released { worker: self.claims.worker().to_owned() },
         };
         state.writer.append(unit, epoch, entry)?;
-        if let UnitEnd::Done(bytes) = end {
+        if let UnitEnd::Done(done) = end {
             // At once: the log that was appended to may no longer be the one of this name.
-            state.log.take(unit, epoch, LogEntry::Done { bytes: *bytes });
+            state.log.take(unit, epoch, LogEntry::Done { bytes: done.bytes, report: None });
         }
         if is_held {
             self.claims.remove_up_to(unit, epoch)?;
@@ -318,6 +331,23 @@ impl ClaimStore for SharedDirStore {
             }
         }
         Ok(lost)
+    }
+
+    fn farm(&self) -> Result<FarmState, FarmError> {
+        let limits = FarmLimits::read(&self.plan_state)?;
+        let mut state = self.state.lock();
+        state.liveness.refresh()?;
+        let others = state.liveness.live().filter(|heartbeat| heartbeat.worker() != self.claims.worker());
+        let others = others.map(|heartbeat| OtherWorker {
+            host: heartbeat.host().to_owned(),
+            rate: heartbeat.progress.rate,
+            uses: heartbeat.uses.clone(),
+        });
+        Ok(FarmState { limits, others: others.collect() })
+    }
+
+    fn announce(&self, uses: Vec<HostUse>) {
+        self.state.lock().heartbeat.uses = uses;
     }
 
     fn tally(&self) -> Result<Tally, FarmError> {

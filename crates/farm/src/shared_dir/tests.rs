@@ -43,14 +43,14 @@ fn each_unit_is_claimed_once_and_ends_as_done_or_failed() {
     units.sort_unstable();
     assert_eq!(units, [0, 1, 2]);
     assert_eq!((one.claim().unwrap(), other.claim().unwrap()), (NextUnit::Wait, NextUnit::Wait));
-    one.finish(&claims[0], &UnitEnd::Done(Bytes::new(5))).unwrap();
+    one.finish(&claims[0], &UnitEnd::Done(Bytes::new(5).into())).unwrap();
     // A failed unit is for another worker, and for this one only after a retry.
     one.finish(&claims[2], &UnitEnd::Failed("full".into())).unwrap();
     assert_eq!(one.claim().unwrap(), NextUnit::Wait, "the other worker is not done");
     let again = claimed(&other);
     assert_eq!(again.unit, claims[2].unit);
     other.finish(&again, &UnitEnd::Failed("full too".into())).unwrap();
-    other.finish(&claims[1], &UnitEnd::Done(Bytes::new(5))).unwrap();
+    other.finish(&claims[1], &UnitEnd::Done(Bytes::new(5).into())).unwrap();
     let tally = Tally { units: 3, done: 2, failed: 1 };
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(tally));
     assert_eq!(other.claim().unwrap(), NextUnit::Finished(tally));
@@ -61,7 +61,7 @@ fn each_unit_is_claimed_once_and_ends_as_done_or_failed() {
     one.finish(&last, &UnitEnd::Released).unwrap();
     let last = claimed(&other);
     assert_eq!(last.left_by.as_deref(), Some(one.worker()));
-    other.finish(&last, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    other.finish(&last, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(Tally { units: 3, done: 3, failed: 0 }));
 }
 
@@ -87,13 +87,13 @@ fn ranges_are_joined_after_all_of_them_are_done() {
         assert!(claim.unit < UnitId(3));
         assert_eq!(one.claim().unwrap(), NextUnit::Wait);
         assert_eq!(one.has_range(claim.unit).unwrap(), done > 0);
-        one.finish(claim, &UnitEnd::Done(Bytes::mib(1))).unwrap();
+        one.finish(claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     }
     // A worker whose search for a free unit has missed the end of the last range.
     assert!(one.awaits_ranges(&mut one.state.lock(), &HashMap::new()).unwrap());
     let join = claimed(&other);
     assert_eq!(join.unit, UnitId(3));
-    other.finish(&join, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    other.finish(&join, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     let tally = Tally { units: 4, done: 4, failed: 0 };
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(tally));
 }
@@ -105,14 +105,14 @@ fn worker_waits_for_a_range_that_it_has_failed_at_while_another_one_has_it() {
     let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
     let claims = [claimed(&one), claimed(&one), claimed(&one)];
     one.finish(&claims[0], &UnitEnd::Failed("reset".into())).unwrap();
-    claims[1..].iter().for_each(|claim| one.finish(claim, &UnitEnd::Done(Bytes::mib(1))).unwrap());
+    claims[1..].iter().for_each(|claim| one.finish(claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap());
     let failed = NextUnit::Finished(Tally { units: 4, done: 2, failed: 1 });
     assert_eq!(one.claim().unwrap(), failed, "no worker has it");
     let again = claimed(&other);
     assert_eq!(one.claim().unwrap(), NextUnit::Wait);
     silence(&one);
     assert_eq!(one.claim().unwrap(), failed, "the other one is lost");
-    other.finish(&again, &UnitEnd::Done(Bytes::mib(1))).unwrap();
+    other.finish(&again, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     assert_eq!(claimed(&one).unit, UnitId(3));
 }
 
@@ -185,9 +185,9 @@ fn silent_worker_loses_its_claim_and_what_it_does_later_changes_nothing() {
     stopped.state.lock().mine.insert(old.unit, old.epoch);
     assert_eq!(stopped.beat(WorkerProgress::default()).unwrap(), [old.unit]);
     // That all files are under their names is true, whichever worker says so.
-    stopped.finish(&old, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    stopped.finish(&old, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     assert_eq!(other.claims.holder(third.unit, third.epoch).unwrap().as_deref(), Some(other.worker()));
-    other.finish(&third, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    other.finish(&third, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     assert_eq!(other.claim().unwrap(), NextUnit::Finished(Tally { units: 1, done: 1, failed: 0 }));
 }
 
@@ -227,7 +227,7 @@ fn stray_claims_are_ignored_and_copied_ones_expire() {
     silence(&one);
     let claim = claimed(&one);
     assert_eq!(claim.epoch, 4);
-    one.finish(&claim, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+    one.finish(&claim, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     assert_eq!(one.claim().unwrap(), NextUnit::Finished(Tally { units: 1, done: 1, failed: 0 }));
 }
 
@@ -238,7 +238,7 @@ fn worker_of_an_older_plan_of_the_name_ends() {
     let claim = claimed(&old);
     std::fs::remove_dir_all(dir.path().join("plan")).unwrap();
     let new = plan_of(dir.path(), 1, Duration::from_secs(60));
-    assert!(old.finish(&claim, &UnitEnd::Done(Bytes::ZERO)).is_err());
+    assert!(old.finish(&claim, &UnitEnd::Done(Bytes::ZERO.into())).is_err());
     assert!(old.claim().is_err());
     assert_eq!(SharedDirStore::join(&new).unwrap().tally().unwrap().done, 0);
 }
@@ -251,7 +251,7 @@ fn claims_of_a_long_plan_take_little_time() {
     let began = Instant::now();
     for _ in 0..200 {
         let claim = claimed(&store);
-        store.finish(&claim, &UnitEnd::Done(Bytes::ZERO)).unwrap();
+        store.finish(&claim, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
     }
     // The goal of 5 ms for a claim is that of a release build; this is a debug build, and a sync of the log is within.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());

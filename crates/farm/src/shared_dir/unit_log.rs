@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::MAX_EPOCH;
 use super::heartbeat::is_worker_name;
 use crate::error::FarmError;
+use crate::explanation::{Evidence, UnitReport};
 use crate::store::{MAX_ATTEMPTS, Tally};
 use crate::unit::UnitId;
 
@@ -35,7 +36,11 @@ struct LogLine {
 #[serde(tag = "result", rename_all = "kebab-case")]
 pub(crate) enum LogEntry {
     /// All files are synced under their final names.
-    Done { bytes: Bytes },
+    Done {
+        bytes: Bytes,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        report: Option<UnitReport>,
+    },
     /// It failed on a host.
     Failed { why: String, host: String },
     /// A worker was stopped within it, and has left its staging directory.
@@ -91,6 +96,7 @@ pub(crate) struct UnitLog {
     done_bytes: Bytes,
     failed: HashMap<UnitId, Failures>,
     released: HashMap<UnitId, String>,
+    evidence: Evidence,
     /// The highest epoch of each unit that is not done, and has ended in another way.
     epochs: HashMap<UnitId, u64>,
 }
@@ -124,6 +130,7 @@ impl UnitLog {
             done_bytes: Bytes::ZERO,
             failed: HashMap::new(),
             released: HashMap::new(),
+            evidence: Evidence::default(),
             epochs: HashMap::new(),
         }
     }
@@ -172,7 +179,8 @@ impl UnitLog {
             *highest = epoch.max(*highest);
         }
         match entry {
-            LogEntry::Done { bytes } if !self.is_done(unit) => {
+            LogEntry::Done { bytes, report } if !self.is_done(unit) => {
+                report.into_iter().for_each(|report| self.evidence.add(report));
                 self.done[unit.0 as usize / 64] |= 1 << (unit.0 % 64);
                 self.done_units += 1;
                 self.done_bytes += bytes;
@@ -238,6 +246,11 @@ impl UnitLog {
         self.done_bytes
     }
 
+    /// Returns what the reports of units show.
+    pub(crate) fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         Tally { units: self.units, done: self.done_units, failed: self.failed().count() as u32 }
     }
@@ -258,7 +271,7 @@ mod tests {
         let failed = |why: &str| LogEntry::Failed { why: why.into(), host: "h".into() };
         let mut one = LogWriter::create(dir.path(), "one").unwrap();
         let mut other = LogWriter::create(dir.path(), "other").unwrap();
-        let done = || LogEntry::Done { bytes: Bytes::new(10) };
+        let done = || LogEntry::Done { bytes: Bytes::new(10), report: None };
         one.append(UnitId(70), 1, done()).unwrap();
         one.append(UnitId(1), 1, failed("full")).unwrap();
         other.append(UnitId(70), 1, failed("late")).unwrap();

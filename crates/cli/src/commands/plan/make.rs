@@ -25,7 +25,7 @@ use longhaul_farm::unit::{PlannedFile, seconds_of};
 use parking_lot::Mutex;
 use url::{Position, Url};
 
-use super::PlanArgs;
+use super::{PlanArgs, limit};
 use crate::commands::get::{tree::named_after, url_list};
 use crate::{exit, interrupt, say, url_text};
 
@@ -57,7 +57,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
         let output = args.output.clone().unwrap_or_default();
         let size = UnitSize { bytes: args.unit_size, files: args.unit_files };
         interrupt::listen(&cancel)?;
-        let writer = PlanWriter::create(&output, &target, size, args.lease)?;
+        let mut writer = PlanWriter::create(&output, &target, size, args.lease)?;
+        writer.set_limits(limit::of_plan(args));
         let engine = Engine::new(AppBuffer::Auto);
         Ok::<_, anyhow::Error>((
             PlanRequest {

@@ -1,6 +1,7 @@
 //! `longhaul plan`: cuts a transfer into units for many workers, and shows how far they are.
 
 mod check;
+mod limit;
 mod make;
 mod show;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_farm::budget::DEFAULT_CONNECTIONS;
 use longhaul_farm::plan::Plan;
 use longhaul_farm::plan_writer::MAX_UNIT_FILES;
 use longhaul_farm::shared_dir;
@@ -62,6 +64,16 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease, help_heading = "Plan")]
     lease: Duration,
 
+    /// Limit all workers together to this rate, or HOST=RATE what they receive from one source host; may be given several times
+    ///
+    /// Workers share it out by need. longhaul plan limit changes it while they run.
+    #[arg(long, value_name = "[HOST=]RATE", value_parser = limit::rate, help_heading = "Plan")]
+    farm_limit: Vec<limit::RateOf>,
+
+    /// Open at most this many connections to each source host, all workers together
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Plan")]
+    farm_connections: u32,
+
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -76,6 +88,8 @@ enum PlanCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Show the limits of all workers together, or change them while they run
+    Limit(limit::LimitArgs),
     /// Let workers try failed units again
     Retry(PlanPath),
     /// Compare the files of the target with the sizes and checksums of the plan
@@ -122,6 +136,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         None => Ok(make::run(args).unwrap_or_else(ExitCode::from)),
         Some(PlanCommand::Status { plan, json }) => show::status(&plan.path, *json),
+        Some(PlanCommand::Limit(args)) => limit::run(args),
         Some(PlanCommand::Retry(plan)) => {
             let units = shared_dir::retry(&Plan::open(&plan.path)?)?;
             let unit = if units == 1 { "unit is" } else { "units are" };

@@ -32,6 +32,12 @@ fn lines(status: &PlanStatus) -> Vec<String> {
         "{} of {} units done, {} of {}; {under_way} under way, {} failed",
         tally.done, tally.units, status.bytes_done, status.bytes, tally.failed
     )];
+    if status.limits.limits_rate() {
+        let all = status.limits.rate.map(|rate| format!("{rate} in all"));
+        let hosts =
+            status.limits.host_rates.iter().map(|(host, rate)| format!("{rate} from {}", printable(host)));
+        lines.push(format!("  limited to {}", all.into_iter().chain(hosts).collect::<Vec<_>>().join(", ")));
+    }
     for worker in &status.workers {
         let units: Vec<String> = worker.units.iter().map(ToString::to_string).collect();
         let doing = if worker.ended {
@@ -41,13 +47,19 @@ fn lines(status: &PlanStatus) -> Vec<String> {
         } else {
             worker.rate.to_string()
         };
+        let host = status.hosts.iter().find(|host| host.host == worker.host && !worker.ended);
+        let held = host.and_then(|host| host.limited_by);
+        let held = held.map_or_else(String::new, |held| format!(", limited by {}", held.phrase()));
         let unit = if units.len() == 1 { "unit" } else { "units" };
         lines.push(format!(
-            "  {} (process {}): {unit} {}, {doing}",
+            "  {} (process {}): {unit} {}, {doing}{held}",
             printable(&worker.host),
             worker.pid,
             units.join(", ")
         ));
+    }
+    if !status.hosts.is_empty() {
+        lines.push(format!("  {}", printable(&status.explanation.to_string())));
     }
     for failure in status.failures.iter().take(MAX_FAILURES) {
         let next = match (failure.given_up, failure.attempts) {
@@ -71,7 +83,11 @@ fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use longhaul_core::units::Bytes;
+    use longhaul_farm::budget::FarmLimits;
+    use longhaul_farm::explanation::{Explanation, HeldBy, HostState};
     use longhaul_farm::status::{UnitFailure, WorkerStatus};
     use longhaul_farm::store::Tally;
     use longhaul_farm::unit::UnitId;
@@ -96,6 +112,11 @@ mod tests {
             why: "disk\x1bfull".into(),
             host: "n\r2".into(),
         };
+        let hosts = vec![HostState {
+            host: "n1".into(),
+            rate: Rate::bits_per_sec(1_200_000_000),
+            limited_by: Some(HeldBy::FarmLimit),
+        }];
         let status = PlanStatus {
             tally: Tally { units: 40, done: 12, failed: 2 },
             files: 40,
@@ -103,13 +124,22 @@ mod tests {
             bytes_done: Bytes::mib(12288),
             left_out: 0,
             workers: vec![worker(false, 0), worker(false, 8_000_000_000), worker(true, 0)],
+            explanation: Explanation::of(&hosts, &BTreeMap::new(), false),
+            hosts,
+            limits: FarmLimits {
+                rate: Some(Rate::bits_per_sec(40_000_000_000)),
+                host_rates: BTreeMap::from([("h".into(), Rate::bits_per_sec(1_000_000_000))]),
+                ..FarmLimits::default()
+            },
             failures: vec![failure(1, false), failure(3, true)],
         };
         let expected = [
             "12 of 40 units done, 12 GiB of 40 GiB; 4 under way, 2 failed",
-            "  n1 (process 7): units 3, 4, 1.20 Gbit/s",
-            "  n1 (process 7): units 3, 4, 1.20 Gbit/s, verifying at 8.00 Gbit/s",
+            "  limited to 40.0 Gbit/s in all, 1.00 Gbit/s from h",
+            "  n1 (process 7): units 3, 4, 1.20 Gbit/s, limited by the farm's limit",
+            "  n1 (process 7): units 3, 4, 1.20 Gbit/s, verifying at 8.00 Gbit/s, limited by the farm's limit",
             "  n1 (process 7): units 3, 4, has ended; others take over",
+            "  limited by the farm's limit; one more host brings nothing: all hosts share it; longhaul plan limit changes it",
             "  unit 9 failed on n?2 (1 attempt): disk?full",
             "  unit 9 failed on n?2 (given up after 3 attempts, see plan retry): disk?full",
         ];

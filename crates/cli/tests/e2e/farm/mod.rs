@@ -2,6 +2,7 @@
 
 mod bad_plans;
 mod kills;
+mod limits;
 mod ranges;
 mod slurm;
 mod workers;

@@ -86,12 +86,14 @@ fn limits_of_programs_have_a_cure_and_the_gain_that_intervals_or_earlier_transfe
     };
     type Ends = fn(u64) -> Course;
     let named = KnownLimits { to_pipe: true, limit_is_pace: true, ..KnownLimits::default() };
-    let limits: [(Ends, Plant<'_>, KnownLimits, LimitedBy, &str); 8] = [
+    let farms = KnownLimits { limit_is_farms: true, ..KnownLimits::default() };
+    let limits: [(Ends, Plant<'_>, KnownLimits, LimitedBy, &str); 9] = [
         (receiving, &disk, held(None), Disk, "write to a faster file system"),
         (receiving, &disk, named, Disk, "have the program that reads the output read faster"),
         (sending, &disk, held(None), Disk, "read from a faster disk"),
         (receiving, &limit, held(None), Limit, "raise --limit, or leave it out"),
         (sending, &limit, named, Limit, "raise --pace, or leave it out"),
+        (receiving, &limit, farms, Limit, "raise the farm's limit, or leave it out"),
         (receiving, &unread, held(None), Application, "have the program read faster"),
         (sending, &idle, held(None), Application, "have the program write sooner"),
         (sending, &late, held(None), Server, "have the server read faster: its load or its disk"),

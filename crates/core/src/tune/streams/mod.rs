@@ -235,6 +235,16 @@ impl StreamTuner {
     /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         self.limit.refused(open, wait, now);
+        self.keep_within_limit(now);
+    }
+
+    /// Sets a cap of the number, which may be lowered and raised at any time.
+    pub fn set_cap(&mut self, cap: usize, now: Duration) {
+        self.limit.set_cap(cap);
+        self.keep_within_limit(now);
+    }
+
+    fn keep_within_limit(&mut self, now: Duration) {
         let allowed = self.limit.at(now);
         if allowed >= self.wanted {
             return;

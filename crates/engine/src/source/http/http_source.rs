@@ -38,13 +38,14 @@ use crate::source::http::http_source::location::{Disagreement, Disagreements, Lo
 use crate::source::http::http_source::refit::Refit;
 use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
-use crate::transfer::{Streams, TransferOptions};
+use crate::transfer::{StreamCap, Streams, TransferOptions};
 
 /// The settings of a source.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceOptions {
     pub(crate) client: ClientConfig,
     pub(crate) streams: Streams,
+    pub(crate) stream_cap: StreamCap,
     pub(crate) pace: Pace,
     /// The maximum number of consecutive failures.
     pub(crate) retries: u32,
@@ -58,6 +59,7 @@ impl SourceOptions {
         Self {
             client: options.client.clone(),
             streams: options.streams,
+            stream_cap: options.stream_cap.clone(),
             pace: options.pace,
             retries: options.retries,
             assume_unchanged: false,

@@ -61,7 +61,7 @@ proptest! {
         let mut draw = RandomNumbers::new(seed);
         let start = draw.start();
         let mut tuner = StreamTuner::new(&start);
-        let allowed = 1..=start.most.max(1);
+        let mut allowed = 1..=start.most.max(1);
         let mut now = Duration::ZERO;
         prop_assert!(allowed.contains(&tuner.streams()));
         for _ in 0..intervals {
@@ -70,9 +70,15 @@ proptest! {
                 tuner.refused(open, None, now);
                 prop_assert!(tuner.streams() <= open.max(1));
             }
+            if let Some(cap) = draw.sometimes(20, |draw| draw.below(200) as usize) {
+                tuner.set_cap(cap, now);
+                allowed = 1..=start.most.min(cap).max(1);
+                prop_assert!(allowed.contains(&tuner.streams()));
+            }
             let wanted = tuner.observe(&draw.interval(), now);
             prop_assert!(allowed.contains(&wanted) && wanted == tuner.streams());
-            prop_assert!(tuner.conclusion().is_none_or(|found| allowed.contains(&found.streams)));
+            let within = 1..=start.most.max(1);
+            prop_assert!(tuner.conclusion().is_none_or(|found| within.contains(&found.streams)));
         }
     }
 }

@@ -64,19 +64,13 @@ impl HttpSource<'_> {
         }
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
+        let most = MAX_INITIAL_STREAMS.min(self.options.stream_cap.get());
         match self.options.streams {
             Streams::Fixed(streams) => streams.min(MAX_INITIAL_STREAMS),
             // An unknown file on an unknown server may be small, or be redirected.
             Streams::Auto if remembered.is_some() || left.is_some() => {
                 let left = left.unwrap_or(Bytes::new(u64::MAX));
-                StreamTuner::new(&StreamTunerStart {
-                    rtt,
-                    left,
-                    most: MAX_INITIAL_STREAMS,
-                    remembered,
-                    bound: None,
-                })
-                .streams()
+                StreamTuner::new(&StreamTunerStart { rtt, left, most, remembered, bound: None }).streams()
             }
             Streams::Auto | Streams::Apt(_) => 1,
         }

@@ -1,0 +1,312 @@
+//! What a worker uses of one source host: its shares of the farm's limits, which change while files are received.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::job::StreamCap;
+use longhaul_engine::rate_limit::RateLimit;
+use parking_lot::{Condvar, Mutex};
+
+use crate::budget::{self, FarmLimits, HostUse, MIN_RATE};
+
+/// The interval at which a waiting file looks whether it was cancelled.
+const WAIT_TICK: Duration = Duration::from_millis(100);
+
+/// The source hosts that a worker uses.
+pub(crate) struct HostGates {
+    /// The limit of the worker's user.
+    limit: Option<RateLimit>,
+    hosts: Mutex<BTreeMap<String, Arc<HostGate>>>,
+}
+
+impl HostGates {
+    pub(crate) fn new(limit: Option<RateLimit>) -> Self {
+        Self { limit, hosts: Mutex::default() }
+    }
+
+    /// Announces a file of a host; returns whether the host is new.
+    pub(crate) fn enter(&self, host: &str) -> (Arc<HostGate>, bool) {
+        let mut hosts = self.hosts.lock();
+        let is_new = !hosts.contains_key(host);
+        let new = || Arc::new(HostGate::new(host, self.limit.as_ref()));
+        let gate = hosts.entry(host.to_owned()).or_insert_with(new);
+        gate.enter();
+        (Arc::clone(gate), is_new)
+    }
+
+    /// Sets the next shares; returns what to announce. A beat leaves out what was not used since the last one.
+    pub(crate) fn share_out(
+        &self,
+        limits: &FarmLimits,
+        others: &[Vec<HostUse>],
+        is_beat: bool,
+    ) -> Vec<HostUse> {
+        let mut hosts = self.hosts.lock();
+        if is_beat {
+            hosts.retain(|_, gate| gate.take_use());
+        }
+        let mut own: Vec<HostUse> = hosts.values().map(|gate| gate.announced()).collect();
+        budget::share_out(limits, &mut own, others);
+        hosts.values().zip(own).map(|(gate, next)| gate.set_shares(next, is_beat)).collect()
+    }
+
+    /// Applies the rates that were announced.
+    pub(crate) fn apply(&self) {
+        self.hosts.lock().values().for_each(|gate| gate.apply());
+    }
+}
+
+/// The files that a worker receives from one host.
+pub(crate) struct HostGate {
+    limit: RateLimit,
+    received: AtomicU64,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    /// As announced last.
+    announced: HostUse,
+    /// The connections that files may have together.
+    connections: u64,
+    files: Vec<RunningFile>,
+    waiting: usize,
+    next_file: u64,
+    /// Whether a file was there since the last beat.
+    was_used: bool,
+    /// The bytes at the last beat.
+    measured: (Instant, u64),
+}
+
+struct RunningFile {
+    number: u64,
+    cap: StreamCap,
+    /// The most connections that it can use.
+    wants: usize,
+    streams: usize,
+}
+
+impl HostGate {
+    /// Creates that of a host without a share yet, within the limit of this worker's user.
+    pub(crate) fn new(host: &str, user: Option<&RateLimit>) -> Self {
+        let least = Some(MIN_RATE);
+        let limit = RateLimit::share_of_farm(user, least);
+        let state = GateState {
+            announced: HostUse { host: host.to_owned(), ..HostUse::default() },
+            connections: 1,
+            files: Vec::new(),
+            waiting: 0,
+            next_file: 0,
+            was_used: true,
+            measured: (Instant::now(), 0),
+        };
+        Self { limit, received: AtomicU64::new(0), state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Announces a file, so that the gate stays until [`admit`](Self::admit).
+    pub(crate) fn enter(&self) {
+        let mut state = self.state.lock();
+        (state.waiting, state.was_used) = (state.waiting + 1, true);
+    }
+
+    /// Waits until a connection is free for a file that has entered, and could use so many; a cancelled one does not wait.
+    pub(crate) fn admit(self: &Arc<Self>, wants: usize, cancel: &Cancel) -> Admission {
+        let mut state = self.state.lock();
+        while state.files.len() as u64 >= state.connections && !cancel.is_cancelled() {
+            self.changed.wait_for(&mut state, WAIT_TICK);
+        }
+        let (number, cap) = (state.next_file, StreamCap::new(1));
+        state.files.push(RunningFile { number, cap: cap.clone(), wants, streams: 1 });
+        (state.waiting, state.next_file) = (state.waiting - 1, number + 1);
+        state.divide();
+        Admission { gate: Arc::clone(self), number, cap }
+    }
+
+    /// Returns whether files were received or waited for since the last call.
+    pub(crate) fn take_use(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_used = state.waiting > 0 || !state.files.is_empty();
+        std::mem::replace(&mut state.was_used, is_used)
+    }
+
+    /// Returns what was announced last.
+    pub(crate) fn announced(&self) -> HostUse {
+        self.state.lock().announced.clone()
+    }
+
+    /// Sets the next shares, a higher rate only with [`apply`](Self::apply); returns what to announce, at a beat with a new
+    /// need.
+    pub(crate) fn set_shares(&self, next: HostUse, is_beat: bool) -> HostUse {
+        let mut state = self.state.lock();
+        let (before, used) = (state.announced.clone(), state.used());
+        state.connections = next.connections.share;
+        state.divide();
+        self.changed.notify_all();
+        state.announced = next;
+        if is_beat && before.rate.share > 0 {
+            let received = self.received.load(Ordering::Relaxed);
+            let rate = Rate::over(Bytes::new(received - state.measured.1), state.measured.0.elapsed());
+            state.measured = (Instant::now(), received);
+            state.announced.rate.need = before.rate.need_of(rate);
+            state.announced.connections.need = (!state.is_short()).then_some(used);
+        }
+        // Surplus connections are free for others when they are closed.
+        let connections = &mut state.announced.connections.share;
+        *connections = used.max(*connections);
+        let next = state.announced.clone();
+        drop(state);
+        self.set_rate(next.rate.share.min(before.rate.share.max(MIN_RATE.as_bits_per_sec())));
+        next
+    }
+
+    /// Applies the rate that was announced.
+    pub(crate) fn apply(&self) {
+        let share = self.state.lock().announced.rate.share;
+        if share > 0 {
+            self.set_rate(share);
+        }
+    }
+
+    fn set_rate(&self, share: u64) {
+        self.limit.set((share < u64::MAX).then(|| Rate::bits_per_sec(share)));
+    }
+}
+
+impl GateState {
+    /// Returns the connections in use.
+    fn used(&self) -> u64 {
+        self.files.iter().map(|file| file.streams.max(1) as u64).sum()
+    }
+
+    /// Returns whether files could use more connections than they may have.
+    fn is_short(&self) -> bool {
+        let is_at_cap = |file: &RunningFile| file.streams >= file.cap.get() && file.wants > file.cap.get();
+        self.waiting > 0 || self.files.iter().any(is_at_cap)
+    }
+
+    /// Divides the connections between the files that can use several.
+    fn divide(&self) {
+        let several = self.files.iter().filter(|file| file.wants > 1).count() as u64;
+        let single = self.files.len() as u64 - several;
+        let each = self.connections.saturating_sub(single).checked_div(several).unwrap_or(1).max(1);
+        let each = usize::try_from(each).unwrap_or(usize::MAX);
+        self.files.iter().for_each(|file| file.cap.set(each.min(file.wants)));
+    }
+}
+
+/// A file that may be received; ends with it.
+pub struct Admission {
+    gate: Arc<HostGate>,
+    number: u64,
+    cap: StreamCap,
+}
+
+impl Admission {
+    /// Returns the limit of the rate, which all files from the host share.
+    pub fn limit(&self) -> &RateLimit {
+        &self.gate.limit
+    }
+
+    /// Returns the cap of the file's connections.
+    pub fn stream_cap(&self) -> &StreamCap {
+        &self.cap
+    }
+
+    /// Counts bytes that were received.
+    pub(crate) fn count(&self, bytes: Bytes) {
+        self.gate.received.fetch_add(bytes.get(), Ordering::Relaxed);
+    }
+
+    /// Records the number of open connections.
+    pub fn note_streams(&self, streams: usize) {
+        let mut state = self.gate.state.lock();
+        let file = state.files.iter_mut().find(|file| file.number == self.number);
+        file.into_iter().for_each(|file| file.streams = streams);
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        state.files.retain(|file| file.number != self.number);
+        state.divide();
+        self.gate.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Portion;
+
+    fn shares(rate: u64, connections: u64) -> HostUse {
+        HostUse {
+            host: "h".into(),
+            rate: Portion { share: rate, need: None },
+            connections: Portion { share: connections, need: None },
+        }
+    }
+
+    #[test]
+    fn files_divide_the_connections_and_wait_for_one() {
+        let (gate, cancel) = (Arc::new(HostGate::new("h", None)), Cancel::new());
+        let admit = |wants| {
+            gate.enter();
+            gate.admit(wants, &cancel)
+        };
+        gate.set_shares(shares(u64::MAX, 9), true);
+        let (large, small) = (admit(128), admit(1));
+        assert_eq!((large.stream_cap().get(), small.stream_cap().get()), (8, 1));
+        let second = admit(128);
+        assert_eq!([&large, &small, &second].map(|file| file.stream_cap().get()), [4, 1, 4]);
+        // The one that uses all that it may have, needs more; what is still open is announced.
+        large.note_streams(2);
+        assert_eq!(
+            gate.set_shares(shares(u64::MAX, 9), true).connections,
+            Portion { share: 9, need: Some(4) }
+        );
+        large.note_streams(8);
+        assert_eq!(gate.set_shares(shares(u64::MAX, 3), true).connections, Portion { share: 10, need: None });
+        assert_eq!(large.stream_cap().get(), 1);
+        std::thread::scope(|threads| {
+            let third = threads.spawn(|| admit(1).stream_cap().get());
+            while gate.state.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            assert!(gate.state.lock().is_short() && !third.is_finished());
+            drop(small);
+            assert_eq!(third.join().unwrap(), 1);
+        });
+        cancel.cancel();
+        drop((admit(1), admit(1)));
+        assert!(gate.take_use());
+        drop((large, second));
+        assert!(gate.take_use() && !gate.take_use(), "unused for a beat");
+    }
+
+    #[test]
+    fn higher_rate_is_applied_after_its_announcement_and_need_follows_the_rate() {
+        let gate = Arc::new(HostGate::new("h", None));
+        gate.enter();
+        let file = gate.admit(1, &Cancel::new());
+        let first = gate.set_shares(shares(8_000_000, 1), false);
+        assert_eq!(first.rate, Portion { share: 8_000_000, need: None });
+        let in_force = || format!("{:?}", file.limit());
+        assert!(in_force().contains(&format!("Rate({})", MIN_RATE.as_bits_per_sec())), "{}", in_force());
+        gate.apply();
+        assert!(in_force().contains("Rate(8000000)"), "{}", in_force());
+        // Nothing was received.
+        assert_eq!(
+            gate.set_shares(shares(1_000_000, 1), true).rate,
+            Portion { share: 1_000_000, need: Some(0) }
+        );
+        assert!(in_force().contains("Rate(1000000)"), "a lower one holds at once");
+        gate.set_shares(shares(u64::MAX, 1), true);
+        gate.apply();
+        assert!(!file.limit().is_farms(), "nothing limits it");
+    }
+}
