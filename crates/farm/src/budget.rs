@@ -13,7 +13,7 @@
 //! - The announced shares add up to at most the limit, once every worker has read the last announcement of each other one
 //!   and has announced its own: what is free is divided between those that want more of it.
 //! - A worker that begins to receive from a host reads the announcements of that moment. It takes what is free, at most the
-//!   limit divided by the number of workers, and never less than [`MIN_RATE`] and one connection. Workers that begin at the
+//!   limit divided by the number of workers, and never less than 100 kbit/s and one connection. Workers that begin at the
 //!   same moment do not see each other's announcement; each may exceed the limit by that part of it, until its next beat.
 //! - What a use does not need is given to others. Each use gets what it needs, or as much as any other one.
 //! - The share of a worker that is lost is free when its lease expires.
