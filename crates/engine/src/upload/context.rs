@@ -32,7 +32,7 @@ pub(super) struct UploadContext<'a> {
 impl UploadContext<'_> {
     /// Fails if the source has changed.
     pub(super) fn check_source(&self) -> Result<(), UploadError> {
-        self.source.check().map_err(UploadError::of_reading)
+        Ok(self.source.check()?)
     }
 
     /// Records the ranges that the server holds.
@@ -68,7 +68,7 @@ impl UploadContext<'_> {
     /// Opens a range of the file for sending.
     pub(super) fn supply(&self, range: ByteRange) -> Result<Supply, UploadError> {
         Supply::open(self.source, self.reader, range, self.progress.tree())
-            .map_err(|error| UploadError::cannot_read(self.source.path(), &error))
+            .map_err(|error| self.source.unreadable(&error).into())
     }
 
     /// Returns the pacing of each of several connections. [`Pace::Auto`] then paces none: they share the path by their windows.

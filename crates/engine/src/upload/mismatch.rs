@@ -26,5 +26,5 @@ pub(super) fn differing(
     let wrong = pieces.differing(&digests.pieces, size);
     let why = "the digests of its pieces are not of a file of this size";
     let wrong = wrong.ok_or_else(|| UploadError::answer(&session.at(), why))?;
-    Ok((wrong.into_iter().collect(), digests.whole.ok_or(UploadError::NoDigest)?))
+    Ok((wrong.into_iter().collect(), digests.whole.ok_or_else(UploadError::no_digest)?))
 }

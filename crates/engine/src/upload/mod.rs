@@ -59,7 +59,7 @@ use crate::cancel::Cancel;
 use crate::input_file;
 use crate::pacing::CongestionPlan;
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, ClientConfig, HttpError};
+use crate::source::http::{Client, ClientConfig};
 use crate::threads::named;
 use crate::transfer::Outcome;
 use context::UploadContext;
@@ -126,9 +126,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
     });
     let digest = match result {
         // Any other error is a consequence of the cancellation.
-        Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest | UploadError::Streams(_))
-            if cancel.is_cancelled() =>
-        {
+        Err(error) if cancel.is_cancelled() && error.follows_a_cancellation() => {
             let fate = match progress.resumable() {
                 Some(true) => "the server keeps what it has: run the same command to resume",
                 Some(false) => "this server cannot resume",

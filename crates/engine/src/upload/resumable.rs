@@ -185,7 +185,7 @@ impl UploadResource {
                 },
                 None => None,
             };
-            source.check().map_err(UploadError::of_reading)?;
+            source.check()?;
             progress.emit(&Event::Verifying);
             let digest = digest.as_ref().map(repr_digest);
             self.asked_to_complete.set(true);

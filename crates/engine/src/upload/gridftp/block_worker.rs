@@ -174,7 +174,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         }
         turn.map_err(|error| match error {
             SendError::Socket(error) => self.peer.broken(error),
-            error => UploadError::of_reading(error),
+            SendError::Source(failure) => failure.into(),
         })?;
         Ok(left.start() + sent.get())
     }

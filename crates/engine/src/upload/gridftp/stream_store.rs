@@ -95,7 +95,7 @@ fn send_all(
             progress.sent(supply.sent());
             is_done = turn.map_err(|error| match error {
                 SendError::Socket(error) => broken(error),
-                error => UploadError::of_reading(error),
+                SendError::Source(failure) => failure.into(),
             })? == Turn::Done;
         }
         behind.follow(progress, || progress.snapshot().0.present);
