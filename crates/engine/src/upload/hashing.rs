@@ -46,13 +46,17 @@ pub(super) struct Hashing {
 }
 
 impl Hashing {
-    /// Starts the thread that follows the sender.
+    /// Starts the thread that follows the sender, unless it runs already.
     pub(super) fn start<'scope>(
         threads: &'scope Scope<'scope, '_>,
         context: &UploadContext<'scope>,
         algorithm: Algorithm,
-    ) -> Result<Self, UploadError> {
+    ) -> Result<(), UploadError> {
         let UploadContext { source, reader, progress, .. } = *context;
+        let mut hashing = progress.hashing.lock();
+        if hashing.is_some() {
+            return Ok(());
+        }
         let (sender, hashed) = crossbeam_channel::bounded(1);
         let digest = GrowingDigest::new(algorithm, progress.size);
         if let GrowingDigest::Tree(tree) = &digest {
@@ -66,7 +70,8 @@ impl Hashing {
             drop(sender.send(follow(source, reader, progress, digest)));
         };
         named("hasher").spawn_scoped(threads, hash).map_err(|error| not_started("the digest", &error))?;
-        Ok(Self { hashed, hash: None })
+        *hashing = Some(Self { hashed, hash: None });
+        Ok(())
     }
 
     /// Returns the digest; `None` if it is not complete within `limit`.

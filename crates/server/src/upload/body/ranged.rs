@@ -156,7 +156,7 @@ impl RangedUpload {
             }
             if let Err(error) = forgotten {
                 let refused = refusal::output(&error);
-                self.fail(error.into());
+                self.fail(error);
                 return Err(refused.into());
             }
             if !drained {
