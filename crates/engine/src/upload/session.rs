@@ -155,20 +155,23 @@ impl<'a> UploadSession<'a> {
                 step.ask = step.ask.without_expectation();
                 continue;
             }
-            if let Some(answer) = self.settle(&step, answer)? {
+            let settled = self.settle(&step, answer);
+            if let Ok(Some(answer)) = settled {
                 return Ok(answer);
             }
             // What followed was for the old target, so its answer is of no use.
             let wait = if step.body.is_some() { Duration::ZERO } else { BEHIND };
             let _ = self.trailing_answer_within(Some(wait));
+            settled?;
+            step.behind = None;
         }
     }
 
     /// Sends two requests without a body in one flight. Returns the answer to the first as
     /// [`exchange`](Self::exchange) does, and the answer to the second if it has arrived.
     ///
-    /// If the first answer does not show `longhaul serve` or its like, the server may not support pipelining, and the
-    /// second answer is hardly awaited.
+    /// If the first answer does not show that the server accepts parts, it may not support pipelining, and the second answer
+    /// is awaited for [`BEHIND`] only.
     pub(super) fn exchange_both(
         &mut self,
         first: UploadStep<'_>,
