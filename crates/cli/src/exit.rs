@@ -163,14 +163,15 @@ pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::failure::Failure;
     use longhaul_engine::job::TransferError;
-    use longhaul_engine::sink::pipeline::PipelineError;
+    use longhaul_engine::sink::output_error::OutputError;
 
     use super::*;
 
     #[test]
     fn panic_of_a_writer_and_what_the_agent_lacks_are_told_apart() {
-        let error = TransferError::from(PipelineError::Panicked("a writer"));
+        let error = TransferError::from(OutputError::from(Failure::panicked("a writer")));
         let none = String::new;
         let full = ClientError::Refused { status: 507, code: none(), message: none(), advice: none() };
         let silent = ClientError::Silent { pid: 1, waited: std::time::Duration::ZERO };

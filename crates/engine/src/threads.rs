@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use longhaul_core::failure::{Failure, FailureKind};
+
 /// Starts a named thread whose panic is reported through `panicked` instead of ending the scope.
 pub(crate) fn spawn_guarded<'scope>(
     threads: &'scope Scope<'scope, '_>,
@@ -26,6 +28,11 @@ pub(crate) fn spawn_guarded<'scope>(
 /// Creates a builder of a thread with a name, which `top -H` and debuggers show.
 pub(crate) fn named(name: &str) -> thread::Builder {
     thread::Builder::new().name(name.to_owned())
+}
+
+/// Creates the failure of a thread that could not be started.
+pub(crate) fn not_started(whose: &str, error: &io::Error) -> Failure {
+    Failure::new(FailureKind::Host, format!("cannot start a thread for {whose}: {error}"))
 }
 
 /// Adds a time to a counter in nanoseconds.

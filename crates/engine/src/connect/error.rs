@@ -4,63 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::retry::Retry;
 use thiserror::Error;
 
 /// The reason why there is no connection to a host.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The resolver's thread could not be started.
-    #[error("cannot start a thread to look up the host {host}: {source}")]
-    Thread {
-        /// The host.
-        host: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The host does not resolve, or the name service is unreachable.
-    #[error("cannot find the host {host}: {}; check its name and the network", reason(.source))]
-    Resolve {
-        /// The host.
-        host: String,
-        /// The resolver's reason.
-        source: io::Error,
-    },
-    /// The name service did not answer in time.
-    #[error(
-        "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
-    )]
-    ResolveTimeout {
-        /// The host.
-        host: String,
-        /// The timeout.
-        waited: Duration,
-    },
-    /// No address of the host accepted a connection.
-    #[error(
-        "cannot connect to {host}: {}; check that the server runs and that no firewall is in between",
-        .attempts.of(.host)
-    )]
-    Refused {
-        /// The host.
-        host: String,
-        /// Each address, and the outcome of its attempt.
-        attempts: Attempts,
-    },
-    /// No address of the host answered in time.
-    #[error(
-        "cannot connect to {host}: no answer within {waited:?} ({}); check that the server runs and the network",
-        .attempts.of(.host)
-    )]
-    Timeout {
-        /// The host.
-        host: String,
-        /// The timeout.
-        waited: Duration,
-        /// Each address, and the outcome of its attempt.
-        attempts: Attempts,
-    },
+    /// The host was not found, or no address of it answered. The cause is [`Cause::Unreachable`], but for a lack of this host.
+    #[error(transparent)]
+    Failed(#[from] Failure),
     /// The transfer was cancelled.
     #[error("cancelled")]
     Cancelled,
@@ -68,7 +21,7 @@ pub enum ConnectError {
 
 /// Addresses that were tried, and the outcome of each; no error means no answer yet.
 #[derive(Debug, Default)]
-pub struct Attempts(pub Vec<(SocketAddr, Option<io::Error>)>);
+pub(super) struct Attempts(pub(super) Vec<(SocketAddr, Option<io::Error>)>);
 
 impl Attempts {
     /// Formats the outcomes; leaves out a single address that equals `host`.
@@ -86,46 +39,49 @@ impl Attempts {
         };
         self.0.iter().map(outcome).collect::<Vec<_>>().join(", ")
     }
+
+    /// Creates the error of a host no address of which accepted a connection.
+    pub(super) fn refused(&self, host: &str) -> ConnectError {
+        let outcomes = self.of(host);
+        let message = format!(
+            "cannot connect to {host}: {outcomes}; check that the server runs and that no firewall is in between"
+        );
+        unreachable(FailureKind::Unavailable, message).into()
+    }
+
+    /// Creates the error of a host no address of which answered in time.
+    pub(super) fn timeout(&self, host: &str, waited: Duration) -> ConnectError {
+        let outcomes = self.of(host);
+        let message = format!(
+            "cannot connect to {host}: no answer within {waited:?} ({outcomes}); check that the server runs and the network"
+        );
+        unreachable(FailureKind::Temporary, message).into()
+    }
 }
 
-/// Returns the resolver's reason without its generic prefix.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
+/// Creates the failure of a host that was not reached.
+pub(super) fn unreachable(kind: FailureKind, message: String) -> Failure {
+    Failure::new(kind, message).caused_by(Cause::Unreachable)
+}
+
+/// Creates the error of a host that does not resolve, or of an unreachable name service.
+///
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English. "Temporary failure" is
+/// EAI_AGAIN.
+pub(super) fn unresolved(host: &impl std::fmt::Display, source: &io::Error) -> ConnectError {
+    let text = source.to_string();
+    let reason = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    let message = format!("cannot find the host {host}: {reason}; check its name and the network");
+    let retry = if text.contains("Temporary failure") { Retry::Backoff } else { Retry::Never };
+    unreachable(FailureKind::NoHost, message).with_retry(retry).into()
 }
 
 impl ConnectError {
-    /// Names the variable or option that sets the host as a proxy, if the host does not resolve.
-    pub(crate) fn of_proxy(mut self, variable: &str) -> Self {
-        if let Self::Resolve { host, .. } | Self::ResolveTimeout { host, .. } = &mut self {
-            *host = format!("{host}, the proxy of {variable}");
-        }
-        self
+    /// Names the variable or option that sets the host as a proxy.
+    pub(crate) fn of_proxy(self, variable: &str) -> Self {
+        let Self::Failed(failure) = self else { return self };
+        let message = format!("{failure}; it is the proxy of {variable}");
+        let of_proxy = Failure::new(failure.kind, message);
+        of_proxy.caused_by(failure.cause).with_retry(failure.retry).into()
     }
-
-    /// Returns the kind of the failure.
-    pub fn kind(&self) -> FailureKind {
-        match self {
-            Self::Resolve { .. } => FailureKind::NoHost,
-            Self::Refused { .. } => FailureKind::Unavailable,
-            Self::ResolveTimeout { .. } | Self::Timeout { .. } => FailureKind::Temporary,
-            Self::Thread { .. } => FailureKind::Internal,
-            Self::Cancelled => FailureKind::Interrupted,
-        }
-    }
-
-    /// Returns whether a retry can help.
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Resolve { source, .. } if is_temporary(source) => Retry::Backoff,
-            error => error.kind().retry(),
-        }
-    }
-}
-
-/// Returns whether the failure of name resolution is temporary (EAI_AGAIN).
-///
-/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English.
-fn is_temporary(error: &io::Error) -> bool {
-    error.to_string().contains("Temporary failure")
 }

@@ -18,7 +18,7 @@ mod zones;
 pub(crate) use ahead::{AheadConnection, MAX_UNUSED_AGE};
 pub(crate) use deadline::Deadline;
 pub(crate) use dial::{SocketSettings, dial};
-pub use error::{Attempts, ConnectError};
+pub use error::ConnectError;
 pub(crate) use resolved_hosts::ResolvedHosts;
 pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
 pub(crate) use transport::{Received, TlsStream, Transport};

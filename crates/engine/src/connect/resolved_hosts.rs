@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use parking_lot::Mutex;
 use url::Host;
 
 use super::deadline::Deadline;
-use super::error::ConnectError;
+use super::error::{ConnectError, unreachable, unresolved};
 use super::zones::socket_address;
 
 /// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
@@ -89,7 +90,7 @@ impl AddressRules {
         if found.is_empty() {
             let why =
                 if family == AddressFamily::V4 { "it has no IPv4 address" } else { "it has no IPv6 address" };
-            return Err(ConnectError::Resolve { host: host.to_string(), source: io::Error::other(why) });
+            return Err(unresolved(host, &io::Error::other(why)));
         }
         Ok(found)
     }
@@ -192,7 +193,7 @@ fn resolve(
         Host::Ipv6(address) => return Ok(vec![socket_address(IpAddr::V6(*address), port)]),
         Host::Domain(name) => name.clone(),
     };
-    let fail = |source| ConnectError::Resolve { host: host.to_string(), source };
+    let fail = |source| unresolved(host, &source);
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("resolve".to_owned())
@@ -201,12 +202,19 @@ fn resolve(
             // The receiver is dropped when the wait ends.
             let _ = sender.send(found);
         })
-        .map_err(|source| ConnectError::Thread { host: host.to_string(), source })?;
+        .map_err(|error| {
+            let message = format!("cannot start a thread to look up the host {host}: {error}");
+            Failure::new(FailureKind::Internal, message)
+        })?;
     loop {
         deadline.check_cancel()?;
         let left = deadline.left();
         if left.is_zero() {
-            return Err(ConnectError::ResolveTimeout { host: host.to_string(), waited: deadline.limit });
+            let waited = deadline.limit;
+            let message = format!(
+                "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
+            );
+            return Err(unreachable(FailureKind::Temporary, message).into());
         }
         return match receiver.recv_timeout(left.min(tick)) {
             Ok(Ok(found)) if found.is_empty() => Err(fail(io::Error::other("it has no address"))),

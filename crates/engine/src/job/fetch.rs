@@ -21,8 +21,9 @@ use crate::cancel::Cancel;
 use crate::known_paths::KnownPaths;
 use crate::rate_limit::{RateLimit, is_of_pace};
 use crate::sink::origin_tag;
+use crate::sink::output_error::OutputError;
 use crate::sink::pages::PageCounter;
-use crate::sink::pipeline::{Pipeline, PipelineError};
+use crate::sink::pipeline::Pipeline;
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, Starter, StreamSet};
 use crate::transfer::error::TransferError;
@@ -197,7 +198,7 @@ impl<'a> Fetch<'a> {
         let is_first = control.is_some();
         let schedule = self.transfer.schedule(scheduler, !is_first);
         let end = RoundEnd::new(stop.clone());
-        let fail = |error: PipelineError| end.fail(error.into());
+        let fail = |error: OutputError| end.fail(error.into());
         let (inlet, segments) = self.pipeline.inlet();
         let facts = thread::scope(|threads| {
             let mut running = None;

@@ -8,7 +8,7 @@ use url::{Host, Url};
 
 use crate::cancel::Cancel;
 use crate::connect::{
-    AddressRules, Deadline, ResolvedHosts, SocketSettings, dial, parse_address, without_zone,
+    AddressRules, ConnectError, Deadline, ResolvedHosts, SocketSettings, dial, parse_address, without_zone,
 };
 use crate::source::http::SafeUrl;
 
@@ -87,7 +87,10 @@ impl ProbeTarget {
         let deadline = Deadline::new(&cancel, RESOLVE);
         let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
         let found = hosts.resolve(&host, port, &rules, &deadline, TICK);
-        let found = found.map_err(|error| Failure::new(error.kind(), error.to_string()))?;
+        let found = found.map_err(|error| match error {
+            ConnectError::Failed(failure) => failure,
+            ConnectError::Cancelled => Failure::interrupted(),
+        })?;
         first_reached(&host, &found).ok_or_else(|| none("the host has no address"))
     }
 }

@@ -175,7 +175,7 @@ impl Outgoing {
                     let read = source
                         .file()
                         .read_at(&mut buffer[filled..], start.get())
-                        .map_err(|error| SendError::Read { path: source.path().clone(), source: error })?;
+                        .map_err(|error| source.unreadable(&error))?;
                     buffer.truncate(filled + read);
                     // Checked after the read, so that all bytes copied are of one version.
                     source.check()?;
@@ -197,7 +197,7 @@ impl Outgoing {
                 self.text_sent >= text.len()
             }
             Some(Piece::File { source, .. }) if moved == Bytes::ZERO => {
-                return Err(SendError::Changed { path: source.path().clone() });
+                return Err(source.changed().into());
             }
             Some(Piece::File { start, length, .. }) => {
                 *start += moved;
@@ -222,7 +222,7 @@ impl Outgoing {
                     Errno::IO | Errno::STALE | Errno::INVAL | Errno::ISDIR | Errno::OVERFLOW
                 ) =>
             {
-                SendError::Read { path: source.path().clone(), source: error.into() }
+                source.unreadable(&error.into()).into()
             }
             _ => SendError::Socket(error.into()),
         }

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::telemetry::Segments;
 use longhaul_core::units::Bytes;
@@ -135,7 +136,7 @@ impl ReadAhead {
     /// Moves at most `share` bytes into `socket`.
     ///
     /// # Errors
-    /// [`SendError`]; after [`SendError::Changed`], no byte of the changed block was sent.
+    /// [`SendError`]; of a changed block, no byte was sent.
     pub fn turn(&mut self, socket: impl AsFd, share: Bytes) -> Result<Turn, SendError> {
         let end = self.sent + share;
         while self.sent < end && !self.is_done() {
@@ -165,21 +166,17 @@ impl ReadAhead {
     }
 
     /// Returns the next bytes, at most `limit`; none if the device is slow, or at the end.
-    pub(crate) fn next(&mut self, limit: Bytes) -> Result<&[u8], SendError> {
+    pub(crate) fn next(&mut self, limit: Bytes) -> Result<&[u8], Failure> {
         if self.current.is_none() && self.left > Bytes::ZERO {
             let began = Instant::now();
             let block = self.filled.recv_timeout(PATIENCE);
             self.waited += began.elapsed();
             match block {
                 Ok(Ok(block)) => self.current = Some(block),
-                Ok(Err(source)) => {
-                    return Err(SendError::Read { path: self.source.path().clone(), source });
-                }
+                Ok(Err(error)) => return Err(self.source.unreadable(&error)),
                 Err(RecvTimeoutError::Timeout) => return Ok(&[]),
                 // The file ends before the range.
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(SendError::Changed { path: self.source.path().clone() });
-                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.source.changed()),
             }
             // Checked after the read, so that all bytes sent are of one version.
             self.source.check()?;
@@ -362,7 +359,7 @@ mod tests {
                 overwrite(&file, b"x")
             }
             let error = std::iter::repeat_with(|| ahead.fill(&mut all, BLOCK)).find_map(Result::err).unwrap();
-            assert!(matches!(error, SendError::Changed { .. }), "{error}");
+            assert!(error.to_string().contains("changed while it was sent"), "{error}");
         }
     }
 }

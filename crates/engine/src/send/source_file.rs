@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::SendError;
+use longhaul_core::failure::{Failure, FailureKind};
 
 /// A file open for sending, with its path.
 #[derive(Debug)]
@@ -49,11 +49,10 @@ impl SourceFile {
     }
 
     /// Fails if the file was written to since it was opened, except for its growth if that is expected.
-    pub(crate) fn check(&self) -> Result<(), SendError> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         for wait in GROWTH_WAITS {
             std::thread::sleep(wait);
-            let now =
-                self.file.metadata().map_err(|source| SendError::Read { path: self.path.clone(), source })?;
+            let now = self.file.metadata().map_err(|error| self.unreadable(&error))?;
             let has_grown = self.may_grow && now.size() > self.metadata.size();
             if has_grown || self.is_same(&now) {
                 return Ok(());
@@ -62,7 +61,19 @@ impl SourceFile {
                 break;
             }
         }
-        Err(SendError::Changed { path: self.path.clone() })
+        Err(self.changed())
+    }
+
+    /// Creates the failure of a file that cannot be read.
+    pub(crate) fn unreadable(&self, error: &io::Error) -> Failure {
+        Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", self.path.display()))
+    }
+
+    /// Creates the failure of a file that changed while it was sent.
+    pub(crate) fn changed(&self) -> Failure {
+        let path = self.path.display();
+        let message = format!("{path} changed while it was sent; run again once no program writes to it");
+        Failure::new(FailureKind::Data, message)
     }
 
     /// Compares the metadata that a write changes.
@@ -120,6 +131,6 @@ pub(crate) mod tests {
         let file = File::options().write(true).open(&path).unwrap();
         overwrite(&file, b"new");
         file.set_times(FileTimes::new().set_modified(written)).unwrap();
-        assert!(matches!(source.check(), Err(SendError::Changed { .. })));
+        assert_eq!(source.check().unwrap_err().kind, FailureKind::Data);
     }
 }

@@ -1,7 +1,6 @@
 //! The journal of an interrupted transfer, by which the next run can resume.
 
 use std::io;
-use std::path::PathBuf;
 
 use longhaul_core::checksum::{Checksum, ParseChecksumError};
 use longhaul_core::identity::Identity;
@@ -64,30 +63,6 @@ pub enum StoredJournal {
     Sound(Journal),
 }
 
-/// The reason why an existing journal cannot be read by this program, though possibly by another version or user.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    /// A later version wrote the journal.
-    #[error(
-        "{path} is a journal of version {version}, and this longhaul supports versions 1 to {VERSION}; resume with the \
-        longhaul that wrote it, or start over with --no-resume"
-    )]
-    Version {
-        /// The journal.
-        path: PathBuf,
-        /// The journal's version.
-        version: u32,
-    },
-    /// The journal cannot be read.
-    #[error("cannot read the journal {path}: {source}; make it readable, or start over with --no-resume")]
-    Read {
-        /// The journal.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-}
-
 /// The reason why a text is not a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
@@ -99,7 +74,7 @@ pub enum DecodeError {
     Damaged(String),
 }
 
-const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 2;
 /// The maximum number of sources in a journal; the oldest are dropped. Hourly expiring links are refreshed often.
 const MAX_SOURCES: usize = 64;
 

@@ -5,13 +5,15 @@ use std::fmt::Arguments;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use rustix::fs::{Stat, fstat};
 
 use super::directory::Directory;
-use super::journal::{DecodeError, Journal, JournalError, StoredJournal};
+use super::journal::{DecodeError, Journal, StoredJournal, VERSION};
+use super::output_error::OutputError;
 use super::part_names::{JOURNAL, beside};
 
 /// The largest journal that is read: one of half a million ranges.
@@ -44,8 +46,8 @@ impl JournalFile {
     /// Reads the journal of a partial file of this length; space is reserved at once, so the length must be the file size.
     ///
     /// # Errors
-    /// [`JournalError`] if another version of this program, or another user, could read the journal.
-    pub(super) fn read(&self, directory: &Directory, length: u64) -> Result<StoredJournal, JournalError> {
+    /// [`OutputError`] if another version of this program, or another user, could read the journal.
+    pub(super) fn read(&self, directory: &Directory, length: u64) -> Result<StoredJournal, OutputError> {
         let path = || self.path(directory);
         let damaged = |why: Arguments<'_>| StoredJournal::Damaged {
             why: format!("the journal {} {why}", path().display()),
@@ -56,7 +58,7 @@ impl JournalFile {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 return Ok(damaged(format_args!("is not used: {error}")));
             }
-            Err(source) => return Err(JournalError::Read { path: path(), source }),
+            Err(source) => return Err(OutputError::Journal { path: path(), source }),
         };
         match Journal::decode(&text) {
             Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
@@ -65,7 +67,14 @@ impl JournalFile {
                 journal.size().get()
             ))),
             Err(DecodeError::Damaged(why)) => Ok(damaged(format_args!("cannot be used: {why}"))),
-            Err(DecodeError::Version(version)) => Err(JournalError::Version { path: path(), version }),
+            Err(DecodeError::Version(version)) => {
+                let message = format!(
+                    "{} is a journal of version {version}, and this longhaul supports versions 1 to {VERSION}; resume with the longhaul that \
+                     wrote it, or start over with --no-resume",
+                    path().display()
+                );
+                Err(Failure::new(FailureKind::CannotCreate, message).into())
+            }
         }
     }
 

@@ -7,8 +7,6 @@ use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use super::journal::JournalError;
-
 /// The reason why the output could not be written.
 #[derive(Debug, Error)]
 pub enum OutputError {
@@ -35,8 +33,13 @@ pub enum OutputError {
     #[error("{0} is being written by another transfer; wait for it, or give another name with -o")]
     Busy(PathBuf),
     /// The journal of an earlier run cannot be read.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
+    #[error("cannot read the journal {path}: {source}; make it readable, or start over with --no-resume")]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The disk has not enough space for the file.
     #[error("cannot reserve {size} ({bytes} bytes) for {path}: {source}; free some space or write elsewhere", bytes = size.get())]
     Reserve {

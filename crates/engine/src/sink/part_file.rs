@@ -26,7 +26,7 @@ pub use beside_target::{journal_of, part_of, remove_leftovers};
 pub use renaming::{FinishWarning, Finished};
 
 use super::directory::Directory;
-use super::journal::{Journal, JournalError, StoredJournal};
+use super::journal::{Journal, StoredJournal};
 use super::journal_file::JournalFile;
 use super::output_error::OutputError;
 use super::part_names::{PART, beside};
@@ -202,11 +202,12 @@ impl PartFile {
     /// Reads the journal of an earlier run.
     ///
     /// # Errors
-    /// [`JournalError`] if another version of this program, or another user, could read the journal, which is kept.
-    pub fn journal(&self) -> Result<StoredJournal, JournalError> {
+    /// [`OutputError`] if another version of this program, or another user, could read the journal, which is kept.
+    pub fn journal(&self) -> Result<StoredJournal, OutputError> {
         let Some(names) = &self.names else { return Ok(StoredJournal::Absent) };
         let length = self.file.metadata().map(|meta| meta.len());
-        let length = length.map_err(|source| JournalError::Read { path: self.part_path.clone(), source })?;
+        let length =
+            length.map_err(|source| OutputError::Journal { path: self.part_path.clone(), source })?;
         names.journal.read(&names.directory, length)
     }
 

@@ -8,7 +8,6 @@
 
 #[cfg(test)]
 mod digest_tests;
-mod error;
 mod file_digest;
 mod hash_follower;
 mod inlet;
@@ -30,7 +29,6 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 
-pub use error::PipelineError;
 use hash_follower::HashFollower;
 pub use inlet::{Inlet, SegmentQueue};
 pub use threads::Running;
@@ -265,26 +263,34 @@ impl Pipeline {
     /// Makes the file durable and gives it its final name; with `replace`, an existing file is replaced.
     ///
     /// # Errors
-    /// [`PipelineError`]; received bytes stay. [`PipelineError::Hole`] if a byte is not written, and
-    /// [`PipelineError::Failed`] after any failure, including panics: a file with a hole never gets the final name.
-    pub fn finish(&self, replace: bool) -> Result<Finished, PipelineError> {
+    /// [`OutputError`]; received bytes stay. Also if a byte is not written, and after any failure, including panics: a file with a
+    /// hole never gets the final name.
+    pub fn finish(&self, replace: bool) -> Result<Finished, OutputError> {
         self.check_complete()?;
         self.check_part(true)?;
-        Ok(self.part.finish(replace)?)
+        self.part.finish(replace)
     }
 
     /// Checks that every byte is written: up to the file's size, or up to the last byte if the size is known only at
     /// the end.
-    fn check_complete(&self) -> Result<(), PipelineError> {
-        let path = || self.part.path().to_owned();
+    fn check_complete(&self) -> Result<(), OutputError> {
+        let incomplete = |why: String| {
+            let path = self.part.path().display();
+            Failure::new(
+                FailureKind::Internal,
+                format!("cannot complete {path}: {why}; what was committed is kept"),
+            )
+        };
         if self.backlog.has_failed() || !self.backlog.is_empty() {
-            return Err(PipelineError::Failed(path()));
+            return Err(incomplete("not all that was received for it could be written".to_owned()).into());
         }
         let ranges = self.checkpoint.ranges();
         let end = self.size.map_or_else(|| ranges.end(), Bytes::get);
         let gaps = ranges.gaps(ByteRange::new(0, end));
         gaps.first().map_or(Ok(()), |first| {
-            Err(PipelineError::Hole { path: path(), lacking: gaps.len(), first: *first })
+            let lacking = gaps.len();
+            let why = format!("{lacking} ranges of it are not written, the first of them {first}");
+            Err(incomplete(why).into())
         })
     }
 

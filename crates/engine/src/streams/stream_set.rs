@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::run_stream::run_stream;
 use crate::source::StreamPeer;
-use crate::threads::spawn_guarded;
+use crate::threads::{not_started, spawn_guarded};
 use crate::transfer::error::TransferError;
 use crate::transfer::{Direction, Receiving, Round, SourceLiveness, SourceProgress, Stream, StreamHandle};
 
@@ -119,7 +119,7 @@ impl<'a, D: Direction> StreamSet<'a, D> {
             // A lack of threads on this host is treated like a refusal by the server.
             if self.leave_refused(handle.id, Cause::Refused, None).is_none() {
                 self.round.running.unregister(handle.id);
-                self.round.end.fail(TransferError::thread("a stream", &error));
+                self.round.end.fail(not_started("a stream", &error).into());
             }
         }
     }

@@ -1,6 +1,5 @@
 //! Errors of a transfer.
 
-use std::io;
 use std::path::PathBuf;
 
 use longhaul_core::failure::{Failure, FailureKind};
@@ -8,7 +7,6 @@ use longhaul_core::units::Bytes;
 use thiserror::Error;
 
 use crate::sink::output_error::OutputError;
-use crate::sink::pipeline::PipelineError;
 
 /// An error of a transfer; usable bytes are kept.
 #[derive(Debug, Error)]
@@ -38,24 +36,7 @@ pub enum TransferError {
     Failed(#[from] Failure),
 }
 
-impl From<PipelineError> for TransferError {
-    fn from(error: PipelineError) -> Self {
-        match error {
-            PipelineError::Output(error) => Self::Output(error),
-            PipelineError::Thread(whose, error) => Self::thread(whose, &error),
-            error @ (PipelineError::Panicked(_) | PipelineError::Hole { .. } | PipelineError::Failed(_)) => {
-                Self::internal(&error)
-            }
-        }
-    }
-}
-
 impl TransferError {
-    /// Creates the error of a thread that could not be started.
-    pub(crate) fn thread(whose: &str, error: &io::Error) -> Self {
-        Failure::new(FailureKind::Host, format!("cannot start a thread for {whose}: {error}")).into()
-    }
-
     /// Creates the error of a thread that panicked.
     pub(crate) fn panicked(whose: &str) -> Self {
         let message =

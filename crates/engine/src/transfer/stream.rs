@@ -6,7 +6,6 @@ mod sending;
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_core::schedule::{WorkerId, WorkerStatus};
 use longhaul_core::units::{Bytes, Rate, Rtt};
@@ -101,15 +100,16 @@ impl<'a, D: Direction> Stream<'a, D> {
         self.has_connected = true;
     }
 
-    /// Returns the delay between the stream's first connection and its first request.
+    /// Starts measuring a new connection; the first one of the stream then waits for its turn in a round trip.
     ///
     /// Simultaneous slow starts send their bursts together, and each takes the queue of the others
     /// for its own: CUBIC's HyStart ends slow start at 16 ms of queueing delay. The offsets spread
     /// the starts evenly over a round trip, for any number of streams.
-    pub(crate) fn slow_start_offset(&self) -> Duration {
-        match self.wanted_streams() {
-            ..=1 => Duration::ZERO,
-            _ => self.connection.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()),
+    pub(crate) fn connected_in_turn(&mut self, socket: &TcpStream, peer: SocketAddr, cancel: &Cancel) {
+        let is_first = !self.has_connected;
+        self.connected(socket, peer);
+        if is_first && self.wanted_streams() > 1 {
+            cancel.sleep(self.connection.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()));
         }
     }
 

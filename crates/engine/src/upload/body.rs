@@ -1,7 +1,7 @@
 //! Sends a part of the file as a request's body, and polls for an answer meanwhile, because a
 //! server may refuse early.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -51,15 +51,14 @@ pub(super) fn send(
 pub(super) struct Pump<'a> {
     progress: &'a UploadProgress<'a>,
     pub(super) stall: Stall,
-    /// File bytes to encrypt.
-    text: Vec<u8>,
+    clear: ClearText,
 }
 
 impl<'a> Pump<'a> {
     /// Creates the pump of a connection with the stall timeout `stall`.
     pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
         let stall = Stall::new(connection.socket(), stall, connection.at().clone());
-        Self { progress, stall, text: Vec::new() }
+        Self { progress, stall, clear: ClearText::default() }
     }
 
     fn run(
@@ -122,30 +121,57 @@ impl<'a> Pump<'a> {
     ) -> Result<Turn, SendError> {
         connection.socket().set_nonblocking(true).map_err(SendError::Socket)?;
         let turn = if connection.is_tls() {
-            self.encrypt(connection, supply)
+            self.clear.turn(supply, self.progress.share(TURN), |pending| connection.send_body(pending))
         } else {
             supply.turn(connection.socket(), self.progress.share(TURN))
         };
         connection.socket().set_nonblocking(false).map_err(SendError::Socket)?;
         turn
     }
+}
 
-    fn encrypt(&mut self, connection: &mut Connection, supply: &mut Supply) -> Result<Turn, SendError> {
-        if self.text.is_empty() {
-            supply.fill(&mut self.text, self.progress.share(ENCRYPTED))?;
+/// Bytes that TLS has yet to encrypt. Each `send` passes bytes to TLS, as that of a [`Transport`](crate::connect::Transport) does.
+#[derive(Default)]
+pub(super) struct ClearText(Vec<u8>);
+
+impl ClearText {
+    /// Sends at most `share` bytes of the file; [`Turn::Done`] once `supply` is used up.
+    pub(super) fn turn(
+        &mut self,
+        supply: &mut Supply,
+        share: Bytes,
+        mut send: impl FnMut(&mut &[u8]) -> io::Result<bool>,
+    ) -> Result<Turn, SendError> {
+        if !self.flush(&mut send).map_err(SendError::Socket)? {
+            return Ok(Turn::Blocked);
         }
-        let mut pending = self.text.as_slice();
-        let before = pending.len();
-        let outcome = connection.send_body(&mut pending);
-        let taken = before - pending.len();
-        self.text.drain(..taken);
-        match outcome {
-            Ok(true) if supply.is_done() && self.text.is_empty() => Ok(Turn::Done),
-            Ok(_) => Ok(Turn::More),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Ok(Turn::Blocked)
+        supply.fill(&mut self.0, share.min(ENCRYPTED))?;
+        Ok(match self.flush(&mut send).map_err(SendError::Socket)? {
+            false => Turn::Blocked,
+            true if supply.is_done() => Turn::Done,
+            true => Turn::More,
+        })
+    }
+
+    /// Queues bytes.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Passes queued bytes to the kernel; returns whether none is left.
+    pub(super) fn flush(&mut self, mut send: impl FnMut(&mut &[u8]) -> io::Result<bool>) -> io::Result<bool> {
+        loop {
+            let mut pending = self.0.as_slice();
+            let sent = send(&mut pending);
+            let taken = self.0.len() - pending.len();
+            self.0.drain(..taken);
+            match sent {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(SendError::Socket(error)),
         }
     }
 }

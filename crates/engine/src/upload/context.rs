@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use longhaul_core::event::{Event, Warning};
 use longhaul_core::pace::Pace;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::units::Bytes;
 
-use super::MAX_REPAIRS;
 use super::error::UploadError;
 use super::known_path::UploadPath;
 use super::progress::UploadProgress;
-use super::ranges;
 use super::request::PutRequest;
-use crate::send::{Reader, SourceFile, Supply};
-use crate::source::http::UrlAndPeer;
+use super::shared_pace::SharedPace;
+use crate::pacing::PacingThread;
+use crate::send::{Reader, ReaderChoice, SourceFile, Supply};
 
 /// The file and the options of an upload, whatever the protocol.
 #[derive(Clone, Copy)]
@@ -25,14 +22,15 @@ pub(super) struct UploadContext<'a> {
     pub(super) reader: Reader,
     /// The measurements of the path by earlier uploads.
     pub(super) path: &'a UploadPath,
+    pub(super) pacing: &'a PacingThread,
     /// The congestion control after slow start.
     pub(super) congestion: Option<&'a str>,
 }
 
-impl UploadContext<'_> {
-    /// Fails if the source has changed.
-    pub(super) fn check_source(&self) -> Result<(), UploadError> {
-        self.source.check().map_err(UploadError::of_reading)
+impl<'a> UploadContext<'a> {
+    /// Returns the pacing of the connections to one server.
+    pub(super) fn shared_pace(&self, pace: Pace) -> SharedPace<'a> {
+        SharedPace::new(self.pacing, pace, self.congestion)
     }
 
     /// Records the ranges that the server holds.
@@ -42,33 +40,16 @@ impl UploadContext<'_> {
 
     /// Adapts the reader of one stream to several streams.
     pub(super) fn read_for_several(&mut self) {
-        self.reader = ranges::reader(self.reader, self.request.reader);
-    }
-
-    /// Counts a round in which `wrong` ranges are sent again to `at`, and warns of them. Fails after too many rounds, or if ranges
-    /// cannot be sent.
-    pub(super) fn begin_repair(
-        &self,
-        at: &UrlAndPeer,
-        wrong: &RangeSet,
-        rounds: &mut u32,
-        is_repairable: bool,
-    ) -> Result<(), UploadError> {
-        if *rounds == MAX_REPAIRS || !is_repairable {
-            return Err(UploadError::corrupted(at, wrong, *rounds));
+        // A ring of blocks for each stream would need too much memory.
+        if let (Reader::Direct { .. }, ReaderChoice::Auto) = (self.reader, self.request.reader) {
+            self.reader = Reader::PageCache { drop_behind: true };
         }
-        *rounds += 1;
-        if wrong.total() > Bytes::ZERO {
-            let (ranges, server) = (wrong.clone(), at.to_string());
-            self.progress.emit(&Event::Warning(Warning::WrongOnServer { ranges, server }));
-        }
-        Ok(())
     }
 
     /// Opens a range of the file for sending.
     pub(super) fn supply(&self, range: ByteRange) -> Result<Supply, UploadError> {
         Supply::open(self.source, self.reader, range, self.progress.tree())
-            .map_err(|error| UploadError::cannot_read(self.source.path(), &error))
+            .map_err(|error| self.source.unreadable(&error).into())
     }
 
     /// Returns the pacing of each of several connections. [`Pace::Auto`] then paces none: they share the path by their windows.

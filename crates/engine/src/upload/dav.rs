@@ -24,8 +24,8 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
-use super::range_peer::{RangeKind, RangeTarget};
-use super::ranges::{self, RangeSupport};
+use super::range_peer::RangeTarget;
+use super::ranges;
 use super::request::PutRequest;
 use super::session::{UploadSession, UploadStep};
 use crate::cancel::Cancel;
@@ -39,7 +39,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the number of connections for ranges, from the answer to OPTIONS; `None` if ranges are
 /// not to be tried.
-pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<usize> {
+pub(super) fn max_ranges(head: &ResponseHead, request: &PutRequest) -> Option<usize> {
     let is_apache = head.text("server").is_some_and(|server| server.starts_with("Apache"));
     // Several requests would conflict with a condition on the state of the file.
     let conditional = request
@@ -54,14 +54,14 @@ pub(super) fn most_ranges(head: &ResponseHead, request: &PutRequest) -> Option<u
 
 /// Sends the file as ranges of a temporary file, if several streams pay. Returns whether the file
 /// has its final name; if not, the server is unchanged, and accepts no ranges.
-pub(super) fn send(session: &mut UploadSession<'_>, support: &RangeSupport) -> Result<bool, UploadError> {
+pub(super) fn send(session: &mut UploadSession<'_>, max_ranges: usize) -> Result<bool, UploadError> {
     let size = session.context.progress.size;
     if session.target.is_redirected() || size < Bytes::new(2) {
         return Ok(false);
     }
-    let Some(control) = ranges::control(session, support, &RangeSet::new()) else { return Ok(false) };
-    session.context.read_for_several();
-    session.context.found(&RangeSet::new());
+    let Some(control) = ranges::control(session, Some(max_ranges), &RangeSet::new()) else {
+        return Ok(false);
+    };
     let file = session.target.clone();
     let temporary = file.beside(&format!(".longhaul-{:016x}", fastrand::u64(..)));
     session.aim(temporary.clone());
@@ -87,17 +87,17 @@ fn send_under(
         return Ok(false);
     }
     // The answer to the test request may have required a login.
-    let target = RangeTarget { url: session.target.clone(), kind: RangeKind::File, began: false };
+    let target = RangeTarget { url: session.target.clone(), query: None, hash: false, began: false };
     match ranges::send(session, &target, &RangeSet::new(), control) {
         // If the streams fail, one request shows whether the server accepts the file.
         Err(UploadError::Streams(error)) if !session.context.progress.cancel.is_cancelled() => {
-            session.context.check_source()?;
+            session.context.source.check()?;
             tracing::warn!("{error}: the file is sent in one piece");
             return Ok(false);
         }
         sent => sent?,
     }
-    session.context.check_source()?;
+    session.context.source.check()?;
     let length = session.exchange(step(Ask::Head))?;
     if length.head.status() != 200 || length.head.content_length() != Some(size) {
         tracing::warn!("{} has not the size of what was sent: the file is sent in one piece", session.at());
@@ -150,7 +150,7 @@ fn stores_ranges(session: &mut UploadSession<'_>, whole: Bytes) -> Result<bool, 
 }
 
 fn step(ask: Ask<'_>) -> UploadStep<'_> {
-    UploadStep { name: "a part of the file", query: None, ask, body: None }
+    UploadStep::new("a part of the file", ask)
 }
 
 /// Deletes the temporary file, even after an interrupt; warns if it remains.

@@ -1,7 +1,6 @@
 //! Errors of uploads.
 
 use std::io;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
@@ -39,9 +38,6 @@ pub enum UploadError {
     /// The streams ended before the server had every range.
     #[error(transparent)]
     Streams(#[from] TransferError),
-    /// The thread that computes the digest ended without one, which is a bug.
-    #[error("the digest was not computed: report this as a bug, and use --no-verify meanwhile")]
-    NoDigest,
     /// Any other failure: of the source, of the answer, or of an FTP server.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -99,35 +95,19 @@ impl UploadError {
         Failure::new(FailureKind::Data, message).into()
     }
 
+    /// Creates the error of a thread that ended without the digest, which is a bug.
+    pub(super) fn no_digest() -> Self {
+        let message = "the digest was not computed: report this as a bug, and use --no-verify meanwhile";
+        Failure::new(FailureKind::Internal, message).into()
+    }
+
     /// Creates the error of a failed send.
     pub(super) fn of_send(error: SendError, at: &UrlAndPeer) -> Self {
         match error {
             SendError::Socket(source) if of_tls(&source).is_some() => send_error(source, at).into(),
             SendError::Socket(source) => Self::Send(at.clone(), source),
-            error => Self::of_reading(error),
+            SendError::Source(failure) => failure.into(),
         }
-    }
-
-    /// Creates the error of a failed read.
-    pub(super) fn of_reading(error: SendError) -> Self {
-        match error {
-            SendError::Read { path, source } => Self::cannot_read(&path, &source),
-            SendError::Changed { path } => Self::changed(&path),
-            // Reading needs no socket.
-            SendError::Socket(source) => Self::cannot_read(Path::new(""), &source),
-        }
-    }
-
-    /// Creates the error of a source that cannot be read.
-    pub(super) fn cannot_read(path: &Path, error: &io::Error) -> Self {
-        Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", path.display())).into()
-    }
-
-    /// Creates the error of a source that changed while it was sent.
-    pub(super) fn changed(path: &Path) -> Self {
-        let path = path.display();
-        let message = format!("{path} changed while it was sent; run again once no program writes to it");
-        Failure::new(FailureKind::Data, message).into()
     }
 
     /// Returns the kind of the failure, whether a retry can help, and the cause.
@@ -140,7 +120,6 @@ impl UploadError {
             // The streams have retried.
             Self::Streams(error) => (error.kind(), Retry::Never, Cause::Connection),
             Self::Send(..) => (FailureKind::Temporary, Retry::Backoff, Cause::Connection),
-            Self::NoDigest => (FailureKind::Internal, Retry::Never, Cause::Connection),
         }
     }
 
@@ -157,6 +136,12 @@ impl UploadError {
     /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
     pub(super) fn is_before_connection(&self) -> bool {
         self.class().2 == Cause::Unreachable
+    }
+
+    /// Returns whether the error can be a consequence of a cancellation.
+    pub(super) fn follows_a_cancellation(&self) -> bool {
+        matches!(self.kind(), FailureKind::Interrupted | FailureKind::Internal)
+            || matches!(self, Self::Streams(_))
     }
 
     /// Returns whether the server takes no files at all, however long it is tried.

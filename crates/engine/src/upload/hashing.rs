@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
@@ -27,7 +26,7 @@ use crate::cancel::Cancel;
 use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
 use crate::send::{ReadAhead, Reader, SourceFile};
 use crate::source::http::HttpError;
-use crate::threads::named;
+use crate::threads::{named, not_started};
 use crate::tree_digest::TreeDigest;
 
 /// The bytes read at once.
@@ -47,36 +46,32 @@ pub(super) struct Hashing {
 }
 
 impl Hashing {
-    /// Starts the thread that follows the sender.
+    /// Starts the thread that follows the sender, unless it runs already.
     pub(super) fn start<'scope>(
         threads: &'scope Scope<'scope, '_>,
         context: &UploadContext<'scope>,
         algorithm: Algorithm,
-    ) -> Result<Self, UploadError> {
+    ) -> Result<(), UploadError> {
         let UploadContext { source, reader, progress, .. } = *context;
+        let mut hashing = progress.hashing.lock();
+        if hashing.is_some() {
+            return Ok(());
+        }
         let (sender, hashed) = crossbeam_channel::bounded(1);
-        // A file of a single block has no tree.
-        let tree = Some(progress.size).filter(|_| algorithm == Algorithm::Blake3).and_then(TreeDigest::new);
-        let tree = tree.map(Arc::new);
-        if let Some(tree) = &tree {
+        let digest = GrowingDigest::new(algorithm, progress.size);
+        if let GrowingDigest::Tree(tree) = &digest {
             progress.set_tree(Arc::clone(tree));
         }
         let hash = move || {
             // Linux applies the call to the calling thread. A failure only leaves the thread its
             // usual priority.
             let _ = rustix::process::setpriority_process(None, NICE);
-            let hashed = match tree {
-                Some(tree) => follow_ranges(source, reader, progress, &tree),
-                None => follow_prefix(source, reader, progress, algorithm),
-            };
             // The receiver is dropped if the upload has failed.
-            drop(sender.send(hashed));
+            drop(sender.send(follow(source, reader, progress, digest)));
         };
-        named("hasher").spawn_scoped(threads, hash).map_err(|error| {
-            let message = format!("cannot start a thread for the digest: {error}");
-            Failure::new(FailureKind::Host, message)
-        })?;
-        Ok(Self { hashed, hash: None })
+        named("hasher").spawn_scoped(threads, hash).map_err(|error| not_started("the digest", &error))?;
+        *hashing = Some(Self { hashed, hash: None });
+        Ok(())
     }
 
     /// Returns the digest; `None` if it is not complete within `limit`.
@@ -85,7 +80,7 @@ impl Hashing {
             self.hash = match self.hashed.recv_timeout(limit) {
                 Ok(hashed) => Some(hashed?),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Err(UploadError::NoDigest),
+                Err(RecvTimeoutError::Disconnected) => return Err(UploadError::no_digest()),
             };
         }
         Ok(self.hash.clone())
@@ -97,38 +92,90 @@ impl Hashing {
     }
 }
 
-/// Adds the ranges that the senders do not add themselves to the tree, never ahead of the senders.
-fn follow_ranges(
+/// The digest, to which the thread adds ranges as they are read.
+enum GrowingDigest {
+    /// Ranges are added in any order; a ring adds its blocks itself.
+    Tree(Arc<TreeDigest>),
+    /// Ranges are added in the order of the file.
+    Prefix(PrefixDigest),
+}
+
+impl GrowingDigest {
+    fn new(algorithm: Algorithm, size: Bytes) -> Self {
+        // A file of a single block has no tree.
+        let tree = if algorithm == Algorithm::Blake3 { TreeDigest::new(size) } else { None };
+        let prefix = || PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
+        tree.map_or_else(|| Self::Prefix(prefix()), |tree| Self::Tree(Arc::new(tree)))
+    }
+
+    /// Returns the offset up to which the file of `size` bytes is hashed without a gap.
+    fn hashed(&self, size: Bytes) -> u64 {
+        match self {
+            Self::Tree(tree) => tree.missing().first().map_or(size.get(), |gap| gap.start()),
+            Self::Prefix(digest) => digest.hashed(),
+        }
+    }
+
+    /// Returns a range of at most `most` bytes that is to be added next and is `readable`.
+    fn missing_in(&self, readable: &RangeSet, most: Bytes, size: Bytes) -> Option<ByteRange> {
+        match self {
+            Self::Tree(tree) => tree.missing_in(readable, most),
+            Self::Prefix(digest) => {
+                let next = ByteRange::new(digest.hashed(), size.get().min(digest.hashed() + most.get()));
+                (!next.is_empty() && readable.gaps(next).is_empty()).then_some(next)
+            }
+        }
+    }
+
+    fn add(&mut self, start: u64, bytes: &[u8]) {
+        match self {
+            Self::Tree(tree) => tree.add(start, bytes),
+            Self::Prefix(digest) => digest.update(bytes),
+        }
+    }
+
+    /// Returns the checksum of a file that is hashed whole.
+    fn checksum(&self) -> Option<Checksum> {
+        match self {
+            Self::Tree(tree) => Checksum::new(Algorithm::Blake3, tree.root()?.as_bytes()),
+            Self::Prefix(digest) => digest.digests().whole,
+        }
+    }
+}
+
+/// Adds the ranges that the senders do not add themselves, never ahead of the senders in the page cache.
+fn follow(
     source: &Arc<SourceFile>,
     reader: Reader,
     progress: &UploadProgress<'_>,
-    tree: &Arc<TreeDigest>,
+    mut digest: GrowingDigest,
 ) -> Result<Checksum, UploadError> {
-    let whole: RangeSet = [ByteRange::with_len(0, progress.size)].into_iter().collect();
+    let size = progress.size;
+    let whole: RangeSet = [ByteRange::with_len(0, size)].into_iter().collect();
     let mut buffer = vec![0; READ_SIZE.as_usize()];
     loop {
         progress.check_cancel()?;
-        let is_sent = progress.read_so_far() >= progress.size;
-        let hashed = tree.missing().first().map_or(progress.size.get(), |gap| gap.start());
+        let is_sent = progress.read_so_far() >= size;
+        let hashed = digest.hashed(size);
         progress.hashed.store(hashed, Ordering::Relaxed);
-        if let (true, Some(root)) = (is_sent, tree.root()) {
-            return Checksum::new(Algorithm::Blake3, root.as_bytes()).ok_or(UploadError::NoDigest);
+        if is_sent && hashed >= size.get() {
+            return digest.checksum().ok_or_else(UploadError::no_digest);
         }
-        let readable = if is_sent { &whole } else { &progress.readable() };
+        // Past the page cache, a digest in the order of the file reads everything a second time.
+        let reads_twice = matches!((reader, &digest), (Reader::Direct { .. }, GrowingDigest::Prefix(_)));
+        let readable = if is_sent || reads_twice { &whole } else { &progress.readable() };
         match reader {
-            Reader::PageCache { .. } => match tree.missing_in(readable, READ_SIZE) {
+            Reader::PageCache { .. } => match digest.missing_in(readable, READ_SIZE, size) {
                 Some(part) => {
                     let bytes = &mut buffer[..part.len().as_usize()];
                     read(source, part.start(), bytes)?;
-                    tree.add(part.start(), bytes);
+                    digest.add(part.start(), bytes);
                 }
                 None => wait(progress)?,
             },
-            Reader::Direct { alignment } => match tree.missing_in(readable, PAST_THE_CACHE) {
-                Some(part) if is_sent || !device_is_busy(progress) => {
-                    read_past_the_cache(source, alignment, part, progress, tree)?;
-                }
-                _ => wait(progress)?,
+            Reader::Direct { alignment } => match digest.missing_in(readable, PAST_THE_CACHE, size) {
+                Some(part) => read_past_the_cache(source, alignment, part, progress, &mut digest)?,
+                None => wait(progress)?,
             },
         }
     }
@@ -137,8 +184,8 @@ fn follow_ranges(
 /// Fills `bytes` from the file through the page cache.
 fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadError> {
     source.file().read_exact_at(bytes, at).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => UploadError::changed(source.path()),
-        _ => UploadError::cannot_read(source.path(), &error),
+        io::ErrorKind::UnexpectedEof => source.changed().into(),
+        _ => source.unreadable(&error).into(),
     })
 }
 
@@ -164,91 +211,42 @@ pub(super) fn digests_of(
     Ok(digest.digests())
 }
 
-/// Reads a range past the page cache; the ring adds it to the tree.
+/// Adds a range that is read past the page cache, while the sender does not wait for the device: its ring is full then.
 fn read_past_the_cache(
     source: &Arc<SourceFile>,
     alignment: u64,
     part: ByteRange,
     progress: &UploadProgress<'_>,
-    tree: &Arc<TreeDigest>,
+    digest: &mut GrowingDigest,
 ) -> Result<(), UploadError> {
-    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, part, Some(tree))
-        .map_err(|error| UploadError::cannot_read(source.path(), &error))?;
+    let is_busy = || {
+        let has_full_ring = progress.ring().is_some_and(|ring| ring.in_use == ring.count);
+        progress.read_so_far() < progress.size && !has_full_ring
+    };
+    while is_busy() {
+        wait(progress)?;
+    }
+    let tree = if let GrowingDigest::Tree(tree) = &*digest { Some(tree) } else { None };
+    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, part, tree)
+        .map_err(|error| source.unreadable(&error))?;
     while !ahead.is_done() {
+        if is_busy() {
+            wait(progress)?;
+            continue;
+        }
         progress.check_cancel()?;
-        let length = ahead.next(part.len()).map_err(UploadError::of_reading)?.len();
+        let at = part.start() + ahead.sent().get();
+        let block = ahead.next(READ_SIZE)?;
+        if let GrowingDigest::Prefix(_) = digest {
+            digest.add(at, block);
+        }
+        let length = block.len();
         ahead.consume(length);
     }
     Ok(())
 }
 
-/// Returns whether the sender waits for the device, which the ring shows by not being full.
-fn device_is_busy(progress: &UploadProgress<'_>) -> bool {
-    progress.ring().is_none_or(|ring| ring.in_use < ring.count)
-}
-
-/// Computes the digest in the order of the file, never ahead of the sender.
-fn follow_prefix(
-    source: &Arc<SourceFile>,
-    reader: Reader,
-    progress: &UploadProgress<'_>,
-    algorithm: Algorithm,
-) -> Result<Checksum, UploadError> {
-    let mut hasher = PrefixDigest::new(WantedDigests { whole: Some(algorithm), pieces: None });
-    match reader {
-        Reader::PageCache { .. } => through_the_cache(source, progress, &mut hasher)?,
-        Reader::Direct { alignment } => past_the_cache(source, alignment, progress, &mut hasher)?,
-    }
-    hasher.digests().whole.ok_or(UploadError::NoDigest)
-}
-
 /// Waits for the sender's progress.
 fn wait(progress: &UploadProgress<'_>) -> Result<(), UploadError> {
     if progress.cancel.sleep(TICK) { Err(HttpError::Cancelled.into()) } else { Ok(()) }
-}
-
-fn through_the_cache(
-    source: &SourceFile,
-    progress: &UploadProgress<'_>,
-    hasher: &mut PrefixDigest,
-) -> Result<(), UploadError> {
-    let mut buffer = vec![0; READ_SIZE.as_usize()];
-    let mut at = Bytes::ZERO;
-    while at < progress.size {
-        let ready = progress.read_so_far();
-        if ready < progress.size && ready < at + READ_SIZE {
-            wait(progress)?;
-            continue;
-        }
-        let most = (progress.size - at).min(READ_SIZE).as_usize();
-        read(source, at.get(), &mut buffer[..most])?;
-        hasher.update(&buffer[..most]);
-        at += Bytes::new(most as u64);
-        progress.hashed.store(at.get(), Ordering::Relaxed);
-        progress.check_cancel()?;
-    }
-    Ok(())
-}
-
-fn past_the_cache(
-    source: &Arc<SourceFile>,
-    alignment: u64,
-    progress: &UploadProgress<'_>,
-    hasher: &mut PrefixDigest,
-) -> Result<(), UploadError> {
-    let all = ByteRange::with_len(0, progress.size);
-    let mut ahead = ReadAhead::start(Arc::clone(source), alignment, all, None)
-        .map_err(|error| UploadError::cannot_read(source.path(), &error))?;
-    while !ahead.is_done() {
-        if progress.read_so_far() < progress.size && device_is_busy(progress) {
-            wait(progress)?;
-            continue;
-        }
-        progress.check_cancel()?;
-        let block = ahead.next(READ_SIZE).map_err(UploadError::of_reading)?;
-        hasher.update(block);
-        let read = block.len();
-        ahead.consume(read);
-    }
-    Ok(())
 }

@@ -1,6 +1,5 @@
-//! An upload to an HTTP server, by the protocol that the server accepts.
+//! An upload to an HTTP server: in parts if the server can resume, else by PUT.
 
-use std::thread::Scope;
 use std::time::Duration;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
@@ -8,169 +7,67 @@ use longhaul_core::event::Event;
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::retry::{Backoff, Retry};
+use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::answer::UploadAnswer;
+use super::context::UploadContext;
 use super::error::UploadError;
-use super::hashing::Hashing;
-use super::ranges::{self, RangeSupport};
-use super::resumable::{self, Completion, PartOutcome, UploadResource};
+use super::hashing::digests_of;
+use super::progress::prefix;
+use super::protocol::{Completion, Difference, ServerPart, UploadProtocol};
+use super::resumable::{PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
-use super::{dav, mismatch, plain, progress};
-use crate::retry_loop::Retries;
+use super::{dav, plain, ranges};
+use crate::digest::WantedDigests;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
-
-/// A connection idle for longer is closed: the server may close it at any moment (Apache after 5
-/// s).
-const IDLE: Duration = Duration::from_secs(4);
 
 /// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS or HEAD, but accept PUT.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An HTTP upload, over all attempts.
-pub(super) struct HttpUpload<'scope, 'env> {
-    session: UploadSession<'scope>,
-    threads: &'scope Scope<'scope, 'env>,
-    protocol: Option<UploadProtocol>,
-    /// The highest offset that the server has reported.
-    furthest: Option<Bytes>,
+pub(super) struct HttpUpload<'a> {
+    session: UploadSession<'a>,
+    /// `None` before the server has said how it takes files.
+    way: Option<UploadWay>,
+    /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
+    max_ranges: Option<usize>,
     /// Whether the server has a part of this upload: a 423 then means an earlier connection of this
     /// client.
     began: bool,
     /// The answer to the first `HEAD` of the upload resource, which was sent in one flight with
     /// `OPTIONS` or `DELETE`.
     early_status: Option<UploadAnswer>,
-    /// The number of rounds in which wrong ranges were sent again.
-    repairs: u32,
-    /// The ranges of a file that a server without resumable uploads may accept.
-    file_ranges: RangeSupport,
-    /// Whether the protocol is assumed, because the server has not answered `OPTIONS`.
-    is_protocol_assumed: bool,
+    /// The answer to a completing request that was sent with the last part.
+    completing: Option<UploadAnswer>,
 }
 
-/// The protocol by which the server accepts files.
-enum UploadProtocol {
-    /// In parts; the server compares the digest if one is computed, which starts with the first
-    /// part.
-    Resumable(UploadResource, Option<Hashing>, RangeSupport),
-    Plain,
+/// The way in which the server takes files.
+enum UploadWay {
+    /// In parts.
+    Resumable(UploadResource),
+    /// By PUT; `is_assumed` because the server has not answered `OPTIONS`.
+    Plain { is_assumed: bool },
 }
 
-impl<'scope, 'env> HttpUpload<'scope, 'env> {
-    pub(super) fn new(session: UploadSession<'scope>, threads: &'scope Scope<'scope, 'env>) -> Self {
-        Self {
-            session,
-            threads,
-            protocol: None,
-            furthest: None,
-            began: false,
-            early_status: None,
-            repairs: 0,
-            file_ranges: RangeSupport::default(),
-            is_protocol_assumed: false,
-        }
-    }
-
-    /// Repeats attempts until the server has the file or an error is final; returns the digest
-    /// compared by both ends.
-    pub(super) fn run(mut self) -> Result<Option<Checksum>, UploadError> {
-        let progress = self.session.context.progress;
-        let emit = |event: &_| progress.emit(event);
-        let most = self.session.context.request.transfer.retries;
-        let retries = Retries { most, stream: 0, emit: &emit, rest: &progress.cancel };
-        retries.repeat(&mut self, Self::attempt, Self::after)
-    }
-
-    /// Prepares the next attempt; returns whether it can help.
-    fn after(&mut self, error: &UploadError) -> Retry {
-        if !self.session.has_connected && error.is_before_connection() {
-            return Retry::Never;
-        }
-        self.session.has_connected |= !error.is_before_connection();
-        self.session.close();
-        self.session.return_to_original();
-        self.session.asks_first = true;
-        if std::mem::take(&mut self.is_protocol_assumed) {
-            self.protocol = None;
-        }
-        match error {
-            UploadError::Refused { status: 423, retry_after, .. } if self.began => {
-                retry_after.map_or(Retry::Backoff, Retry::After)
-            }
-            error => error.retry(),
-        }
-    }
-
-    fn attempt(&mut self, backoff: &mut Backoff) -> Result<Option<Checksum>, UploadError> {
-        if self.protocol.is_none() {
-            self.protocol = Some(self.choose_protocol()?);
-        }
-        let session = &mut self.session;
-        let Some(UploadProtocol::Resumable(resource, hashing, support)) = &mut self.protocol else {
-            plain::send(session, &mut self.file_ranges)?;
-            return Ok(None);
-        };
-        let mut completing = None;
-        loop {
-            let there = resource.held(session, self.early_status.take())?;
-            let held = there.clone().unwrap_or_default();
-            let brought = self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest);
-            backoff.received(brought);
-            self.furthest = self.furthest.max(Some(held.total()));
-            let control = ranges::control(session, support, &held);
-            if control.is_some() {
-                session.context.read_for_several();
-            }
-            session.context.found(&held);
-            if session.context.request.verify.is_some() && hashing.is_none() {
-                *hashing = Some(Hashing::start(self.threads, &session.context, Algorithm::Blake3)?);
-            }
-            if held.total() == session.context.progress.size && there.is_some() {
-                break;
-            }
-            self.began |= there.is_some();
-            if let Some(control) = control {
-                let began = std::mem::replace(&mut self.began, true);
-                ranges::send(session, &resource.ranges(session, began), &held, control)?;
-                break;
-            }
-            let offset = progress::prefix(&held, session.context.progress.size);
-            let sent = resource.send(session, offset, hashing);
-            // A refused request starts no upload, even if bytes were sent before the refusal
-            // arrived.
-            let refused = matches!(sent, Err(UploadError::Refused { .. }));
-            self.began |= !refused && session.context.progress.snapshot().0.written > Bytes::ZERO;
-            match sent? {
-                PartOutcome::Redirected => {}
-                PartOutcome::Whole => break,
-                PartOutcome::Completing(answer) => {
-                    completing = Some(answer);
-                    break;
-                }
-            }
-        }
-        complete(session, (resource, hashing, support), completing, &mut self.repairs)
+impl<'a> HttpUpload<'a> {
+    pub(super) fn new(session: UploadSession<'a>) -> Self {
+        Self { session, way: None, max_ranges: None, began: false, early_status: None, completing: None }
     }
 
     /// Requests how the server accepts files; deletes the remains of an earlier run if not to be
     /// resumed.
-    fn choose_protocol(&mut self) -> Result<UploadProtocol, UploadError> {
+    fn choose_way(&mut self) -> Result<UploadWay, UploadError> {
         let session = &mut self.session;
-        let (request, progress) = (session.context.request, session.context.progress);
-        let step =
-            UploadStep { name: "to report its capabilities", query: None, ask: Ask::Options, body: None };
-        let resource = UploadResource::new(resumable::id(
-            session.context.source,
-            &request.url,
-            request.verify.is_some(),
-        ));
+        let UploadContext { request, progress, source, .. } = session.context;
+        let step = UploadStep::new("to report its capabilities", Ask::Options);
+        let resource = UploadResource::new(source, &request.url, request.verify.is_some());
         session.patience = Some(PATIENCE);
         let alone = |session: &mut UploadSession<'_>| session.exchange(step).map(|answer| (answer, None));
         let answers = if request.transfer.resume {
             let status = resource.status_step();
-            session.exchange_both(step, status, ResponseHead::accepts_partial_uploads)
+            session.exchange_both(step, status)
         } else {
             alone(session)
         };
@@ -182,34 +79,152 @@ impl<'scope, 'env> HttpUpload<'scope, 'env> {
             if is_unanswered(&error) && !is_slow { alone(session) } else { Err(error) }
         });
         session.patience = None;
-        let head = match answers {
-            Ok((answer, ahead)) => {
-                self.early_status = ahead;
-                answer.head
-            }
+        let (head, ahead) = match answers {
+            Ok((answer, ahead)) => (Some(answer.head), ahead),
             Err(error) if is_unanswered(&error) && session.has_connected => {
                 tracing::debug!("plain PUT is assumed: {error}");
-                self.is_protocol_assumed = true;
-                progress.set_resumable(false);
-                progress.skip_hashing();
-                return Ok(UploadProtocol::Plain);
+                (None, None)
             }
             Err(error) => return Err(error),
         };
-        let resumable = head.accepts_partial_uploads();
-        let support = RangeSupport { concurrent: head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges) };
-        self.file_ranges = RangeSupport { concurrent: dav::most_ranges(&head, request) };
-        progress.set_resumable(resumable);
-        if !resumable || request.verify.is_none() {
+        self.early_status = ahead;
+        let is_resumable = head.as_ref().is_some_and(ResponseHead::accepts_partial_uploads);
+        progress.set_resumable(is_resumable);
+        if !is_resumable || request.verify.is_none() {
             progress.skip_hashing();
         }
-        if !resumable {
-            return Ok(UploadProtocol::Plain);
+        if !is_resumable {
+            self.max_ranges = head.as_ref().and_then(|head| dav::max_ranges(head, request));
+            return Ok(UploadWay::Plain { is_assumed: head.is_none() });
         }
+        self.max_ranges = head.and_then(|head| head.text(UPLOAD_LIMIT).and_then(parse_concurrent_ranges));
         if !request.transfer.resume {
             self.early_status = resource.start_over(session)?;
         }
-        Ok(UploadProtocol::Resumable(resource, None, support))
+        Ok(UploadWay::Resumable(resource))
+    }
+
+    /// Returns the ranges of the source whose digests differ from `pieces`, empty if all agree; and the source's BLAKE3
+    /// digest.
+    fn difference(&mut self, pieces: &Pieces) -> Result<Difference, UploadError> {
+        let at = self.session.at();
+        // The server may close the connection while the source is read.
+        self.session.close();
+        let UploadContext { source, progress, .. } = self.session.context;
+        let (size, pieces_of) = (progress.size, Some((pieces.algorithm, pieces.length)));
+        let wanted = WantedDigests { whole: Some(Algorithm::Blake3), pieces: pieces_of };
+        let digests = digests_of(source, ByteRange::with_len(0, size), wanted, &progress.cancel)?;
+        source.check()?;
+        let why = "the digests of its pieces are not of a file of this size";
+        let wrong = pieces.differing(&digests.pieces, size);
+        let wrong: RangeSet = wrong.ok_or_else(|| UploadError::answer(&at, why))?.into_iter().collect();
+        let is_repairable = self.max_ranges.is_some() || wrong.total() == Bytes::ZERO;
+        let digest = Some(digests.whole.ok_or_else(UploadError::no_digest)?);
+        Ok(Difference { at, wrong, is_repairable, digest })
+    }
+}
+
+impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
+    type Session = ();
+
+    fn context(&mut self) -> &mut UploadContext<'a> {
+        &mut self.session.context
+    }
+
+    fn open(&mut self) -> Result<(), UploadError> {
+        self.completing = None;
+        if self.way.is_none() {
+            self.way = Some(self.choose_way()?);
+        }
+        Ok(())
+    }
+
+    fn held(&mut self, (): &mut ()) -> Result<ServerPart, UploadError> {
+        let session = &mut self.session;
+        let mut part = ServerPart::default();
+        if let Some(UploadWay::Resumable(resource)) = &self.way {
+            let there = resource.held(session, self.early_status.take())?;
+            self.began |= there.is_some();
+            part.algorithm = session.context.request.verify.map(|_| Algorithm::Blake3);
+            part.is_whole = there.as_ref().map(RangeSet::total) == Some(session.context.progress.size);
+            part.held = there.unwrap_or_default();
+        }
+        if ranges::control(session, self.max_ranges, &part.held).is_some() {
+            session.context.read_for_several();
+        }
+        Ok(part)
+    }
+
+    fn send(&mut self, (): &mut (), held: &RangeSet) -> Result<bool, UploadError> {
+        let session = &mut self.session;
+        let Some(UploadWay::Resumable(resource)) = &self.way else {
+            return plain::send(session, &mut self.max_ranges).map(|()| true);
+        };
+        if let Some(control) = ranges::control(session, self.max_ranges, held) {
+            let began = std::mem::replace(&mut self.began, true);
+            return ranges::send(session, &resource.ranges(session, began), held, control).map(|()| true);
+        }
+        let sent = resource.send(session, prefix(held, session.context.progress.size));
+        // A refused request starts no upload, even if bytes were sent before the refusal
+        // arrived.
+        let refused = matches!(sent, Err(UploadError::Refused { .. }));
+        self.began |= !refused && session.context.progress.snapshot().0.written > Bytes::ZERO;
+        match sent? {
+            PartOutcome::Redirected => Ok(false),
+            PartOutcome::Whole(answer) => {
+                self.completing = answer;
+                Ok(true)
+            }
+        }
+    }
+
+    fn idle(&mut self) {
+        self.session.close();
+    }
+
+    fn complete(&mut self, (): &mut (), digest: Option<&Checksum>) -> Result<Completion, UploadError> {
+        let session = &mut self.session;
+        let Some(UploadWay::Resumable(resource)) = &self.way else { return Ok(Completion::Done(None)) };
+        let answer = self.completing.take();
+        if answer.is_none() {
+            session.context.source.check()?;
+            session.context.progress.emit(&Event::Verifying);
+        }
+        if let Some(pieces) = resource.complete(session, digest, answer)? {
+            return self.difference(&pieces).map(Completion::Differs);
+        }
+        if digest.is_none() {
+            // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
+            session.context.source.check()?;
+        }
+        Ok(Completion::Done(digest.cloned()))
+    }
+
+    fn repair(&mut self, (): &mut (), held: &RangeSet) -> Result<(), UploadError> {
+        let session = &mut self.session;
+        let Some(UploadWay::Resumable(resource)) = &self.way else { return Ok(()) };
+        let control = ranges::control(session, self.max_ranges, held).unwrap_or(CountControl::Fixed(1));
+        ranges::send(session, &resource.ranges(session, true), held, control)
+    }
+
+    fn has_connected(&self) -> bool {
+        self.session.has_connected
+    }
+
+    fn recover(&mut self, error: &UploadError) -> Retry {
+        self.session.has_connected = true;
+        self.session.close();
+        self.session.return_to_original();
+        self.session.asks_first = true;
+        if let Some(UploadWay::Plain { is_assumed: true }) = self.way {
+            self.way = None;
+        }
+        match error {
+            UploadError::Refused { status: 423, retry_after, .. } if self.began => {
+                retry_after.map_or(Retry::Backoff, Retry::After)
+            }
+            error => error.retry(),
+        }
     }
 }
 
@@ -217,77 +232,4 @@ impl<'scope, 'env> HttpUpload<'scope, 'env> {
 fn is_unanswered(error: &UploadError) -> bool {
     matches!(error, UploadError::Http(HttpError::RedirectRefused(..)))
         || matches!(error, UploadError::Http(error) if error.is_unanswered())
-}
-
-/// Has the server compare the digest and give the file its name; sends wrong ranges again. The answer to the first completing request may
-/// have arrived already.
-fn complete(
-    session: &mut UploadSession<'_>,
-    (resource, hashing, support): (&UploadResource, &mut Option<Hashing>, &RangeSupport),
-    mut completing: Option<UploadAnswer>,
-    repairs: &mut u32,
-) -> Result<Option<Checksum>, UploadError> {
-    let mut digest = hashing.as_mut().map(|hashing| wait_for_digest(session, hashing)).transpose()?;
-    loop {
-        if completing.is_none() {
-            session.context.check_source()?;
-            session.context.progress.emit(&Event::Verifying);
-        }
-        match resource.complete(session, digest.as_ref(), completing.take())? {
-            Completion::Done => {
-                if digest.is_none() {
-                    // The completing request may have been sent while bytes waited in the socket; only a digest tells of changes to them.
-                    session.context.check_source()?;
-                }
-                return Ok(digest);
-            }
-            Completion::Mismatch(pieces) => {
-                let hash = send_again(session, resource, support, &pieces, repairs)?;
-                if let Some(hashing) = hashing {
-                    hashing.replace(hash.clone());
-                    digest = Some(hash);
-                }
-            }
-        }
-    }
-}
-
-/// Sends the ranges again that differ on the server; returns the digest of the source, read again. Fails after too many rounds, or if
-/// ranges cannot be sent.
-fn send_again(
-    session: &mut UploadSession<'_>,
-    resource: &UploadResource,
-    support: &RangeSupport,
-    pieces: &Pieces,
-    repairs: &mut u32,
-) -> Result<Checksum, UploadError> {
-    let at = session.at();
-    // The server may close the connection while the source is read.
-    session.close();
-    let (ranges, digest) = mismatch::differing(session, pieces)?;
-    let is_repairable = support.concurrent.is_some() || ranges.total() == Bytes::ZERO;
-    session.context.begin_repair(&at, &ranges, repairs, is_repairable)?;
-    if ranges.total() == Bytes::ZERO {
-        // One side hashed other bytes than it wrote or sent: both have hashed the file again.
-        return Ok(digest);
-    }
-    let mut held = RangeSet::new();
-    held.insert(ByteRange::with_len(0, session.context.progress.size));
-    ranges.iter().for_each(|range| held.remove(range));
-    let control = ranges::control(session, support, &held).unwrap_or(CountControl::Fixed(1));
-    ranges::send(session, &resource.ranges(session, true), &held, control)?;
-    Ok(digest)
-}
-
-/// Waits for the hasher; closes the connection if that takes long.
-fn wait_for_digest(session: &mut UploadSession<'_>, hashing: &mut Hashing) -> Result<Checksum, UploadError> {
-    if let Some(digest) = hashing.within(IDLE)? {
-        return Ok(digest);
-    }
-    session.close();
-    loop {
-        if let Some(digest) = hashing.within(IDLE)? {
-            return Ok(digest);
-        }
-    }
 }

@@ -5,6 +5,8 @@
 //!     |        (sendfile, or a ring past the page cache)
 //!     '------> hashing, behind the sender --> digest --> compared by the server
 //!
+//!   protocol: attempts, each: what is held --> send the rest --> compare the digest --> send wrong ranges again
+//!
 //!   OPTIONS, HEAD (what is held) --> resumable: PATCH (the rest), PATCH (complete, verified)
 //!           |                       '-> ranges: Round<Sending> --> PATCH (complete, verified)
 //!           |                           (a range_worker each: PATCH, PATCH, ..)
@@ -28,10 +30,10 @@ mod gridftp;
 mod hashing;
 mod http_upload;
 mod known_path;
-mod mismatch;
 mod monitor;
 mod plain;
 mod progress;
+mod protocol;
 mod range_peer;
 mod range_worker;
 mod ranges;
@@ -57,20 +59,16 @@ pub use request::{FtpSessions, PutRequest, destination};
 
 use crate::cancel::Cancel;
 use crate::input_file;
-use crate::pacing::CongestionPlan;
+use crate::pacing::{CongestionPlan, PacingThread};
 use crate::send::{Reader, SourceFile};
-use crate::source::http::{Client, ClientConfig, HttpError};
+use crate::source::http::{Client, ClientConfig};
 use crate::threads::named;
 use crate::transfer::Outcome;
 use context::UploadContext;
-use gridftp::FtpUpload;
 use http_upload::HttpUpload;
 use known_path::UploadPath;
 use progress::UploadProgress;
 use session::UploadSession;
-
-/// The maximum number of rounds in which wrong ranges are sent again.
-const MAX_REPAIRS: u32 = 4;
 
 /// Sends a file; returns once the server has all of it under its name.
 ///
@@ -99,8 +97,9 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
     let size = Bytes::new(source.metadata().len());
     let progress = UploadProgress::new(request, start, observer, cancel, size);
     let path = UploadPath::read(request, &|event| progress.emit(event));
+    let pacing = PacingThread::default();
     let (finding, result) = thread::scope(|threads| {
-        let (progress, path) = (&progress, &path);
+        let (progress, path, pacing) = (&progress, &path, &pacing);
         let (alive, ended) = crossbeam_channel::bounded::<()>(0);
         let sampled = ended.clone();
         if let Some(interval) = &request.transfer.sample {
@@ -112,13 +111,12 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
         let watch = move || monitor::watch(request, progress, path, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
         let congestion = congestion.paced.as_deref();
-        let context = UploadContext { request, progress, source: &source, reader, path, congestion };
+        let context = UploadContext { request, progress, source: &source, reader, path, pacing, congestion };
         let result = progress.transfer.cpu.count(|| {
             if is_ftp {
-                return FtpUpload::new(context, threads).run();
+                return gridftp::put(context, threads);
             }
-            let session = UploadSession::new(context, &client);
-            session.and_then(|session| HttpUpload::new(session, threads).run())
+            protocol::run(&mut HttpUpload::new(UploadSession::new(context, &client)?), threads)
         });
         progress.cancel.cancel();
         drop(alive);
@@ -126,9 +124,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
     });
     let digest = match result {
         // Any other error is a consequence of the cancellation.
-        Err(UploadError::Http(HttpError::Cancelled) | UploadError::NoDigest | UploadError::Streams(_))
-            if cancel.is_cancelled() =>
-        {
+        Err(error) if cancel.is_cancelled() && error.follows_a_cancellation() => {
             let fate = match progress.resumable() {
                 Some(true) => "the server keeps what it has: run the same command to resume",
                 Some(false) => "this server cannot resume",

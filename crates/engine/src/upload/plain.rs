@@ -9,32 +9,30 @@ use longhaul_core::units::Bytes;
 use super::dav;
 use super::error::UploadError;
 use super::http_upload::PATIENCE;
-use super::ranges::RangeSupport;
 use super::session::{UploadSession, UploadStep};
 use crate::source::http::HttpError;
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
 /// another size.
-pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) -> Result<(), UploadError> {
+pub(super) fn send(
+    session: &mut UploadSession<'_>,
+    max_ranges: &mut Option<usize>,
+) -> Result<(), UploadError> {
     let size = session.context.progress.size;
-    if support.concurrent.is_some() {
-        if dav::send(session, support)? {
+    if let Some(most) = *max_ranges {
+        if dav::send(session, most)? {
             return Ok(());
         }
         // Ranges are not tried again.
-        support.concurrent = None;
+        *max_ranges = None;
+        session.context.found(&RangeSet::new());
     }
-    session.context.found(&RangeSet::new());
-    let step = UploadStep {
-        name: "the upload",
-        query: None,
-        ask: Ask::Put { length: size, expects: true },
-        body: Some(ByteRange::with_len(0, size)),
-    };
+    let put = UploadStep::new("the upload", Ask::Put { length: size, expects: true });
+    let step = UploadStep { body: Some(ByteRange::with_len(0, size)), ..put };
     session.return_to_original();
     let answer = session.exchange(step)?;
     session.require_success(step.name, &answer)?;
-    session.context.check_source()?;
+    session.context.source.check()?;
     check_size(session)
 }
 
@@ -44,7 +42,7 @@ pub(super) fn send(session: &mut UploadSession<'_>, support: &mut RangeSupport) 
 /// warning is emitted.
 fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
     let size = session.context.progress.size;
-    let step = UploadStep { name: "to report the size of the file", query: None, ask: Ask::Head, body: None };
+    let step = UploadStep::new("to report the size of the file", Ask::Head);
     // The target of a redirect may be valid for one request only.
     session.return_to_original();
     session.patience = Some(PATIENCE);

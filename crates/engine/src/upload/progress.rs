@@ -1,5 +1,6 @@
 //! The progress of an upload, shared by its threads.
 
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -8,9 +9,11 @@ use longhaul_core::event::{Event, JobObserver};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_sys::tcp_info;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::error::UploadError;
+use super::hashing::Hashing;
 use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
@@ -29,22 +32,22 @@ pub(super) struct UploadProgress<'a> {
     pub(super) size: Bytes,
     body: Mutex<BodyProgress>,
     ranges: Mutex<SentRanges>,
-    /// The bytes, from the start of the file, read by the sender.
-    read: AtomicU64,
     /// The offset up to which the file is hashed without a gap.
     pub(super) hashed: AtomicU64,
+    /// The digest, if it is computed while the file is sent.
+    pub(super) hashing: Mutex<Option<Hashing>>,
     resumable: OnceLock<bool>,
     /// The tree of the digest, if blocks are hashed by their position as they are sent.
     tree: OnceLock<Arc<TreeDigest>>,
 }
 
-/// The ranges that several streams send.
+/// The ranges that are sent.
 #[derive(Default)]
 struct SentRanges {
     /// The schedule of the ranges that are being sent.
     schedule: Option<Arc<SharedSchedule>>,
     /// The ranges that the server held, and those passed to sockets since.
-    sent: RangeSet,
+    readable: RangeSet,
     /// The ranges that the server held, and those confirmed since.
     confirmed: RangeSet,
     /// The bytes passed to sockets.
@@ -89,8 +92,8 @@ impl<'a> UploadProgress<'a> {
             size,
             body: Mutex::default(),
             ranges: Mutex::default(),
-            read: AtomicU64::new(0),
             hashed: AtomicU64::new(0),
+            hashing: Mutex::default(),
             resumable: OnceLock::new(),
             tree: OnceLock::new(),
         }
@@ -104,6 +107,19 @@ impl<'a> UploadProgress<'a> {
     /// Fails once the upload is cancelled.
     pub(super) fn check_cancel(&self) -> Result<(), UploadError> {
         if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
+    }
+
+    /// Records the connection of the only stream.
+    pub(super) fn connected(&self, socket: &TcpStream, peer: SocketAddr) {
+        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
+        self.sockets().add(0, socket);
+        self.emit(&Event::Connected { stream: 0, peer, rtt });
+    }
+
+    /// Records the end of the connection of the only stream.
+    pub(super) fn disconnected(&self) {
+        self.sockets().remove(0);
+        self.emit(&Event::Closed { stream: 0 });
     }
 
     /// Sends an event to the observer.
@@ -135,11 +151,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the ranges that the server held, and those read for sending since.
     pub(super) fn readable(&self) -> RangeSet {
-        let ranges = self.ranges.lock();
-        let mut readable = if ranges.schedule.is_some() { ranges.sent.clone() } else { RangeSet::new() };
-        drop(ranges);
-        readable.insert(ByteRange::with_len(0, self.read_so_far()));
-        readable
+        self.ranges.lock().readable.clone()
     }
 
     /// Counts all bytes as hashed, if no digest is computed.
@@ -149,9 +161,9 @@ impl<'a> UploadProgress<'a> {
 
     /// Records the ranges that the server holds; the first call emits [`Event::Opened`].
     pub(super) fn found(&self, held: &RangeSet, source: &SourceFile, reader: Reader) {
-        let (resumed, offset) = (held.total(), prefix(held, self.size));
-        self.read.fetch_max(offset.get(), Ordering::Relaxed);
-        let mut body = self.end_part(offset);
+        let resumed = held.total();
+        held.iter().for_each(|range| self.ranges.lock().readable.insert(range));
+        let mut body = self.end_part(prefix(held, self.size));
         if body.resumed.is_none() {
             body.resumed = Some(resumed);
             drop(body);
@@ -184,24 +196,23 @@ impl<'a> UploadProgress<'a> {
         let mut body = self.body.lock();
         let more = sent - body.sent;
         body.sent = sent;
-        self.read.fetch_max((body.start + sent).get(), Ordering::Relaxed);
+        let part = ByteRange::with_len(body.start.get(), sent);
         drop(body);
+        self.ranges.lock().readable.insert(part);
         self.transfer.wait_for_limit(more, &self.cancel);
     }
 
     /// Starts sending ranges by `schedule`, given the ranges that the server holds.
     pub(super) fn begin_ranges(&self, held: &RangeSet, schedule: Arc<SharedSchedule>) {
         let mut ranges = self.ranges.lock();
-        ranges.schedule = Some(schedule);
-        (ranges.sent, ranges.confirmed) = (held.clone(), held.clone());
+        (ranges.schedule, ranges.confirmed) = (Some(schedule), held.clone());
     }
 
     /// Records a part of a range passed to the kernel; waits as `--limit` requires.
     pub(super) fn range_sent(&self, part: ByteRange) {
         let mut ranges = self.ranges.lock();
-        ranges.sent.insert(part);
+        ranges.readable.insert(part);
         ranges.given += part.len();
-        self.read.fetch_max(prefix(&ranges.sent, self.size).get(), Ordering::Relaxed);
         drop(ranges);
         self.transfer.wait_for_limit(part.len(), &self.cancel);
     }
@@ -221,7 +232,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Returns the offset up to which the senders have read the file without a gap.
     pub(super) fn read_so_far(&self) -> Bytes {
-        Bytes::new(self.read.load(Ordering::Relaxed))
+        prefix(&self.ranges.lock().readable, self.size)
     }
 
     /// Returns the bytes that an earlier run left on the server.

@@ -17,47 +17,33 @@ use crate::transfer::Sending;
 
 /// The destination of ranges.
 pub(super) struct RangeTarget<'a> {
-    /// The URL, after redirects.
+    /// The file's URL, after redirects.
     pub(super) url: ResolvedUrl,
-    /// The kind of request for a range.
-    pub(super) kind: RangeKind<'a>,
+    /// The query that names the upload to which ranges are added; `None` if they are stored in the file itself.
+    pub(super) query: Option<&'a str>,
+    /// Whether ranges of an upload are hashed on receipt.
+    pub(super) hash: bool,
     /// Whether the server has a part of the upload. If so, a locked range is locked by an earlier
     /// connection of this client.
     pub(super) began: bool,
 }
 
-/// The kind of request for a range.
-#[derive(Clone, Copy)]
-pub(super) enum RangeKind<'a> {
-    /// Adds a range to the upload named by this query of the URL; hashed on receipt if `hash` is
-    /// set.
-    Upload { query: &'a str, hash: bool },
-    /// Stores a range in the file itself.
-    File,
-}
-
 impl RangeTarget<'_> {
     /// Returns the URL for range requests, given the file's `url`.
     pub(super) fn requested(&self, url: &ResolvedUrl) -> ResolvedUrl {
-        match self.kind {
-            RangeKind::Upload { query, .. } => url.with_query(query),
-            RangeKind::File => url.clone(),
-        }
+        self.query.map_or_else(|| url.clone(), |query| url.with_query(query))
     }
 
     /// Returns the file's URL, given the `url` that range requests were redirected to.
     pub(super) fn redirected(&self, url: ResolvedUrl) -> ResolvedUrl {
-        match self.kind {
-            RangeKind::Upload { query, .. } => url.without_query(query),
-            RangeKind::File => url,
-        }
+        if let Some(query) = self.query { url.without_query(query) } else { url }
     }
 
     /// Creates the request for a range of a file of `whole` bytes.
     pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> Ask<'static> {
-        match self.kind {
-            RangeKind::Upload { hash, .. } => Ask::PatchRange(UploadRange { range, whole, hash }),
-            RangeKind::File => Ask::PutRange(FileRange { range, whole }),
+        match self.query {
+            Some(_) => Ask::PatchRange(UploadRange { range, whole, hash: self.hash }),
+            None => Ask::PutRange(FileRange { range, whole }),
         }
     }
 }
@@ -81,7 +67,7 @@ impl<'a> RangePeer<'a> {
             context,
             client: session.client,
             target,
-            pace: session.connection.shared_pace(&context),
+            pace: context.shared_pace(context.pace_of_several()),
             accepts: AtomicBool::new(false),
             behind: DropBehind::of(&context),
             shown: target.url.safe_url().to_string(),

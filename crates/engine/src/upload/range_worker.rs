@@ -54,35 +54,10 @@ pub(super) struct RangeWorker<'p> {
     locked: u32,
 }
 
-/// The end of the use of a connection.
-enum ConnectionEnd {
-    /// No work is left; the connection is idle.
-    Idle(Box<Connection>),
-    /// The server has closed the idle connection.
-    Closed,
-}
-
 impl<'p> RangeWorker<'p> {
     pub(super) fn new(peer: &'p RangePeer<'p>) -> Self {
         let target = peer.target.url.clone();
         Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
-    }
-
-    fn connect(
-        &mut self,
-        stream: &mut Stream<'_, Sending>,
-    ) -> Result<(Connection, PacedConnection<'p>), Failure> {
-        let cancel = stream.renew_cancel();
-        let client = self.peer.client;
-        let mut connection = client.connect(&mut self.target, &cancel)?;
-        client.aim(&mut connection, &self.peer.target.requested(&self.target))?;
-        let paced = self.peer.pace.pace(connection.socket());
-        let is_first = !stream.has_connected();
-        stream.connected(connection.socket(), connection.peer());
-        if is_first {
-            cancel.sleep(stream.slow_start_offset());
-        }
-        Ok((connection, paced))
     }
 
     /// Returns to the URL that the upload started with.
@@ -100,22 +75,21 @@ impl StreamWorker<Sending> for RangeWorker<'_> {
             if !stream.wait_for_work() {
                 return Ok(());
             }
-            let connected = self.connect(stream);
-            let used = connected
-                .and_then(|(connection, paced)| RangeExchange::new(self, stream, connection, paced).run());
+            let used = RangeExchange::connect(self, stream).and_then(RangeExchange::run);
             match used {
-                Ok(ConnectionEnd::Idle(connection)) => {
+                Ok(Some(connection)) => {
                     // Kept for the request that completes the upload. While other streams run, an idle connection may
                     // occupy the only place of a server of few connections.
                     if stream.is_complete() {
-                        self.peer.client.keep(*connection);
+                        self.peer.client.keep(connection);
                     }
                     return Ok(());
                 }
-                Ok(ConnectionEnd::Closed) => stream.disconnected(),
-                Err(error) if error.retry == Retry::AtOnce => return Err(error),
+                Ok(None) => stream.disconnected(),
                 Err(error) => {
-                    self.return_to_original();
+                    if error.retry != Retry::AtOnce {
+                        self.return_to_original();
+                    }
                     return Err(error);
                 }
             }
@@ -150,25 +124,27 @@ struct RangeExchange<'e, 'p, 's> {
 }
 
 impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
-    fn new(
+    fn connect(
         worker: &'e mut RangeWorker<'p>,
         stream: &'e mut Stream<'s, Sending>,
-        connection: Connection,
-        paced: PacedConnection<'p>,
-    ) -> Self {
-        let peer = worker.peer;
-        let pump = Pump::new(&connection, peer.context.progress, peer.context.request.transfer.stall);
+    ) -> Result<Self, Failure> {
+        let RangePeer { context, client, target, pace, .. } = worker.peer;
+        let cancel = stream.renew_cancel();
+        let mut connection = client.connect(&mut worker.target, &cancel)?;
+        client.aim(&mut connection, &target.requested(&worker.target))?;
+        let paced = pace.pace(connection.socket());
+        stream.connected_in_turn(connection.socket(), connection.peer(), &cancel);
+        let pump = Pump::new(&connection, context.progress, context.request.transfer.stall);
         let unanswered = VecDeque::new();
-        Self { worker, stream, connection, pump, paced, unanswered, given: 0, answer_due: None }
+        Ok(Self { worker, stream, connection, pump, paced, unanswered, given: 0, answer_due: None })
     }
 
-    /// Sends ranges until nothing is left to lease.
-    fn run(mut self) -> Result<ConnectionEnd, Failure> {
+    /// Sends ranges until nothing is left to lease; returns the idle connection, unless the server has closed it.
+    fn run(mut self) -> Result<Option<Connection>, Failure> {
         let sent = self.send_ranges();
         self.paced.pause();
         match sent {
-            Ok(true) => Ok(ConnectionEnd::Idle(Box::new(self.connection))),
-            Ok(false) => Ok(ConnectionEnd::Closed),
+            Ok(is_idle) => Ok(is_idle.then_some(self.connection)),
             Err(error) => {
                 // Discards the send queue, whose late arrival would lock the range on the server.
                 let _ = SockRef::from(self.connection.socket()).set_linger(Some(Duration::ZERO));
@@ -292,18 +268,17 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         if status == 423 && peer.owns_locks() && self.worker.locked < LOCKED_TRIES {
             self.worker.locked += 1;
             self.stream.stop().sleep(LOCKED_WAIT);
-            let why = UploadError::refused(self.connection.at(), STEP, answer);
-            return Err(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce));
+            return Err(self.refused(answer).with_retry(Retry::AtOnce));
         }
         if !(200..300).contains(&status) {
-            return Err(UploadError::refused(self.connection.at(), STEP, answer).into());
+            return Err(self.refused(answer));
         }
         match self.unanswered.front() {
             Some(sent) if sent.whole => {
                 let range = sent.range;
                 self.unanswered.pop_front();
                 if !self.stream.confirmed(range.end(), range.len()) {
-                    return Err(Failure::stolen(&peer.target.url.safe_url().to_string()));
+                    return Err(self.stolen());
                 }
                 self.worker.locked = 0;
                 self.answer_due = None;
@@ -325,8 +300,15 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let target = worker.peer.target;
         let to = worker.redirects.follow(&target.requested(&worker.target), &answer.head)?;
         worker.target = target.redirected(to);
-        let why = UploadError::refused(self.connection.at(), STEP, answer);
-        Ok(Failure::new(why.kind(), why.to_string()).with_retry(Retry::AtOnce))
+        Ok(self.refused(answer).with_retry(Retry::AtOnce))
+    }
+
+    fn refused(&self, answer: &UploadAnswer) -> Failure {
+        UploadError::refused(self.connection.at(), STEP, answer).into()
+    }
+
+    fn stolen(&self) -> Failure {
+        Failure::stolen(&self.worker.peer.target.url.safe_url().to_string())
     }
 
     /// Counts bytes acknowledged by the peer's TCP; fails if the connection has stalled, or its
@@ -347,7 +329,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             }
         }
         if self.unanswered.iter().any(|sent| !self.stream.leases_until(sent.range.end())) {
-            return Err(Failure::stolen(&self.worker.peer.target.url.safe_url().to_string()));
+            return Err(self.stolen());
         }
         let outstanding = self.pump.stall.check(self.connection.socket())?;
         if outstanding == Some(0) {

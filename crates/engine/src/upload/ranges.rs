@@ -19,7 +19,6 @@ use super::progress::prefix;
 use super::range_peer::{RangePeer, RangeTarget};
 use super::session::UploadSession;
 use crate::rate_limit::RateLimit;
-use crate::send::{Reader, ReaderChoice};
 use crate::source::StreamPeer;
 use crate::source::http::HttpError;
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
@@ -35,13 +34,6 @@ const WORTH_SEVERAL: Bytes = Bytes::mib(16);
 const IN_FLIGHT_PERCENT: u64 = 90;
 /// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 const SEGMENT: Bytes = Bytes::new(1448);
-
-/// The ranges that a server accepts.
-#[derive(Default)]
-pub(super) struct RangeSupport {
-    /// The number of connections that may send ranges at once; `None` if ranges are not accepted.
-    pub(super) concurrent: Option<usize>,
-}
 
 /// Runs a round that sends the ranges that the server lacks to `peer`. `await_end` returns once its channel, which
 /// carries no messages, is disconnected: every stream has ended then.
@@ -88,16 +80,17 @@ pub(super) fn run_round(
     }
 }
 
-/// Chooses the number of streams; `None` if one request sends all that the server lacks.
+/// Chooses the number of streams to a server that accepts ranges over `most` connections at once; `None` if one request
+/// sends all that the server lacks.
 pub(super) fn control(
     session: &UploadSession<'_>,
-    support: &RangeSupport,
+    most: Option<usize>,
     held: &RangeSet,
 ) -> Option<CountControl> {
     let size = session.context.progress.size;
     let rtt = session.rtt().unwrap_or_default();
     let left = size - held.total();
-    let control = control_of(&session.context, rtt, left, support.concurrent?);
+    let control = control_of(&session.context, rtt, left, most?);
     // A single request would resend ranges after the first gap.
     let has_prefix_only = held.total() == prefix(held, size);
     let one_request = !control.is_controlled() && control.streams() == 1 && has_prefix_only;
@@ -130,15 +123,6 @@ fn send_bound(pace: Pace, limit: Option<Rate>) -> Option<StreamBound> {
     let paced = if let Pace::Rate(rate) = pace { rate } else { PLANNED_RATE };
     let line = PLANNED_RATE.min(paced).min(limit.unwrap_or(PLANNED_RATE));
     Some(StreamBound { window, line })
-}
-
-/// Adapts the reader of one stream to several streams.
-pub(super) fn reader(reader: Reader, choice: ReaderChoice) -> Reader {
-    match reader {
-        // A ring of blocks for each stream would need too much memory.
-        Reader::Direct { .. } if choice == ReaderChoice::Auto => Reader::PageCache { drop_behind: true },
-        reader => reader,
-    }
 }
 
 /// Sends the ranges that the server lacks to `target`; returns once the server has confirmed every

@@ -21,8 +21,7 @@ use url::{Position, Url};
 
 use super::answer::UploadAnswer;
 use super::error::{UploadError, of_bytes};
-use super::hashing::Hashing;
-use super::range_peer::{RangeKind, RangeTarget};
+use super::range_peer::RangeTarget;
 use super::session::{UploadSession, UploadStep};
 use crate::send::SourceFile;
 use crate::source::http::{Connection, Redirects};
@@ -34,7 +33,7 @@ use crate::verify::Verify;
 /// A write that sets mtime back does not change the name; digests detect it. If none are compared
 /// (`verify` is false), the name also depends on ctime, device and inode, which no program can set
 /// back.
-pub(super) fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
+fn id(source: &SourceFile, url: &Url, verify: bool) -> UploadId {
     let path = source.path().canonicalize().unwrap_or_else(|_| source.path().clone());
     let metadata = source.metadata();
     let mut hasher = blake3::Hasher::new();
@@ -59,18 +58,8 @@ const DIGEST_TICK: Duration = Duration::from_millis(5);
 pub(super) enum PartOutcome {
     /// The part is to be sent to another server, after requesting its offset.
     Redirected,
-    /// The server has all of the file.
-    Whole,
-    /// The server has all of the file, and has answered the request to complete the upload.
-    Completing(UploadAnswer),
-}
-
-/// The server's answer to the completing request.
-pub(super) enum Completion {
-    /// The file has its final name.
-    Done,
-    /// The file's digest is wrong; contains the digests of the server's pieces.
-    Mismatch(Pieces),
+    /// The server has all of the file, and has perhaps answered the request to complete the upload.
+    Whole(Option<UploadAnswer>),
 }
 
 /// Parses the piece digests of the only file; `None` if they are not BLAKE3 digests of a file of
@@ -88,18 +77,20 @@ pub(super) struct UploadResource {
 }
 
 impl UploadResource {
-    pub(super) fn new(id: UploadId) -> Self {
-        Self { query: format!("upload={id}"), asked_to_complete: Cell::new(false) }
+    /// Names the upload of this state of `source` to `url`; `verify` is whether digests are compared.
+    pub(super) fn new(source: &SourceFile, url: &Url, verify: bool) -> Self {
+        let query = format!("upload={}", id(source, url, verify));
+        Self { query, asked_to_complete: Cell::new(false) }
     }
 
     fn step<'a>(&'a self, name: &'static str, ask: Ask<'a>) -> UploadStep<'a> {
-        UploadStep { name, query: Some(&self.query), ask, body: None }
+        UploadStep { query: Some(&self.query), ..UploadStep::new(name, ask) }
     }
 
     /// Returns the target for ranges of the upload; `began` is whether the server has a part of it.
     pub(super) fn ranges(&self, session: &UploadSession<'_>, began: bool) -> RangeTarget<'_> {
-        let kind = RangeKind::Upload { query: &self.query, hash: hashes_in_passing(session) };
-        RangeTarget { url: session.target.clone(), kind, began }
+        let (url, hash) = (session.target.clone(), hashes_in_passing(session));
+        RangeTarget { url, query: Some(&self.query), hash, began }
     }
 
     /// Creates the request for the server's offset.
@@ -156,7 +147,7 @@ impl UploadResource {
         session: &mut UploadSession<'_>,
     ) -> Result<Option<UploadAnswer>, UploadError> {
         let step = self.step("to start over", Ask::Delete);
-        let (answer, ahead) = session.exchange_both(step, self.status_step(), |_| true)?;
+        let (answer, ahead) = session.exchange_both(step, self.status_step())?;
         if answer.head.status() != 404 {
             session.require_success(step.name, &answer)?;
         }
@@ -169,7 +160,6 @@ impl UploadResource {
         &self,
         session: &mut UploadSession<'_>,
         offset: Bytes,
-        hashing: &mut Option<Hashing>,
     ) -> Result<PartOutcome, UploadError> {
         let whole = session.context.progress.size;
         let (hash, expects) = (hashes_in_passing(session), session.asks_first);
@@ -178,14 +168,14 @@ impl UploadResource {
         let step = UploadStep { body, ..self.step("the upload", Ask::Patch(part)) };
         let (source, progress) = (session.context.source, session.context.progress);
         let mut complete = |connection: &mut Connection| {
-            let digest = match hashing {
+            let digest = match &mut *progress.hashing.lock() {
                 Some(hashing) => match hashing.within(DIGEST_TICK)? {
                     Some(digest) => Some(digest),
                     None => return Ok(false),
                 },
                 None => None,
             };
-            source.check().map_err(UploadError::of_reading)?;
+            source.check()?;
             progress.emit(&Event::Verifying);
             let digest = digest.as_ref().map(repr_digest);
             self.asked_to_complete.set(true);
@@ -193,50 +183,23 @@ impl UploadResource {
             Ok(true)
         };
         let answer = session.exchange_before(step, Some(&mut complete))?;
-        let sent = self.sent(session, offset, &answer).inspect_err(|_| session.close())?;
-        match sent {
-            PartOutcome::Whole => {
-                Ok(session.trailing_answer()?.map_or(PartOutcome::Whole, PartOutcome::Completing))
-            }
-            sent => {
-                // The completing request was sent to the old target, so its answer is not read.
-                session.close();
-                Ok(sent)
-            }
-        }
-    }
-
-    /// Reads the answer to the last part of a file.
-    fn sent(
-        &self,
-        session: &UploadSession<'_>,
-        offset: Bytes,
-        answer: &UploadAnswer,
-    ) -> Result<PartOutcome, UploadError> {
-        let whole = session.context.progress.size;
         if Redirects::keeps_method(answer.head.status()) {
+            // The completing request was sent to the old target, so its answer is not read.
+            session.close();
             return Ok(PartOutcome::Redirected);
         }
-        require_at(session, offset, "the upload", answer)?;
-        match offset_of(&answer.head) {
-            Some(there) if there == whole => Ok(PartOutcome::Whole),
-            Some(there) if there > offset && there < whole => Err(UploadError::moved(&session.at())),
-            there => {
-                let (whole, there) = (whole.get(), of_bytes(there));
-                let why = format!("of {whole} bytes it reports {there}; start over with --no-resume");
-                Err(UploadError::answer(&session.at(), &why))
-            }
-        }
+        require_whole(session, offset, &answer).inspect_err(|_| session.close())?;
+        session.trailing_answer().map(PartOutcome::Whole)
     }
 
     /// Completes the upload, which gives the file its name if the digest is right; the server's
-    /// answer may have arrived `ahead`.
+    /// answer may have arrived `ahead`. If the digest is wrong, returns the digests of the server's pieces.
     pub(super) fn complete(
         &self,
         session: &mut UploadSession<'_>,
         digest: Option<&Checksum>,
         ahead: Option<UploadAnswer>,
-    ) -> Result<Completion, UploadError> {
+    ) -> Result<Option<Pieces>, UploadError> {
         let digest = digest.map(repr_digest);
         let (whole, hash) = (session.context.progress.size, hashes_in_passing(session));
         let ask = Ask::Complete { whole, digest: digest.as_deref(), hash };
@@ -246,10 +209,10 @@ impl UploadResource {
         self.asked_to_complete.set(true);
         let answer = ahead.map_or_else(|| session.exchange(step), Ok)?;
         if let Some(pieces) = answer.metalink.as_deref().and_then(|text| pieces_of(text, whole)) {
-            return Ok(Completion::Mismatch(pieces));
+            return Ok(Some(pieces));
         }
-        require_at(session, session.context.progress.size, step.name, &answer)?;
-        Ok(Completion::Done)
+        require_at(session, whole, step.name, &answer)?;
+        Ok(None)
     }
 }
 
@@ -273,6 +236,25 @@ fn require_at(
         return Err(UploadError::moved(&session.at()));
     }
     session.require_success(step, answer)
+}
+
+/// Returns an error if the answer to the part from `offset` on does not show that the server has the whole file.
+fn require_whole(
+    session: &UploadSession<'_>,
+    offset: Bytes,
+    answer: &UploadAnswer,
+) -> Result<(), UploadError> {
+    require_at(session, offset, "the upload", answer)?;
+    let whole = session.context.progress.size;
+    match offset_of(&answer.head) {
+        Some(there) if there == whole => Ok(()),
+        Some(there) if there > offset && there < whole => Err(UploadError::moved(&session.at())),
+        there => {
+            let (whole, there) = (whole.get(), of_bytes(there));
+            let why = format!("of {whole} bytes it reports {there}; start over with --no-resume");
+            Err(UploadError::answer(&session.at(), &why))
+        }
+    }
 }
 
 fn offset_of(head: &ResponseHead) -> Option<Bytes> {

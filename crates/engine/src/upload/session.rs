@@ -14,8 +14,7 @@ use super::answer::UploadAnswer;
 use super::body::{self, TrailingRequest};
 use super::context::UploadContext;
 use super::error::UploadError;
-use super::shared_pace::SharedPace;
-use crate::pacing::{PacingHandle, PacingThread};
+use crate::pacing::PacingHandle;
 use crate::source::http::{
     Client, Connection, HttpError, Redirects, ResolvedUrl, SafeUrl, Timeouts, UrlAndPeer,
 };
@@ -38,7 +37,7 @@ pub(super) struct UploadSession<'a> {
     pub(super) target: ResolvedUrl,
     /// The redirects since the last request to the original URL.
     redirects: Redirects,
-    pub(super) connection: UploadConnection,
+    connection: UploadConnection,
     /// Whether to request the server's consent before sending a part: it has refused one, or closed the
     /// connection.
     pub(super) asks_first: bool,
@@ -50,11 +49,10 @@ pub(super) struct UploadSession<'a> {
 
 /// The connection to the server, and its pacing.
 #[derive(Default)]
-pub(super) struct UploadConnection {
+struct UploadConnection {
     open: Option<Connection>,
     /// The RTT of the last connection, once it is closed.
     last_rtt: Option<Rtt>,
-    pacing: PacingThread,
     /// The pacer of the open connection, while it measures.
     paced: Option<PacingHandle>,
     /// The peers that have answered.
@@ -68,16 +66,11 @@ impl UploadConnection {
         self.open.as_ref().and_then(of).or(self.last_rtt)
     }
 
-    /// Returns the pacing of further connections.
-    pub(super) fn shared_pace<'a>(&'a self, context: &UploadContext<'a>) -> SharedPace<'a> {
-        SharedPace::new(&self.pacing, context.pace_of_several(), context.congestion)
-    }
-
     /// Starts to pace `connection`, whose pacer pauses until a body is sent.
     fn pace(&mut self, connection: &Connection, context: &UploadContext<'_>) {
         let socket = connection.socket();
         let start = context.path.pacing(context.request, socket);
-        let paced = self.pacing.pace(socket, context.request.transfer.pace, context.congestion, start);
+        let paced = context.pacing.pace(socket, context.request.transfer.pace, context.congestion, start);
         self.paced = paced.inspect_err(|error| tracing::warn!("not paced: {error}")).ok().flatten();
         self.paced.iter().for_each(PacingHandle::pause);
     }
@@ -105,6 +98,20 @@ pub(super) struct UploadStep<'a> {
     pub(super) ask: Ask<'a>,
     /// The part of the file sent as the body.
     pub(super) body: Option<ByteRange>,
+    /// A request sent in the same flight; neither has a body then.
+    pub(super) behind: Option<&'a Self>,
+}
+
+impl<'a> UploadStep<'a> {
+    /// Creates a request for the file's URL, without a body.
+    pub(super) fn new(name: &'static str, ask: Ask<'a>) -> Self {
+        Self { name, query: None, ask, body: None, behind: None }
+    }
+
+    /// Returns the URL of the request: the file's, or that of its upload resource.
+    fn requested(&self, target: &ResolvedUrl) -> ResolvedUrl {
+        self.query.map_or_else(|| target.clone(), |query| target.with_query(query))
+    }
 }
 
 impl<'a> UploadSession<'a> {
@@ -148,41 +155,32 @@ impl<'a> UploadSession<'a> {
                 step.ask = step.ask.without_expectation();
                 continue;
             }
-            if let Some(answer) = self.settle(&step, answer)? {
+            let settled = self.settle(&step, answer);
+            if let Ok(Some(answer)) = settled {
                 return Ok(answer);
             }
-            if self.connection.open.as_ref().is_some_and(|connection| connection.unanswered() > 0) {
-                // The trailing request was for the old target, so its answer is not read.
-                self.close();
-            }
+            // What followed was for the old target, so its answer is of no use.
+            let wait = if step.body.is_some() { Duration::ZERO } else { BEHIND };
+            let _ = self.trailing_answer_within(Some(wait));
+            settled?;
+            step.behind = None;
         }
     }
 
     /// Sends two requests without a body in one flight. Returns the answer to the first as
     /// [`exchange`](Self::exchange) does, and the answer to the second if it has arrived.
     ///
-    /// If `expects` is false for the first answer, the server may not support pipelining, and the
-    /// second answer is not awaited.
+    /// If the first answer does not show that the server accepts parts, it may not support pipelining, and the second answer
+    /// is awaited for [`BEHIND`] only.
     pub(super) fn exchange_both(
         &mut self,
         first: UploadStep<'_>,
         second: UploadStep<'_>,
-        expects: impl Fn(&ResponseHead) -> bool,
     ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
-        let both = self.exchange_both_once(first, second, expects);
-        let both = both.inspect_err(|error| self.abandon(error))?;
-        let (answer, mut ahead) = both;
-        if ahead.is_none() {
-            self.close();
-        }
-        let answer = match self.settle(&first, answer)? {
-            Some(answer) => answer,
-            None => {
-                ahead = None;
-                self.exchange(first)?
-            }
-        };
-        Ok((answer, ahead))
+        let answer = self.exchange(UploadStep { behind: Some(&second), ..first })?;
+        let is_expected = matches!(first.ask, Ask::Delete) || answer.head.accepts_partial_uploads();
+        let ahead = self.trailing_answer_within(if is_expected { None } else { Some(BEHIND) });
+        Ok((answer, ahead.unwrap_or_default()))
     }
 
     /// Follows a redirect or answers a challenge; returns the answer if neither applies.
@@ -216,7 +214,7 @@ impl<'a> UploadSession<'a> {
         if !is_safe && !Redirects::keeps_method(status) {
             return Err(self.refused_redirect(head));
         }
-        let from = self.requested(step);
+        let from = step.requested(&self.target);
         let mut to = self.redirects.follow(&from, head)?;
         if let Some(query) = step.query {
             to = to.without_query(query);
@@ -239,24 +237,25 @@ impl<'a> UploadSession<'a> {
         self.target = target;
     }
 
-    /// Returns the URL of a request: the file's, or that of its upload resource.
-    fn requested(&self, step: &UploadStep<'_>) -> ResolvedUrl {
-        step.query.map_or_else(|| self.target.clone(), |query| self.target.with_query(query))
-    }
-
     fn exchange_once(
         &mut self,
         step: UploadStep<'_>,
         trailing: Option<&mut TrailingRequest<'_>>,
     ) -> Result<UploadAnswer, UploadError> {
-        let requested = self.requested(&step);
         self.ensure_connected()?;
+        let requested = step.requested(&self.target);
         let (client, context) = (self.client, self.context);
         let UploadConnection { open: Some(connection), paced, .. } = &mut self.connection else {
             return Err(HttpError::Cancelled.into());
         };
         client.aim(connection, &requested)?;
         connection.send(step.ask)?;
+        if let Some(behind) = step.behind {
+            client.aim(connection, &behind.requested(&self.target))?;
+            connection.send(behind.ask)?;
+            // Errors name the URL.
+            client.aim(connection, &requested)?;
+        }
         let consents = |connection: &mut Connection| {
             if step.ask.expects_continue() { connection.await_continue(CONTINUE) } else { Ok(true) }
         };
@@ -276,39 +275,24 @@ impl<'a> UploadSession<'a> {
         Ok(UploadAnswer { is_early, ..UploadAnswer::read(head, connection) })
     }
 
-    fn exchange_both_once(
-        &mut self,
-        first: UploadStep<'_>,
-        second: UploadStep<'_>,
-        expects: impl Fn(&ResponseHead) -> bool,
-    ) -> Result<(UploadAnswer, Option<UploadAnswer>), UploadError> {
-        let urls = [&first, &second].map(|step| self.requested(step));
-        self.ensure_connected()?;
-        let client = self.client;
-        let Some(connection) = &mut self.connection.open else {
-            return Err(HttpError::Cancelled.into());
-        };
-        for (step, url) in [&first, &second].into_iter().zip(&urls) {
-            client.aim(connection, url)?;
-            connection.send(step.ask)?;
-        }
-        // Errors name the URL.
-        client.aim(connection, &urls[0])?;
-        let answer = UploadAnswer::read(connection.read_head()?, connection);
-        client.aim(connection, &urls[1])?;
-        let comes = connection.reusable()
-            && (expects(&answer.head) || matches!(connection.await_continue(BEHIND), Ok(false)));
-        let ahead = if comes { connection.read_head().ok() } else { None };
-        Ok((answer, ahead.map(|head| UploadAnswer::read(head, connection))))
-    }
-
     /// Reads the answer to the trailing request; `None` if none was sent.
     pub(super) fn trailing_answer(&mut self) -> Result<Option<UploadAnswer>, UploadError> {
+        self.trailing_answer_within(None)
+    }
+
+    /// Reads the answer to the trailing request; `None` if none was sent, or if it does not arrive in time.
+    fn trailing_answer_within(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<Option<UploadAnswer>, UploadError> {
         let Some(connection) = self.connection.open.as_mut().filter(|connection| connection.unanswered() > 0)
         else {
             return Ok(None);
         };
-        if !connection.reusable() {
+        let is_late = |connection: &mut Connection| {
+            limit.is_some_and(|limit| !matches!(connection.await_continue(limit), Ok(false)))
+        };
+        if !connection.reusable() || is_late(connection) {
             // The server closes the connection, or an interrupted or long previous answer was not
             // read completely.
             self.close();
@@ -348,9 +332,7 @@ impl<'a> UploadSession<'a> {
                 progress.emit(&Event::Warning(Warning::NotPaced { wanted, found }));
             }
         }
-        let rtt = tcp_info::read(socket).ok().and_then(|info| info.rtt());
-        progress.sockets().add(0, socket);
-        progress.emit(&Event::Connected { stream: 0, peer: connection.peer(), rtt });
+        progress.connected(socket, connection.peer());
         self.connection.open = Some(connection);
         Ok(())
     }
@@ -367,8 +349,7 @@ impl<'a> UploadSession<'a> {
     /// Closes the connection.
     pub(super) fn close(&mut self) {
         if self.connection.close() {
-            self.context.progress.sockets().remove(0);
-            self.context.progress.emit(&Event::Closed { stream: 0 });
+            self.context.progress.disconnected();
         }
     }
 

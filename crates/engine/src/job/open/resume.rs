@@ -16,7 +16,6 @@ use super::{Opener, journal_source};
 use crate::job::joining_mirrors::{SAMPLE, agrees, sample_of};
 use crate::sink::file_slice::FileSlice;
 use crate::sink::journal::{Journal, SourceMatch, StoredJournal};
-use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
 use crate::source::{Ask, Description, Resume, Source};
 use crate::transfer::error::TransferError;
@@ -168,7 +167,7 @@ impl Opener<'_> {
         let Some(part) = self.part.as_ref().filter(|_| self.job.options.transfer.resume) else {
             return Ok(None);
         };
-        Ok(match part.journal().map_err(OutputError::from)? {
+        Ok(match part.journal()? {
             StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
             StoredJournal::Damaged { why } => {
                 (self.emit)(&Event::Warning(Warning::StartingOver { reason: why }));

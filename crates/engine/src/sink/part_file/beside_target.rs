@@ -8,8 +8,9 @@ use rustix::process::geteuid;
 
 use super::{PartFile, is_of_others};
 use crate::sink::directory::Directory;
-use crate::sink::journal::{JournalError, StoredJournal};
+use crate::sink::journal::StoredJournal;
 use crate::sink::journal_file::JournalFile;
+use crate::sink::output_error::OutputError;
 use crate::sink::part_names::{JOURNAL, PART, beside};
 
 /// Returns the path of the partial file of the file at `target`; of this user's where another user has one too.
@@ -74,7 +75,7 @@ pub(crate) fn remove_stray_journal(directory: &Directory, target: &OsStr) {
 ///
 /// # Errors
 /// See [`PartFile::journal`].
-pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal, JournalError> {
+pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal, OutputError> {
     let stem = stem(directory, target);
     let part = beside(&stem, PART);
     match directory.look(&part, false) {
@@ -83,6 +84,6 @@ pub fn journal_of(directory: &Directory, target: &OsStr) -> Result<StoredJournal
             JournalFile::beside(&stem, directory).read(directory, length)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoredJournal::Absent),
-        Err(source) => Err(JournalError::Read { path: directory.path_of(&part), source }),
+        Err(source) => Err(OutputError::Journal { path: directory.path_of(&part), source }),
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 
 use crossbeam_channel::Receiver;
+use longhaul_core::failure::Failure;
 
-use super::{Pipeline, PipelineError, QueuedSegment};
+use super::{Pipeline, QueuedSegment};
 use crate::sink::output_error::OutputError;
 use crate::sink::segment_pool::Segment;
 use crate::sink::writer::Writer;
-use crate::threads::named;
+use crate::threads::{named, not_started};
 
 /// The threads of a pipeline.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Pipeline {
         threads: &'scope Scope<'scope, 'env>,
         writer: &Arc<dyn Writer>,
         segments: &Receiver<QueuedSegment>,
-        fail: &'scope (dyn Fn(PipelineError) + Sync),
+        fail: &'scope (dyn Fn(OutputError) + Sync),
     ) -> Running<'scope> {
         self.checkpoint.begin();
         let committer = self.journal.as_ref().and_then(|_| {
@@ -41,13 +42,13 @@ impl Pipeline {
             let file = self.part.reopen();
             let commit = move || self.commit(file, fail);
             let started = named("checkpoint").spawn_scoped(threads, commit);
-            started.map_err(|error| self.fail(PipelineError::Thread("the journal", error), fail)).ok()
+            started.map_err(|error| self.fail(not_started("the journal", &error).into(), fail)).ok()
         });
         let start = |_| {
             let (writer, segments) = (Arc::clone(writer), segments.clone());
             let write = move || self.cpu.count(|| self.write_all(&segments, writer.as_ref(), fail));
             let started = named("writer").spawn_scoped(threads, write);
-            started.map_err(|error| self.fail(PipelineError::Thread("the writer", error), fail)).ok()
+            started.map_err(|error| self.fail(not_started("the writer", &error).into(), fail)).ok()
         };
         let writers: Vec<_> = (0..writer.threads()).filter_map(start).collect();
         let hasher = self.start_hasher(threads, writers.len());
@@ -82,23 +83,18 @@ impl Pipeline {
     }
 
     /// Commits written ranges until [`Running::end`].
-    fn commit(&self, file: io::Result<File>, fail: &dyn Fn(PipelineError)) {
+    fn commit(&self, file: io::Result<File>, fail: &dyn Fn(OutputError)) {
         let run = || file.and_then(|file| self.checkpoint.run(&file, |committed| self.store(committed)));
         let error = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Ok(())) => return,
-            Ok(Err(source)) => self.journal_failed("commit to", source).into(),
-            Err(_) => PipelineError::Panicked("the thread that commits to the journal"),
+            Ok(Err(source)) => self.journal_failed("commit to", source),
+            Err(_) => Failure::panicked("the thread that commits to the journal").into(),
         };
         self.fail(error, fail);
     }
 
     /// Writes segments until every [`Inlet`] is dropped.
-    fn write_all(
-        &self,
-        segments: &Receiver<QueuedSegment>,
-        writer: &dyn Writer,
-        fail: &dyn Fn(PipelineError),
-    ) {
+    fn write_all(&self, segments: &Receiver<QueuedSegment>, writer: &dyn Writer, fail: &dyn Fn(OutputError)) {
         for QueuedSegment { segment, epoch } in segments {
             if self.backlog.has_failed() || !self.write(&segment, writer, fail) {
                 drop(segment);
@@ -117,13 +113,13 @@ impl Pipeline {
     }
 
     /// Writes a segment; returns whether the write succeeded.
-    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(PipelineError)) -> bool {
+    fn write(&self, segment: &Segment, writer: &dyn Writer, fail: &dyn Fn(OutputError)) -> bool {
         let range = segment.range();
         // Checked before each write, which would extend a truncated file again.
         let checked = self.check_length(self.least_length()).and_then(|()| self.check_room(range));
         if let Err(error) = checked {
             self.checkpoint.write_failed();
-            self.fail(error.into(), fail);
+            self.fail(error, fail);
             return false;
         }
         let write = || {
@@ -136,16 +132,16 @@ impl Pipeline {
         let error = match catch_unwind(AssertUnwindSafe(write)) {
             Ok(Ok(())) => return true,
             Ok(Err(source)) => {
-                OutputError::Write { operation: "write", path: self.part.path().to_owned(), source }.into()
+                OutputError::Write { operation: "write", path: self.part.path().to_owned(), source }
             }
-            Err(_) => PipelineError::Panicked("a writer"),
+            Err(_) => Failure::panicked("a writer").into(),
         };
         self.checkpoint.write_failed();
         self.fail(error, fail);
         false
     }
 
-    fn fail(&self, error: PipelineError, fail: &dyn Fn(PipelineError)) {
+    fn fail(&self, error: OutputError, fail: &dyn Fn(OutputError)) {
         self.backlog.fail();
         fail(error);
     }

@@ -19,7 +19,7 @@ use crate::source::http::{HttpError, of_tls, tls_explained, unusable_url};
 pub(crate) enum FtpError {
     /// The host was not reached.
     #[error(transparent)]
-    Connect(ConnectError),
+    Connect(Failure),
     /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
     Command { at: String, source: CommandError },
@@ -174,7 +174,7 @@ impl From<ConnectError> for FtpError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Cancelled => Self::Cancelled,
-            error => Self::Connect(error),
+            ConnectError::Failed(failure) => Self::Connect(failure),
         }
     }
 }
@@ -191,12 +191,7 @@ impl From<FtpError> for Failure {
         let message = error.to_string();
         let failed = |kind| Self::new(kind, message);
         match error {
-            FtpError::Failed(failure) | FtpError::WrongData(failure) => failure,
-            FtpError::Connect(error) => {
-                let of_host = matches!(error, ConnectError::Thread { .. });
-                let cause = if of_host { Cause::Connection } else { Cause::Unreachable };
-                failed(error.kind()).caused_by(cause).with_retry(error.retry())
-            }
+            FtpError::Connect(failure) | FtpError::Failed(failure) | FtpError::WrongData(failure) => failure,
             FtpError::Busy { .. } => failed(FailureKind::Unavailable).caused_by(Cause::Refused),
             FtpError::Cancelled => failed(FailureKind::Interrupted).caused_by(Cause::Interrupted),
             FtpError::Refused { verb, reply, .. } => match kind_of(&reply) {

@@ -19,7 +19,7 @@ use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 pub enum HttpError {
     /// The host or proxy was not reached.
     #[error(transparent)]
-    Connect(ConnectError),
+    Connect(Failure),
     /// The SOCKS proxy did not reach the server.
     #[error("{0}")]
     SocksRefused(Failure),
@@ -119,13 +119,10 @@ impl HttpError {
     /// Returns the kind of the failure, whether a retry can help, and the cause.
     pub(crate) fn class(&self) -> (FailureKind, Retry, Cause) {
         let (kind, cause) = match self {
-            Self::Failed(failure) | Self::SocksRefused(failure) | Self::Status { failure, .. } => {
-                return (failure.kind, failure.retry, failure.cause);
-            }
-            Self::Connect(error) => {
-                let cause = if self.is_before_connection() { Cause::Unreachable } else { Cause::Connection };
-                return (error.kind(), error.retry(), cause);
-            }
+            Self::Connect(failure)
+            | Self::Failed(failure)
+            | Self::SocksRefused(failure)
+            | Self::Status { failure, .. } => return (failure.kind, failure.retry, failure.cause),
             Self::RangeNotSatisfiable { .. } => (FailureKind::Data, Cause::OtherFile),
             Self::Cancelled => (FailureKind::Interrupted, Cause::Interrupted),
             Self::Send(..) | Self::Receive(..) | Self::Timeout(..) | Self::ClosedBeforeHead(..) => {
@@ -160,7 +157,7 @@ impl HttpError {
 
     /// Returns whether no connection was established.
     pub fn is_before_connection(&self) -> bool {
-        matches!(self, Self::Connect(error) if !matches!(error, ConnectError::Thread { .. }))
+        self.class().2 == Cause::Unreachable
     }
 
     /// Returns whether the target of a redirect may have expired, so that the original URL must be requested again.
@@ -203,7 +200,7 @@ impl From<ConnectError> for HttpError {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Cancelled => Self::Cancelled,
-            error => Self::Connect(error),
+            ConnectError::Failed(failure) => Self::Connect(failure),
         }
     }
 }
@@ -295,7 +292,6 @@ pub(crate) fn remedy(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::Attempts;
 
     #[test]
     fn only_refusals_and_failed_connections_hint_at_an_expired_url() {
@@ -315,7 +311,7 @@ mod tests {
             };
             assert_eq!((failure.retry, failure.cause), (retry, cause), "{failure}");
         }
-        let refused = ConnectError::Refused { host: "h".into(), attempts: Attempts::default() };
+        let refused = Failure::new(FailureKind::Unavailable, "refused").caused_by(Cause::Unreachable);
         let untrusted = HttpError::Tls(at.clone(), "expired".into());
         let broken = closed_early(&at, Bytes::ZERO, None).into();
         for (error, is_expired, retry, cause) in [

@@ -13,25 +13,114 @@ use longhaul_core::failure::Failure;
 use longhaul_core::proto::gridftp::BlockHeader;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
+use parking_lot::Mutex;
 
-use super::block_peer::BlockPeer;
 use super::data_sender::DataSender;
+use crate::cancel::Cancel;
 use crate::send::{SendError, Supply, TURN};
-use crate::source::StreamWorker;
+use crate::source::gridftp::BlockDialler;
+use crate::source::http::UrlAndPeer;
+use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::add;
 use crate::transfer::{Sending, Stream};
-use crate::upload::body::{Stall, TICK, wait_for};
+use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
+use crate::upload::context::UploadContext;
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
-use crate::upload::shared_pace::PacedConnection;
+use crate::upload::shared_pace::{PacedConnection, SharedPace};
 
 /// The payload of a block: large enough that headers cost little, small enough that a stolen lease
 /// ends soon. Globus reads it in pieces of its own block size (256 KiB).
 const BLOCK: Bytes = Bytes::mib(2);
 
+/// The state shared by the data connections of one STOR or ESTO.
+pub(super) struct BlockPeer<'a> {
+    pub(super) context: UploadContext<'a>,
+    pub(super) dialler: BlockDialler<'a>,
+    pub(super) pace: SharedPace<'a>,
+    /// The URL and the server's address, for errors.
+    pub(super) at: UrlAndPeer,
+    shown: String,
+    behind: DropBehind,
+    /// Connections that have sent all their blocks, but not yet EOD.
+    sent: Mutex<Vec<DataSender>>,
+    /// Raised once the store has failed.
+    over: Cancel,
+    failure: Mutex<Option<UploadError>>,
+}
+
+impl<'a> BlockPeer<'a> {
+    /// Creates the peer of a store that ends with `stop`.
+    pub(super) fn new(
+        context: UploadContext<'a>,
+        dialler: BlockDialler<'a>,
+        (pace, at): (SharedPace<'a>, UrlAndPeer),
+        stop: &Cancel,
+    ) -> Self {
+        Self {
+            context,
+            dialler,
+            pace,
+            shown: at.url.to_string(),
+            at,
+            behind: DropBehind::of(&context),
+            sent: Mutex::default(),
+            over: stop.child(),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Ends the store: the server discards a store that lacks one of its connections.
+    pub(super) fn fail(&self, error: UploadError) {
+        self.failure.lock().get_or_insert(error);
+        self.over.cancel();
+    }
+
+    /// Creates the error of a broken connection.
+    pub(super) fn broken(&self, source: io::Error) -> UploadError {
+        UploadError::Send(self.at.clone(), source)
+    }
+
+    /// Returns whether the store has failed, or the upload is cancelled.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled()
+    }
+
+    /// Takes the error of the store.
+    pub(super) fn take_failure(&self) -> Option<UploadError> {
+        self.failure.lock().take()
+    }
+
+    /// Keeps a connection whose blocks are all sent; it is ended once the number of connections is
+    /// final.
+    pub(super) fn all_sent(&self, connection: DataSender) {
+        self.sent.lock().push(connection);
+    }
+
+    /// Takes the connections that have sent all their blocks.
+    pub(super) fn take_sent(&self) -> Vec<DataSender> {
+        std::mem::take(&mut self.sent.lock())
+    }
+
+    /// Records that the server has the file up to `present` without a gap.
+    pub(super) fn acknowledged(&self, present: Bytes) {
+        self.behind.follow(self.context.progress, || present);
+    }
+}
+
+impl StreamPeer<Sending> for BlockPeer<'_> {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
+        Box::new(BlockWorker { peer: self })
+    }
+}
+
 /// The worker of one stream.
 pub(super) struct BlockWorker<'p> {
-    pub(super) peer: &'p BlockPeer<'p>,
+    peer: &'p BlockPeer<'p>,
 }
 
 impl StreamWorker<Sending> for BlockWorker<'_> {
@@ -40,19 +129,8 @@ impl StreamWorker<Sending> for BlockWorker<'_> {
         if peer.is_over() || stream.is_over() {
             return Ok(());
         }
-        let cancel = stream.renew_cancel();
-        let mut connection =
-            DataSender::new(peer.dialler.dial(&cancel)?).map_err(|error| peer.broken(error))?;
-        let paced = peer.pace.pace(connection.socket());
-        let is_first = !stream.has_connected();
-        stream.connected(connection.socket(), peer.dialler.address());
-        stream.answered();
-        if is_first {
-            cancel.sleep(stream.slow_start_offset());
-        }
-        let sent = BlockSender::new(peer, stream, &mut connection, paced).run();
-        match sent {
-            Ok(()) => peer.all_sent(connection),
+        match BlockSender::connect(peer, stream)?.run() {
+            Ok(connection) => peer.all_sent(connection),
             Err(error) => peer.fail(error),
         }
         Ok(())
@@ -72,7 +150,7 @@ struct SentBlock {
 struct BlockSender<'e, 's> {
     peer: &'e BlockPeer<'e>,
     stream: &'e mut Stream<'s, Sending>,
-    connection: &'e mut DataSender,
+    connection: DataSender,
     paced: PacedConnection<'e>,
     stall: Stall,
     unacknowledged: VecDeque<SentBlock>,
@@ -81,19 +159,18 @@ struct BlockSender<'e, 's> {
 }
 
 impl<'e, 's> BlockSender<'e, 's> {
-    fn new(
-        peer: &'e BlockPeer<'e>,
-        stream: &'e mut Stream<'s, Sending>,
-        connection: &'e mut DataSender,
-        paced: PacedConnection<'e>,
-    ) -> Self {
-        let limit = peer.context.request.transfer.stall;
-        let stall = Stall::new(connection.socket(), limit, peer.at.clone());
-        Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 }
+    fn connect(peer: &'e BlockPeer<'e>, stream: &'e mut Stream<'s, Sending>) -> Result<Self, Failure> {
+        let cancel = stream.renew_cancel();
+        let connection = DataSender::new(peer.dialler.dial(&cancel)?).map_err(|error| peer.broken(error))?;
+        let paced = peer.pace.pace(connection.socket());
+        stream.connected_in_turn(connection.socket(), peer.dialler.address(), &cancel);
+        stream.answered();
+        let stall = Stall::new(connection.socket(), peer.context.request.transfer.stall, peer.at.clone());
+        Ok(Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 })
     }
 
-    /// Sends blocks until nothing is left to lease, or the store has failed.
-    fn run(&mut self) -> Result<(), UploadError> {
+    /// Sends blocks until nothing is left to lease, or the store has failed; returns the connection.
+    fn run(mut self) -> Result<DataSender, UploadError> {
         while !self.peer.is_over() {
             if let Some(range) = self.stream.lease() {
                 self.paced.resume();
@@ -116,7 +193,7 @@ impl<'e, 's> BlockSender<'e, 's> {
             }
             self.stall.restart();
         }
-        Ok(())
+        Ok(self.connection)
     }
 
     /// Sends a leased range in blocks, as long as it stays leased.
@@ -174,7 +251,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         }
         turn.map_err(|error| match error {
             SendError::Socket(error) => self.peer.broken(error),
-            error => UploadError::of_reading(error),
+            SendError::Source(failure) => failure.into(),
         })?;
         Ok(left.start() + sent.get())
     }

@@ -11,15 +11,12 @@ use rustix::net::SendFlags;
 
 use crate::connect::{Received, Transport};
 use crate::send::{SendError, Supply, Turn};
-
-/// The file bytes encrypted at once.
-const ENCRYPTED: Bytes = Bytes::kib(256);
+use crate::upload::body::ClearText;
 
 /// A data connection whose handshake is complete. No call blocks.
 pub(super) struct DataSender {
     transport: Transport,
-    /// Clear text that TLS has yet to encrypt.
-    clear: Vec<u8>,
+    clear: ClearText,
 }
 
 impl DataSender {
@@ -29,7 +26,7 @@ impl DataSender {
     /// The kernel's error on the socket.
     pub(super) fn new(transport: Transport) -> io::Result<Self> {
         transport.socket().set_nonblocking(true)?;
-        Ok(Self { transport, clear: Vec::new() })
+        Ok(Self { transport, clear: ClearText::default() })
     }
 
     /// Returns the socket, for polling and measurements.
@@ -45,15 +42,7 @@ impl DataSender {
         if let Transport::Plain(socket) = &self.transport {
             return supply.turn(socket, share);
         }
-        if !self.flush().map_err(SendError::Socket)? {
-            return Ok(Turn::Blocked);
-        }
-        supply.fill(&mut self.clear, share.min(ENCRYPTED))?;
-        Ok(match self.flush().map_err(SendError::Socket)? {
-            false => Turn::Blocked,
-            true if supply.is_done() => Turn::Done,
-            true => Turn::More,
-        })
+        self.clear.turn(supply, share, |pending| self.transport.send(pending))
     }
 
     /// Sends from the front of a header, and shortens it; with `more`, the kernel waits for the
@@ -63,7 +52,7 @@ impl DataSender {
     /// The kernel's error on the socket.
     pub(super) fn send_header(&mut self, header: &mut &[u8], more: bool) -> io::Result<()> {
         let Transport::Plain(socket) = &self.transport else {
-            self.clear.extend_from_slice(std::mem::take(header));
+            self.clear.add(std::mem::take(header));
             return self.flush().map(|_| ());
         };
         let flags = SendFlags::NOSIGNAL | if more { SendFlags::MORE } else { SendFlags::empty() };
@@ -80,21 +69,9 @@ impl DataSender {
     /// # Errors
     /// The kernel's error on the socket.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
-        loop {
-            if let Transport::Plain(_) = self.transport {
-                return Ok(true);
-            }
-            let mut pending = self.clear.as_slice();
-            let sent = self.transport.send(&mut pending);
-            let taken = self.clear.len() - pending.len();
-            self.clear.drain(..taken);
-            match sent {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        match self.transport {
+            Transport::Plain(_) => Ok(true),
+            Transport::Tls(_) => self.clear.flush(|pending| self.transport.send(pending)),
         }
     }
 

@@ -11,12 +11,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::RecvTimeoutError;
 use longhaul_core::proto::gridftp::{BlockHeader, Reply, parse_range_marker};
 use longhaul_core::ranges::RangeSet;
-use longhaul_core::units::Bytes;
 
-use super::block_peer::BlockPeer;
-use super::block_worker::send_header;
+use super::block_worker::{BlockPeer, send_header};
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
+use super::{FtpUpload, REFUSAL_PATIENCE};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::streams::CountControl;
 use crate::transfer::{RoundEnd, SourceLiveness};
@@ -46,7 +44,7 @@ pub(super) fn send(
     let pace = if is_one { context.request.transfer.pace } else { context.pace_of_several() };
     let at = upload.at(session);
     let end = RoundEnd::new(progress.cancel.child());
-    let peer = BlockPeer::new(context, session.dialler(address), (upload.shared_pace(pace), at), &end.stop);
+    let peer = BlockPeer::new(context, session.dialler(address), (context.shared_pace(pace), at), &end.stop);
     let verb = session.begin(start, progress.size - held.total(), &progress.cancel)?;
     let mut report = Report { verb, stored, last: Instant::now(), reply: None };
     let sent = run_round(&context, (&peer, &end), held, control, |ended, set| {
@@ -85,7 +83,11 @@ fn end_connections(
         let connection = DataSender::new(peer.dialler.dial(&progress.cancel)?);
         connections.push(connection.map_err(|error| peer.broken(error))?);
     }
-    let mut clock = StallClock::new(upload.context.request.transfer.stall);
+    let mut clock = StallClock {
+        limit: upload.context.request.transfer.stall,
+        since: Instant::now(),
+        in_flight: u64::MAX,
+    };
     let sockets: Result<Vec<_>, _> =
         connections.iter().map(|connection| connection.socket().try_clone()).collect();
     let sockets = sockets.map_err(|error| peer.broken(error))?;
@@ -105,10 +107,9 @@ fn end_connections(
         let sent = send_header(connection, header, wait, |error| peer.broken(error));
         sent.map_err(|error| report.explain(session, error))?;
     }
-    let place = StoreContext { at: &peer.at, progress };
     loop {
         match report.reply.take() {
-            Some(reply) if reply.is_positive() => return place.await_acknowledgement(in_flight),
+            Some(reply) if reply.is_positive() => return upload.await_acknowledgement(&peer.at, in_flight),
             Some(reply) => return Err(session.refused(report.verb, reply).into()),
             None => {}
         }
@@ -182,10 +183,6 @@ struct StallClock {
 }
 
 impl StallClock {
-    fn new(limit: Duration) -> Self {
-        Self { limit, since: Instant::now(), in_flight: u64::MAX }
-    }
-
     /// Fails with the time since the last progress, if longer than the limit.
     fn check(&mut self, in_flight: u64, reported: Instant) -> Result<(), Duration> {
         if in_flight != self.in_flight {
@@ -194,9 +191,4 @@ impl StallClock {
         self.since = self.since.max(reported);
         if self.since.elapsed() > self.limit { Err(self.limit) } else { Ok(()) }
     }
-}
-
-/// Returns how a store starts: existing bytes are kept only if blocks are stored into the file.
-pub(super) fn start(held: &RangeSet) -> StoreStart {
-    if held.total() == Bytes::ZERO { StoreStart::Anew } else { StoreStart::Into }
 }

@@ -67,7 +67,7 @@ fn differing(
             wrong.push(piece);
         }
     }
-    source.check().map_err(UploadError::of_reading)?;
+    source.check()?;
     Ok(wrong)
 }
 

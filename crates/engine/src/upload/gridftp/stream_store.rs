@@ -4,15 +4,13 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use longhaul_core::event::Event;
 use longhaul_core::proto::gridftp::Reply;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_sys::tcp_info;
 use rustix::event::PollFlags;
 
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE, StoreContext};
+use super::{FtpUpload, REFUSAL_PATIENCE};
 use crate::send::{SendError, TURN, Turn};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
@@ -38,12 +36,9 @@ pub(super) fn send(
     session.await_begin(&mut transport, verb, &progress.cancel)?;
     let connection = DataSender::new(transport);
     let mut connection = connection.map_err(|error| UploadError::Send(at.clone(), error))?;
-    let rtt = tcp_info::read(connection.socket()).ok().and_then(|info| info.rtt());
-    progress.sockets().add(0, connection.socket());
-    progress.emit(&Event::Connected { stream: 0, peer: session.peer(), rtt });
+    progress.connected(connection.socket(), session.peer());
     let sent = send_all(upload, session, (&mut connection, &at), offset);
-    progress.sockets().remove(0);
-    progress.emit(&Event::Closed { stream: 0 });
+    progress.disconnected();
     match sent {
         Ok(reply) if reply.is_positive() => Ok(()),
         Ok(reply) => Err(session.refused(verb, reply).into()),
@@ -73,7 +68,7 @@ fn send_all(
     let range = ByteRange::new(offset.get(), progress.size.get());
     let mut supply = upload.context.supply(range)?;
     progress.begin_part(offset, supply.ring());
-    let pace = upload.shared_pace(upload.context.request.transfer.pace);
+    let pace = upload.context.shared_pace(upload.context.request.transfer.pace);
     let paced = pace.pace(connection.socket());
     paced.resume();
     let behind = DropBehind::of(&upload.context);
@@ -95,7 +90,7 @@ fn send_all(
             progress.sent(supply.sent());
             is_done = turn.map_err(|error| match error {
                 SendError::Socket(error) => broken(error),
-                error => UploadError::of_reading(error),
+                SendError::Source(failure) => failure.into(),
             })? == Turn::Done;
         }
         behind.follow(progress, || progress.snapshot().0.present);
@@ -118,13 +113,12 @@ fn await_end(
     (connection, at): (&mut DataSender, &UrlAndPeer),
     mut stall: Stall,
 ) -> Result<Reply, UploadError> {
-    let place = StoreContext { at, progress: upload.context.progress };
     let mut acknowledged = Instant::now();
     loop {
-        place.progress.check_cancel()?;
+        upload.context.progress.check_cancel()?;
         if let Some(reply) = session.poll_for_a_tick()?.filter(|reply| !reply.is_preliminary()) {
             if reply.is_positive() {
-                place.await_acknowledgement(|| in_flight(connection.socket()).unwrap_or_default())?;
+                upload.await_acknowledgement(at, || in_flight(connection.socket()).unwrap_or_default())?;
             }
             connection.receive_tickets();
             return Ok(reply);

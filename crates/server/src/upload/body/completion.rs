@@ -64,7 +64,7 @@ impl InboundUpload {
         let finished = pipeline.finish(*replace).map_err(|error| {
             partials.restore(pipeline.part().path(), counted);
             self.id.into_iter().for_each(|id| completed.forget(id));
-            refusal::pipeline(&error)
+            refusal::output(&error)
         })?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let mut head = ReplyHead::new(if self.exists { 204 } else { 201 });

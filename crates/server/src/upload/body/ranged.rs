@@ -17,7 +17,8 @@ use longhaul_core::proto::http::{ReplyHead, UPLOAD_COMPLETE, UploadId, upload_bo
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
-use longhaul_engine::sink::pipeline::{Pipeline, PipelineError, SegmentQueue};
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::sink::pipeline::{Pipeline, SegmentQueue};
 use longhaul_engine::sink::writer::Writer;
 use parking_lot::{Condvar, Mutex};
 
@@ -71,7 +72,7 @@ struct RangedState {
     /// Every range claimed so far.
     claimed: RangeSet,
     next: u64,
-    failure: Option<PipelineError>,
+    failure: Option<OutputError>,
 }
 
 impl RangedState {
@@ -155,7 +156,7 @@ impl RangedUpload {
             }
             if let Err(error) = forgotten {
                 let refused = refusal::output(&error);
-                self.fail(error.into());
+                self.fail(error);
                 return Err(refused.into());
             }
             if !drained {
@@ -173,7 +174,7 @@ impl RangedUpload {
         }
         // It ends with its last claim, so that a retry can open it anew.
         if let Some(failure) = &state.failure {
-            return Err(refusal::pipeline(failure).into());
+            return Err(refusal::output(failure).into());
         }
         if let Some(other) = state.claims.iter().find(|claim| claim.range.overlaps(range)) {
             if other.liveness.cancel.is_cancelled() || other.liveness.is_silent(Instant::now()) {
@@ -215,10 +216,10 @@ impl RangedUpload {
 
     /// Returns the reply to requests of an upload that cannot be written.
     pub(crate) fn refusal(&self) -> Option<Reply> {
-        self.state.lock().failure.as_ref().map(refusal::pipeline)
+        self.state.lock().failure.as_ref().map(refusal::output)
     }
 
-    fn fail(&self, error: PipelineError) {
+    fn fail(&self, error: OutputError) {
         self.state.lock().failure.get_or_insert(error);
         self.liveness.cancel.cancel();
         self.changed.notify_all();
@@ -316,6 +317,7 @@ impl Drop for RangeClaim {
 mod tests {
     use std::ffi::OsStr;
 
+    use longhaul_core::failure::Failure;
     use longhaul_core::units::Bytes;
     use longhaul_engine::sink::directory::Directory;
     use longhaul_engine::sink::memory_budget::{AppBuffer, MemoryBudget};
@@ -345,7 +347,7 @@ mod tests {
         });
         let first = upload.claim(ByteRange::new(0, 10));
         assert!(first.is_ok());
-        upload.fail(PipelineError::Panicked("a writer"));
+        upload.fail(Failure::panicked("a writer").into());
         assert!(matches!(upload.claim(ByteRange::new(10, 20)), Err(NotStarted::Refused(_))));
         drop(first);
         // Without a claim it ends.

@@ -8,7 +8,7 @@ use longhaul_core::checksum::Checksum;
 use longhaul_core::proto::http::UploadId;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_engine::sink::pipeline::PipelineError;
+use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::tree_digest::TreeDigest;
 use parking_lot::Mutex;
 
@@ -61,9 +61,9 @@ impl InboundUpload {
     pub(crate) fn run(self, mut connection: BodyConnection) -> UploadOutcome {
         let OpenedUpload { pipeline, writer, liveness, .. } = &self.opened;
         let before = pipeline.resumed();
-        let failure: Mutex<Option<PipelineError>> = Mutex::default();
+        let failure: Mutex<Option<OutputError>> = Mutex::default();
         let stop = liveness.cancel.child();
-        let fail = |error: PipelineError| {
+        let fail = |error: OutputError| {
             failure.lock().get_or_insert(error);
             stop.cancel();
         };
@@ -82,7 +82,7 @@ impl InboundUpload {
         });
         let failure = failure.into_inner();
         let reply = match (failure, body) {
-            (Some(error), _) => Err(refusal::pipeline(&error)),
+            (Some(error), _) => Err(refusal::output(&error)),
             (None, Err(refused)) => Err(refused),
             (None, Ok(())) => self.conclude(before + received, &liveness.cancel),
         };

@@ -4,11 +4,11 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::http::{ReplyHead, UPLOAD_OFFSET, UPLOAD_RANGES, held_ranges};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::output_error::OutputError;
-use longhaul_engine::sink::pipeline::PipelineError;
 use rustix::io::Errno;
 
 use crate::reply::Reply;
@@ -78,6 +78,7 @@ pub(crate) fn output(error: &OutputError) -> Reply {
         OutputError::Exists(_) => Reply::text(412, "there is a file of this name"),
         OutputError::Busy(_) => busy(),
         OutputError::NotAFile(_) => in_the_way(error),
+        OutputError::Failed(failure) if failure.kind == FailureKind::Host => exhausted(error),
         _ => match causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
             Some(source) => of_kernel("a file cannot be written", source, error),
             None => internal("a file cannot be written", error),
@@ -114,17 +115,6 @@ fn in_the_way(error: &dyn Display) -> Reply {
         403,
         "what has this name, or that of the partial file, is no file; the server's log says where",
     )
-}
-
-/// Maps an error of the writing threads to a status.
-pub(crate) fn pipeline(error: &PipelineError) -> Reply {
-    match error {
-        PipelineError::Output(error) => output(error),
-        PipelineError::Thread(..) => exhausted(error),
-        PipelineError::Panicked(_) | PipelineError::Hole { .. } | PipelineError::Failed(_) => {
-            internal("a file was not completed", error)
-        }
-    }
 }
 
 /// 413: no file of this size can be stored.

@@ -46,11 +46,7 @@ impl Exchange<'_, '_, '_> {
             }
             connected => connected?,
         };
-        let is_first = !self.stream.has_connected();
-        self.stream.connected(connection.socket(), connection.peer());
-        if is_first {
-            cancel.sleep(self.stream.slow_start_offset());
-        }
+        self.stream.connected_in_turn(connection.socket(), connection.peer(), &cancel);
         Ok(connection)
     }
 

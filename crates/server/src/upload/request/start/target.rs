@@ -143,7 +143,7 @@ impl UploadTarget {
         let failed = |source| OutputError::Create { path: self.path(), source };
         let part = PartFile::open_in(self.directory.try_clone().map_err(failed)?, name)?;
         let lock = active.lock_part(part.identity().map_err(failed)?).ok_or(NotStarted::Busy)?;
-        let journal = part.journal().map_err(|error| refusal::output(&error.into()))?;
+        let journal = part.journal()?;
         Ok(LockedPartFile { lock, part, journal })
     }
 
@@ -177,7 +177,7 @@ impl UploadTarget {
     /// Reads the journal of an upload; one in progress may have received more than its journal says.
     pub(super) fn journal(&self, id: UploadId) -> Result<Journal, Reply> {
         let journal = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        let journal = journal.map_err(|error| refusal::output(&error.into()))?;
+        let journal = journal.map_err(|error| refusal::output(&error))?;
         usable(journal, id).ok_or_else(refusal::no_upload)
     }
 
@@ -247,7 +247,7 @@ impl UploadTarget {
     /// Returns the ID within the server of the paused upload, which may be that of another token.
     fn id_of(&self, named: UploadId) -> Result<UploadId, Reply> {
         let found = part_file::journal_of(&self.directory, OsStr::from_bytes(&self.name));
-        let found = found.map_err(|error| refusal::output(&error.into()))?.sound();
+        let found = found.map_err(|error| refusal::output(&error))?.sound();
         let journal = found.filter(|journal| self.grant.may_discard(holder_of(journal)));
         let id = journal.and_then(|journal| {
             let ids = [named, upload_id(named, holder_of(&journal))];
