@@ -239,11 +239,11 @@ impl Cell {
             flow = flow.at(self.path.rate().scaled(FIXED_SHARE));
         }
         let time = flow.run_packets(bytes.get() / packet.get(), END);
-        let totals = flow.totals();
+        let background = flow.background();
         Transfer {
             seconds: time.as_secs_f64(),
-            retransmits: totals.lost * segments,
-            neighbour: totals.background.lost as f64 / totals.background.offered.max(1) as f64,
+            retransmits: flow.counts().lost * segments,
+            neighbour: background.lost as f64 / background.offered.max(1) as f64,
         }
     }
 

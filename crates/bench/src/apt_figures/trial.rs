@@ -20,6 +20,7 @@ pub(crate) const QUEUE: QueueLimit = QueueLimit::Packets(100);
 const TCP: Tcp = Tcp {
     algorithm: CongestionAlgorithm::Reno,
     payload: Bytes::new(1460),
+    segments: 1,
     buffer: Bytes::kib(64),
     initial: 2,
 };

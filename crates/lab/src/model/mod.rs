@@ -7,7 +7,6 @@
 mod ack_compression;
 mod background;
 mod burst_loss;
-mod cubic;
 mod delay;
 pub mod discipline;
 pub mod held;
@@ -18,7 +17,6 @@ mod queue_limit;
 mod rate;
 mod red;
 pub mod session;
-pub mod simulation;
 pub mod tcp;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -7,20 +7,23 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::simulation::{FlowObservation, FlowTotals, SimulatedControl, Simulation};
+use super::tcp::{CongestionAlgorithm, Network, PacketCounts, Tcp};
+use super::{BackgroundCounts, Time};
 use crate::PathSpec;
 
-/// A sender on a path, paced or not.
+/// A bulk sender on a path, paced or not, beside cross flows without a pace.
 #[derive(Debug)]
 pub struct PacedSender {
-    simulation: Simulation,
-    packet: Bytes,
+    network: Network,
+    /// The sender's download.
+    download: usize,
+    /// The cross flows' download, and their end.
+    ending: Option<(usize, Time)>,
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
     stalls: Option<RttStalls>,
     /// The congestion control to switch to once the controller has settled.
-    final_control: Option<SimulatedControl>,
-    now: Duration,
+    final_congestion: Option<CongestionAlgorithm>,
 }
 
 /// Stalls of a host that make the smoothed RTT longer for a while.
@@ -41,23 +44,39 @@ const USUAL_DELAY: Duration = Duration::from_millis(1);
 const STALLS: f64 = 0.01;
 /// Maximum delay of a stall.
 const STALL: Duration = Duration::from_millis(20);
+/// Initial window in segments (RFC 6928).
+const INITIAL_WINDOW: u64 = 10;
 /// Simulated time between two observations of an unpaced sender.
 const STEP: Duration = Duration::from_millis(10);
 
 impl PacedSender {
-    /// Creates a sender of packets of `packet` bytes on the path of `spec`, beside its cross flows.
+    /// Creates a sender of packets of `packet` bytes, whole MTUs, on the path of `spec`, beside its cross flows.
     ///
     /// All flows use the congestion control of `spec`. With a pacer, a BBR flow begins with CUBIC's slow start and
-    /// switches to BBR once the pacer has settled, like the engine.
+    /// switches to BBR once the pacer has settled, like the engine. Connections are open at the start.
     pub fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
-        let control = SimulatedControl::named(&spec.congestion);
-        let simulation = Simulation::new(spec.link(0), spec.one_way(), packet).beside(spec.cross_flows);
-        let mut simulation = simulation.under(control);
-        let final_control = (pacer.is_some() && control == SimulatedControl::Bbr).then_some(control);
-        if final_control.is_some() {
-            simulation.set_control(SimulatedControl::Cubic);
+        let segments = (packet.get() / spec.mtu.get().max(1)).max(1);
+        let algorithm = CongestionAlgorithm::named(&spec.congestion);
+        let buffer = Bytes::new(u64::MAX);
+        let tcp = Tcp { algorithm, payload: packet, segments, buffer, initial: INITIAL_WINDOW };
+        // Noise is a matter of `with_noise`.
+        let mut network = Network::new(spec, tcp).without_jitter();
+        let download = network.add_endless(1, Time::START);
+        let cross = network.add_endless(spec.cross_flows.count.into(), Time::START + spec.cross_flows.from);
+        let ending = spec.cross_flows.to.map(|to| (cross, Time::START + to));
+        let final_congestion =
+            (pacer.is_some() && algorithm == CongestionAlgorithm::Bbr).then_some(algorithm);
+        if final_congestion.is_some() {
+            network.set_congestion(download, CongestionAlgorithm::Cubic);
         }
-        Self { simulation, packet, pacer, noise: None, stalls: None, final_control, now: Duration::ZERO }
+        Self { network, download, ending, pacer, noise: None, stalls: None, final_congestion }
+    }
+
+    /// Uses another congestion control than the cross flows.
+    #[must_use]
+    pub fn under(mut self, algorithm: CongestionAlgorithm) -> Self {
+        self.network.set_congestion(self.download, algorithm);
+        self
     }
 
     /// Adds random delays to the controller's timer and to acknowledgements, as on a busy host.
@@ -77,7 +96,7 @@ impl PacedSender {
     /// Sends at a fixed pace.
     #[must_use]
     pub fn at(mut self, rate: Rate) -> Self {
-        self.simulation.set_pace(Some(rate));
+        self.network.set_pace(self.download, Some(rate));
         self
     }
 
@@ -86,54 +105,65 @@ impl PacedSender {
         self.pacer.as_ref()
     }
 
-    /// Returns the totals since the start.
-    pub fn totals(&self) -> FlowTotals {
-        self.simulation.totals()
+    /// Returns the counts since the start.
+    pub fn counts(&self) -> PacketCounts {
+        self.network.counts(self.download)
     }
 
-    /// Runs until `end` after the start; returns the totals of this run.
-    pub fn run_until(&mut self, end: Duration) -> FlowTotals {
-        let before = self.simulation.totals();
-        while self.now < end {
-            self.step(end - self.now);
+    /// Returns the counts of the background traffic.
+    pub fn background(&self) -> BackgroundCounts {
+        self.network.background()
+    }
+
+    /// Runs until `end` after the start; returns the counts of this run.
+    pub fn run_until(&mut self, end: Duration) -> PacketCounts {
+        let before = self.counts();
+        while self.now() < end {
+            self.step(end - self.now());
         }
-        let after = self.simulation.totals();
-        FlowTotals {
-            sent: after.sent - before.sent,
-            acknowledged: after.acknowledged - before.acknowledged,
-            lost: after.lost - before.lost,
-            background: after.background,
-        }
+        self.counts() - before
     }
 
     /// Runs until `packets` are acknowledged, or until `end`; returns the time since the start.
     pub fn run_packets(&mut self, packets: u64, end: Duration) -> Duration {
-        while self.now < end && self.simulation.totals().acknowledged < packets {
+        while self.now() < end && self.counts().arrived < packets {
             self.step(STEP);
         }
-        self.now
+        self.now()
+    }
+
+    /// Runs for `time` without the controller; returns the observation at its end, `None` before the first
+    /// acknowledgement.
+    pub fn observe(&mut self, time: Duration) -> Option<Observation> {
+        let until = self.network.now() + time;
+        if let Some((cross, end)) = self.ending.take_if(|(_, end)| *end <= until) {
+            self.network.advance(end);
+            self.network.connect(cross, 0);
+        }
+        self.network.advance(until);
+        self.network.observe(self.download)
+    }
+
+    fn now(&self) -> Duration {
+        self.network.now().since(Time::START)
     }
 
     /// Runs for one interval of the controller, or for `most`.
     fn step(&mut self, most: Duration) {
         let late = self.delay();
         let interval = self.pacer.as_ref().map_or(most, |pacer| pacer.interval() + late).min(most);
-        let mut seen = None;
-        self.simulation.run(interval, interval, |observation, _| {
-            seen = Some(observation);
-            None
-        });
-        self.now += interval;
+        let seen = self.observe(interval);
         let late =
             self.delay() + self.stalls.as_mut().map_or(Duration::ZERO, |stalls| stalls.after(interval));
-        let (Some(seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
-        let seen = observed(&seen, self.packet, late);
-        self.simulation.set_pace(pacer.observe(&seen, self.now));
-        if let Some(control) = self.final_control.take_if(|_| !pacer.is_starting()) {
-            self.simulation.set_control(control);
+        let now = self.now();
+        let (Some(mut seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
+        seen.rtt = Rtt::new(seen.rtt.get() + late);
+        self.network.set_pace(self.download, pacer.observe(&seen, now));
+        if let Some(algorithm) = self.final_congestion.take_if(|_| !pacer.is_starting()) {
+            self.network.set_congestion(self.download, algorithm);
         }
-        if pacer.is_held_back(&seen, self.now) {
-            self.simulation.restart_growth();
+        if pacer.is_held_back(&seen, now) {
+            self.network.restart_growth(self.download);
         }
     }
 
@@ -153,18 +183,5 @@ impl RttStalls {
         }
         self.excess = self.excess.mul_f64((-intervals).exp());
         self.excess
-    }
-}
-
-/// Returns the kernel's observation of a simulated sender.
-fn observed(seen: &FlowObservation, packet: Bytes, late: Duration) -> Observation {
-    let FlowTotals { sent, acknowledged, lost, .. } = seen.totals;
-    Observation {
-        goodput: packet * acknowledged,
-        window: seen.window,
-        rtt: Rtt::new(seen.rtt.get() + late),
-        min_rtt: seen.min_rtt,
-        sent: packet * sent,
-        lost: packet * lost,
     }
 }

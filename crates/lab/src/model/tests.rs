@@ -4,7 +4,7 @@ mod ack_compression;
 mod background;
 mod bbr;
 mod burst_loss;
-mod simulation;
+mod paced_sender;
 
 use std::time::Duration;
 

@@ -57,8 +57,8 @@ impl Case {
             ..path("100Mbit", 2 * self.one_way_ms)
         };
         let payload = Bytes::new(1460);
-        let tcp =
-            Tcp { algorithm: CongestionAlgorithm::Reno, payload, buffer: payload * self.window, initial: 2 };
+        let (algorithm, buffer) = (CongestionAlgorithm::Reno, payload * self.window);
+        let tcp = Tcp { algorithm, payload, segments: 1, buffer, initial: 2 };
         let at = |share: f64| Duration::from_secs(SECONDS).mul_f64(share);
         simulated::run(&path, tcp, self.connections, (at(0.1), at(1.0)))
     }

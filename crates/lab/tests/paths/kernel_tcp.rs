@@ -47,7 +47,8 @@ fn in_kernel(lab: &Lab) -> Seen {
 /// Measures simulated connections, whose losses are random: the mean of several runs.
 fn in_virtual_time(spec: &PathSpec, algorithm: CongestionAlgorithm, connections: usize) -> Seen {
     // Like the kernel: 12 bytes of timestamps per packet, and an initial window of ten packets.
-    let tcp = Tcp { algorithm, payload: Bytes::new(1448), buffer: Bytes::mib(3), initial: 10 };
+    let (payload, buffer) = (Bytes::new(1448), Bytes::mib(3));
+    let tcp = Tcp { algorithm, payload, segments: 1, buffer, initial: 10 };
     let runs = (1..=4).map(|seed| simulated::run(&PathSpec { seed, ..spec.clone() }, tcp, connections, SEEN));
     let runs: Vec<Seen> = runs.collect();
     let mean = |of: fn(&Seen) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;

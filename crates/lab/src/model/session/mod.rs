@@ -164,13 +164,13 @@ impl RunningSession {
         self.record_second(now, counts);
         let (from, before) = std::mem::replace(&mut self.interval_from, (now, counts));
         let Some(rtt) = counts.least_rtt else { return };
-        let arrived = counts.arrived - before.arrived;
+        let seen = counts - before;
         let interval = Interval {
-            goodput: Rate::over(self.payload * arrived, now.since(from)),
+            goodput: Rate::over(self.payload * seen.arrived, now.since(from)),
             rtt: Rtt::new(rtt),
-            data_rtt: mean(counts.rtts - before.rtts, arrived).map(Rtt::new),
+            data_rtt: mean(seen.rtts, seen.arrived).map(Rtt::new),
             streams: network.carried(self.download),
-            out_of_order: counts.out_of_order - before.out_of_order,
+            out_of_order: seen.out_of_order,
             left: self.payload * network.missing(self.download) + self.payload * self.left,
             held_back: false,
             pressure: 0.0,

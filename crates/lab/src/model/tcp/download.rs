@@ -1,8 +1,9 @@
 //! One client's download in packets, which are assigned to a connection when sent.
 
+use std::ops::Sub;
 use std::time::Duration;
 
-use super::connection::AckOutcome;
+use super::scoreboard::AckOutcome;
 
 /// The requested and the received packets of a client.
 #[derive(Debug, Default)]
@@ -19,16 +20,37 @@ pub(super) struct Download {
 /// Counts of a download since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketCounts {
+    /// Packets put on the link, retransmissions included.
+    pub sent: u64,
     /// Packets received, without duplicates.
     pub arrived: u64,
     /// Packets received before one that was sent earlier on their connection.
     pub out_of_order: u64,
     /// Retransmitted packets.
     pub retransmits: u64,
+    /// Packets lost: retransmitted, or waiting for it.
+    pub lost: u64,
     /// Sum of the RTTs of the received packets.
     pub rtts: Duration,
     /// Minimum of these RTTs; `None` before the first packet.
     pub least_rtt: Option<Duration>,
+}
+
+impl Sub for PacketCounts {
+    type Output = Self;
+
+    /// Returns the counts since `before`; the minimum RTT remains that since the start.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            arrived: self.arrived - before.arrived,
+            out_of_order: self.out_of_order - before.out_of_order,
+            retransmits: self.retransmits - before.retransmits,
+            lost: self.lost - before.lost,
+            rtts: self.rtts - before.rtts,
+            least_rtt: self.least_rtt,
+        }
+    }
 }
 
 impl Download {
@@ -52,6 +74,7 @@ impl Download {
 
     /// Counts a transmission.
     pub(super) fn record_transmission(&mut self, is_first: bool) {
+        self.counts.sent += 1;
         if is_first {
             self.left -= 1;
         } else {
@@ -59,8 +82,14 @@ impl Download {
         }
     }
 
+    /// Counts packets lost by a timeout.
+    pub(super) fn record_timeout(&mut self, lost: u64) {
+        self.counts.lost += lost;
+    }
+
     /// Counts a packet received after `rtt`; returns whether it was the last missing one.
     pub(super) fn record_ack(&mut self, outcome: AckOutcome, rtt: Duration) -> bool {
+        self.counts.lost += outcome.lost;
         if !outcome.is_new {
             return false;
         }

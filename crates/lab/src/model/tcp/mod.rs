@@ -1,16 +1,18 @@
-//! Many TCP connections over one link in virtual time, per packet.
+//! Many TCP connections over one link in virtual time, per packet: downloads, and bulk senders with a pace.
 //!
 //! ```text
 //! Download -- what is left --> Connection -- packet --> link --> echo, a returned delay later --> Connection
-//!                          (window, losses, timer)                                            '-> Download: arrived
+//!                      (window, pace, losses, timer)                                         '-> Download: arrived
 //! ```
 //!
 //! The link is FIFO, and all acknowledgements have one return delay. The result of a packet is therefore known when it
-//! is sent, and acknowledgements arrive in order: the only events are a queue of echoes and the timers.
+//! is sent, and acknowledgements arrive in order: the only events are a queue of echoes, and timers.
 
 mod congestion;
 mod connection;
 mod download;
+mod pacing;
+mod scoreboard;
 #[cfg(test)]
 pub(super) mod tests;
 mod timer;
@@ -19,20 +21,23 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use longhaul_core::units::Bytes;
+use longhaul_core::tune::pace::Observation;
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Fate, Link, Time};
+use super::{BackgroundCounts, Fate, Link, Time};
 use crate::PathSpec;
 
 pub use congestion::CongestionAlgorithm;
-use connection::SimulatedConnection;
+use connection::{SentPacket, SimulatedConnection};
 use download::Download;
 pub use download::PacketCounts;
 
 /// Separates these random numbers from those of the link's nodes (background 1, RED 2) with one seed.
 const TCP_SEED_STREAM: u64 = 3;
+/// Packets of a download that never ends.
+const ENDLESS: u64 = u64::MAX / 2;
 
 /// Parameters of all connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,16 +46,19 @@ pub struct Tcp {
     pub algorithm: CongestionAlgorithm,
     /// Payload of a full packet.
     pub payload: Bytes,
+    /// Segments in a packet, at least 1: a larger packet is a burst of segments (GSO). Windows count segments, so that
+    /// large packets reduce only the cost of simulating a fast path.
+    pub segments: u64,
     /// The receiver's socket buffer: the maximum in flight per connection.
     pub buffer: Bytes,
-    /// Initial window in packets.
+    /// Initial window in segments.
     pub initial: u64,
 }
 
 impl Tcp {
-    /// Returns the receiver's socket buffer in packets; at least one.
+    /// Returns the receiver's socket buffer in segments; at least one packet.
     fn window(&self) -> u64 {
-        (self.buffer.get() / self.payload.get().max(1)).max(1)
+        (self.buffer.get() / self.payload.get().max(1)).max(1).saturating_mul(self.segments)
     }
 }
 
@@ -67,12 +75,10 @@ pub struct Network {
     /// Acknowledgements in flight, in order.
     echoes: VecDeque<ReturningAck>,
     connections: Vec<SimulatedConnection>,
-    /// Timer events of connections; a connection's own deadline decides.
-    alarms: BinaryHeap<Reverse<(Time, usize)>>,
+    /// Timer events of connections.
+    timers: BinaryHeap<Reverse<(Time, usize, TimerEvent)>>,
     downloads: Vec<Download>,
-    /// Maximum random delay of an echo, in nanoseconds.
-    jitter: u64,
-    random: ChaCha8Rng,
+    jitter: AckJitter,
 }
 
 /// An acknowledgement in flight.
@@ -80,33 +86,53 @@ pub struct Network {
 struct ReturningAck {
     at: Time,
     connection: usize,
-    packet: u64,
-    transmission: u64,
-    sent: Time,
+    sent: SentPacket,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerEvent {
+    /// The connection's timer may have expired; its own deadline decides.
+    Alarm,
+    /// A packet departs that waited for its pace.
+    Departure,
+}
+
+/// The random delay of echoes: up to one packet time.
+///
+/// Without it some connections would always find the queue full and others never (phase effects, Floyd and Jacobson).
+#[derive(Debug)]
+struct AckJitter {
+    most_nanos: u64,
+    random: ChaCha8Rng,
 }
 
 impl Network {
     /// Creates a network without downloads; one direction of the path carries packets, the other only delays.
-    ///
-    /// Echoes are delayed at random by up to one packet time. Without this jitter some connections would always find
-    /// the queue full and others never (phase effects, Floyd and Jacobson).
     pub fn new(path: &PathSpec, tcp: Tcp) -> Self {
-        let jitter = path.rate.map_or(0, |rate| rate.time_for(path.mtu).as_nanos() as u64);
+        let tcp = Tcp { segments: tcp.segments.max(1), ..tcp };
+        let packet = path.mtu * tcp.segments;
+        let most_nanos = path.rate.map_or(0, |rate| rate.time_for(packet).as_nanos() as u64);
         let mut random = ChaCha8Rng::seed_from_u64(path.seed);
         random.set_stream(TCP_SEED_STREAM);
         Self {
             link: path.link(0),
-            packet: path.mtu,
+            packet,
             one_way: path.one_way(),
             tcp,
             now: Time::START,
             echoes: VecDeque::new(),
             connections: Vec::new(),
-            alarms: BinaryHeap::new(),
+            timers: BinaryHeap::new(),
             downloads: Vec::new(),
-            jitter,
-            random,
+            jitter: AckJitter { most_nanos, random },
         }
+    }
+
+    /// Removes the random delay of echoes.
+    #[must_use]
+    pub fn without_jitter(mut self) -> Self {
+        self.jitter.most_nanos = 0;
+        self
     }
 
     /// Returns the current time.
@@ -130,6 +156,14 @@ impl Network {
         self.downloads.len() - 1
     }
 
+    /// Adds a bulk sender: a download without end, over connections that are open from `from` on. Returns its index.
+    pub fn add_endless(&mut self, connections: usize, from: Time) -> usize {
+        let download = self.add();
+        self.open(download, connections, from);
+        self.request(download, ENDLESS);
+        download
+    }
+
     /// Sets the number of connections of a download.
     ///
     /// A new connection sends packets one RTT later. Surplus connections, the newest first, send no new packets and
@@ -148,15 +182,47 @@ impl Network {
                 connection.close();
             }
         }
-        let opens = self.now + self.one_way * 2;
-        for _ in taking..connections {
+        self.open(download, connections.saturating_sub(taking), self.now + self.rtt());
+    }
+
+    /// Opens connections that can send from `opens` on.
+    fn open(&mut self, download: usize, connections: usize, opens: Time) {
+        for _ in 0..connections {
             let index = self.connections.len();
-            self.connections.push(SimulatedConnection::new(&self.tcp, download, opens, self.one_way * 2));
-            own.connections.push(index);
-        }
-        for index in self.connections.len() - connections.saturating_sub(taking)..self.connections.len() {
+            self.connections.push(SimulatedConnection::new(&self.tcp, download, opens, self.rtt()));
+            self.downloads[download].connections.push(index);
             self.set_alarm(index);
         }
+    }
+
+    /// Sets the maximum pace of a download's connections, each; `None` removes it.
+    pub fn set_pace(&mut self, download: usize, pace: Option<Rate>) {
+        let bits = self.segment().get() as f64 * 8.0;
+        let cap = pace.map(|pace| pace.as_bits_per_sec() as f64 / bits);
+        self.connections_of(download).for_each(|connection| connection.pacing.set_cap(cap));
+    }
+
+    /// Restarts slow start on a download's connections, regardless of earlier losses.
+    pub fn restart_growth(&mut self, download: usize) {
+        self.connections_of(download).for_each(|connection| connection.congestion.restart());
+    }
+
+    /// Changes the congestion control of a download's connections; keeps their windows.
+    pub fn set_congestion(&mut self, download: usize, algorithm: CongestionAlgorithm) {
+        let tcp = Tcp { algorithm, ..self.tcp };
+        let min_rtt = (self.counts(download).least_rtt.unwrap_or(self.rtt()), self.now);
+        self.connections_of(download).for_each(|connection| {
+            connection.congestion = tcp.start(connection.congestion.window(), min_rtt);
+        });
+    }
+
+    /// Returns the size of a segment at the IP layer.
+    fn segment(&self) -> Bytes {
+        Bytes::new(self.packet.get() / self.tcp.segments)
+    }
+
+    fn connections_of(&mut self, download: usize) -> impl Iterator<Item = &mut SimulatedConnection> {
+        self.connections.iter_mut().filter(move |connection| connection.download == download)
     }
 
     /// Requests `packets` more of a download.
@@ -176,6 +242,26 @@ impl Network {
         self.downloads.get(download).map(Download::counts).unwrap_or_default()
     }
 
+    /// Returns the kernel's view of a download; `None` before its first acknowledgement.
+    pub fn observe(&self, download: usize) -> Option<Observation> {
+        let counts = self.counts(download);
+        let own = || self.connections.iter().filter(|connection| connection.download == download);
+        let window: f64 = own().map(|connection| connection.congestion.window()).sum();
+        Some(Observation {
+            goodput: self.packet * counts.arrived,
+            window: Bytes::new((window * self.segment().get() as f64) as u64),
+            rtt: Rtt::new(own().next_back()?.timer.rtt()),
+            min_rtt: Rtt::new(counts.least_rtt?),
+            sent: self.packet * counts.sent,
+            lost: self.packet * counts.lost,
+        })
+    }
+
+    /// Returns the counts of the background traffic on the link.
+    pub fn background(&self) -> BackgroundCounts {
+        self.link.background()
+    }
+
     /// Returns the packets requested and not received of a download.
     pub fn missing(&self, download: usize) -> u64 {
         self.downloads.get(download).map_or(0, Download::missing)
@@ -191,8 +277,8 @@ impl Network {
     pub fn advance(&mut self, until: Time) -> Option<usize> {
         loop {
             let echo_at = self.echoes.front().map(|echo| echo.at);
-            let alarm = self.alarms.peek().map(|Reverse((at, _))| *at);
-            let next = echo_at.into_iter().chain(alarm).min().filter(|at| *at <= until);
+            let timer_at = self.timers.peek().map(|Reverse((at, ..))| *at);
+            let next = echo_at.into_iter().chain(timer_at).min().filter(|at| *at <= until);
             let Some(next) = next else {
                 self.now = self.now.max(until);
                 return None;
@@ -203,7 +289,7 @@ impl Network {
                     return Some(complete);
                 }
             } else {
-                self.process_alarm();
+                self.process_timer();
             }
         }
     }
@@ -214,35 +300,31 @@ impl Network {
         let connection = &mut self.connections[echo.connection];
         let index = connection.download;
         let download = &mut self.downloads[index];
-        let outcome = connection.process_ack(&echo, self.now, !download.is_more());
-        let completes = download.record_ack(outcome, self.now.since(echo.sent));
+        let outcome = connection.process_ack(&echo.sent, self.now, !download.is_more());
+        let completes = download.record_ack(outcome, self.now.since(echo.sent.at));
         self.set_alarm(echo.connection);
         while self.send_one(echo.connection) {}
         completes.then_some(index)
     }
 
-    /// Processes the next timer event; the connection acts if its deadline has passed.
-    fn process_alarm(&mut self) {
-        let Some(Reverse((at, index))) = self.alarms.pop() else { return };
+    fn process_timer(&mut self) {
+        let Some(Reverse((at, index, event))) = self.timers.pop() else { return };
         let connection = &mut self.connections[index];
-        if connection.alarm != Some(at) {
-            return;
+        match event {
+            TimerEvent::Departure => connection.pacing.is_queued = false,
+            TimerEvent::Alarm if connection.timer.expires(at) => {
+                self.downloads[connection.download].record_timeout(connection.timed_out(at));
+            }
+            TimerEvent::Alarm => return self.set_alarm(index),
         }
-        connection.alarm = None;
-        if connection.deadline.is_some_and(|deadline| deadline <= at) {
-            connection.deadline_passed(at);
-            while self.send_one(index) {}
-        }
+        while self.send_one(index) {}
         self.set_alarm(index);
     }
 
+    /// Queues the next event of a connection's timer, unless an earlier one is queued.
     fn set_alarm(&mut self, index: usize) {
-        let connection = &mut self.connections[index];
-        if let Some(deadline) = connection.deadline
-            && connection.alarm.is_none_or(|alarm| deadline < alarm)
-        {
-            connection.alarm = Some(deadline);
-            self.alarms.push(Reverse((deadline, index)));
+        if let Some(alarm) = self.connections[index].timer.next_alarm() {
+            self.timers.push(Reverse((alarm, index, TimerEvent::Alarm)));
         }
     }
 
@@ -250,22 +332,28 @@ impl Network {
     fn send_one(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let download = &mut self.downloads[connection.download];
-        let Some(packet) = connection.may_send(download.is_more()) else { return false };
-        let (transmission, is_first) = connection.record_transmission(packet, self.now);
+        let Some(packet) = connection.sendable(download.is_more()) else { return false };
+        let departure = connection.pacing.next;
+        if departure > self.now {
+            if !std::mem::replace(&mut connection.pacing.is_queued, true) {
+                self.timers.push(Reverse((departure, index, TimerEvent::Departure)));
+            }
+            return false;
+        }
+        let (sent, is_first) = connection.record_transmission(packet, self.now);
         download.record_transmission(is_first);
         self.set_alarm(index);
         if let Fate::Leaves(there) = self.link.pass(self.now, self.packet) {
-            let late = Duration::from_nanos(self.random.random_range(0..=self.jitter));
-            let back = there + self.one_way + late;
+            let back = there + self.one_way + self.jitter.next();
             let at = self.echoes.back().map_or(back, |before| back.max(before.at));
-            self.echoes.push_back(ReturningAck {
-                at,
-                connection: index,
-                packet,
-                transmission,
-                sent: self.now,
-            });
+            self.echoes.push_back(ReturningAck { at, connection: index, sent });
         }
         true
+    }
+}
+
+impl AckJitter {
+    fn next(&mut self) -> Duration {
+        Duration::from_nanos(self.random.random_range(0..=self.most_nanos))
     }
 }

@@ -13,6 +13,7 @@ use crate::model::Time;
 pub(in crate::model) const RENO: Tcp = Tcp {
     algorithm: CongestionAlgorithm::Reno,
     payload: Bytes::new(1460),
+    segments: 1,
     buffer: Bytes::kib(64),
     initial: 2,
 };

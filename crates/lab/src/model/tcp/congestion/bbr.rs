@@ -5,14 +5,15 @@
 //!                        any -- min_rtt is 10 s old --> ProbeRtt -- 200 ms --> ProbeBw or Startup
 //! ```
 //!
-//! Not modelled: policer detection (`lt_bw`), packet conservation in the first RTT of a recovery, and the allowance for
-//! ACK aggregation. On a path that loses only by its queue, none of them acts for more than one RTT per loss episode.
+//! Not modelled: policer detection (`lt_bw`), packet conservation in the first RTT of a recovery, the allowance for ACK
+//! aggregation, and the window restored after a timeout. On a path that loses only by its queue, none of them acts for
+//! more than one RTT per loss episode.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::congestion::{AckSample, CongestionControl, INITIAL_WINDOW};
+use super::{AckSample, CongestionControl};
 use crate::model::Time;
 
 /// Startup's gain: 2 / ln 2, the minimum that doubles the rate each RTT.
@@ -33,6 +34,8 @@ const MIN_RTT_AGE: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 /// ProbeRtt's window in segments, and the minimum window.
 const MIN_WINDOW: f64 = 4.0;
+/// Delivered segments until which the window grows without a bandwidth (`TCP_INIT_CWND`).
+const INITIAL_WINDOW: u64 = 10;
 /// Ratio of pace to estimated bandwidth; below 1, so that the queue drains.
 const PACING_MARGIN: f64 = 0.99;
 
@@ -43,16 +46,20 @@ pub(super) struct Bbr {
     window: f64,
     /// The window before ProbeRtt.
     prior_window: f64,
-    pace: Option<f64>,
-    /// The largest bandwidth sample of each recent round.
+    pace: f64,
+    bandwidth: BandwidthFilter,
+    full: FullPipe,
+    min_rtt: (Duration, Time),
+}
+
+/// The maximum bandwidth of recent rounds.
+#[derive(Debug, Default)]
+struct BandwidthFilter {
+    /// The largest sample of each round.
     samples: VecDeque<(u64, f64)>,
     round: u64,
     /// The round ends when a packet is acknowledged that was sent after this many deliveries.
     round_end: u64,
-    full: FullPipe,
-    min_rtt: Option<(Duration, Time)>,
-    /// Whether a packet was lost since the last acknowledgement.
-    has_lost: bool,
     /// Delivery counts during the last ProbeRtt: packets sent then do not lower the bandwidth (`app_limited` in Linux).
     limited: Range<u64>,
 }
@@ -74,20 +81,16 @@ struct FullPipe {
 }
 
 impl Bbr {
-    /// Starts with `window` segments, and the minimum RTT if known.
-    pub(super) fn new(window: f64, min_rtt: Option<(Duration, Time)>) -> Self {
+    /// Starts with `window` segments, and the minimum RTT with its time.
+    pub(super) fn new(window: f64, min_rtt: (Duration, Time)) -> Self {
         Self {
             mode: BbrMode::Startup,
             window,
             prior_window: window,
-            pace: min_rtt.map(|(rtt, _)| HIGH_GAIN * window / rtt.as_secs_f64().max(1e-6)),
-            samples: VecDeque::new(),
-            round: 0,
-            round_end: 0,
+            pace: HIGH_GAIN * window / min_rtt.0.as_secs_f64().max(1e-6),
+            bandwidth: BandwidthFilter::default(),
             full: FullPipe::default(),
             min_rtt,
-            has_lost: false,
-            limited: 0..0,
         }
     }
 }
@@ -97,124 +100,124 @@ impl CongestionControl for Bbr {
         self.window
     }
 
-    /// Returns the pacing rate; `None` before the first acknowledgement.
     fn own_pace(&self) -> Option<f64> {
-        self.pace
+        Some(self.pace)
+    }
+
+    fn acknowledged(&mut self, sample: &AckSample) {
+        let in_flight = sample.in_flight.saturating_sub(sample.segments) as f64;
+        let is_new_round = self.bandwidth.record(sample, self.min_rtt.0);
+        self.cycle(sample, in_flight);
+        if is_new_round && !self.full.is_reached {
+            self.full.check(self.bandwidth.max());
+        }
+        if self.mode == BbrMode::Startup && self.full.is_reached {
+            self.mode = BbrMode::Drain;
+        }
+        if self.mode == BbrMode::Drain && in_flight <= self.bdp() {
+            self.mode = probe_bw(sample);
+        }
+        self.probe_rtt(sample, in_flight);
+        self.set_pace();
+        self.set_window(sample);
+    }
+
+    fn timed_out(&mut self, _: u64, _: bool) {
+        (self.window, self.full.bandwidth) = (MIN_WINDOW, 0.0);
     }
 
     /// Restarts with Startup.
     fn restart(&mut self) {
         (self.mode, self.full) = (BbrMode::Startup, FullPipe::default());
     }
+}
 
-    fn lost(&mut self, _: Time, _: Time) {
-        self.has_lost = true;
-    }
-
-    fn acknowledged(&mut self, sample: &AckSample, now: Time) {
-        let in_flight = (sample.in_flight - sample.segments) as f64;
+impl BandwidthFilter {
+    /// Adds a sample; returns whether a round begins with it.
+    fn record(&mut self, sample: &AckSample, min_rtt: Duration) -> bool {
         let is_new_round = sample.delivered_before >= self.round_end;
         if is_new_round {
             (self.round, self.round_end) = (self.round + 1, sample.delivered);
         }
-        self.sample_bandwidth(sample);
-        self.cycle(in_flight, now);
-        if is_new_round && !self.full.is_reached {
-            self.full.check(self.bandwidth());
+        let rate = (sample.delivered - sample.delivered_before) as f64 / sample.interval.as_secs_f64();
+        // An interval shorter than the RTT results from ACK compression.
+        let is_valid = sample.interval >= min_rtt && !sample.interval.is_zero();
+        let is_limited = self.limited.contains(&sample.delivered_before) && rate < self.max();
+        if is_valid && !is_limited {
+            while self.samples.front().is_some_and(|(round, _)| round + BANDWIDTH_ROUNDS <= self.round) {
+                self.samples.pop_front();
+            }
+            while self.samples.back().is_some_and(|(_, earlier)| *earlier <= rate) {
+                self.samples.pop_back();
+            }
+            self.samples.push_back((self.round, rate));
         }
-        if self.mode == BbrMode::Startup && self.full.is_reached {
-            self.mode = BbrMode::Drain;
-        }
-        if self.mode == BbrMode::Drain && in_flight <= self.bdp() {
-            self.mode = probe_bw(sample, now);
-        }
-        self.probe_rtt(sample, in_flight, now);
-        self.set_pace(sample.rtt);
-        self.set_window(sample);
-        self.has_lost = false;
+        is_new_round
+    }
+
+    fn max(&self) -> f64 {
+        self.samples.front().map_or(0.0, |(_, rate)| *rate)
     }
 }
 
 impl Bbr {
-    fn sample_bandwidth(&mut self, sample: &AckSample) {
-        // An interval shorter than the RTT results from ACK compression.
-        if self.min_rtt.is_some_and(|(rtt, _)| sample.interval < rtt) || sample.interval.is_zero() {
-            return;
-        }
-        let rate = (sample.delivered - sample.delivered_before) as f64 / sample.interval.as_secs_f64();
-        if self.limited.contains(&sample.delivered_before) && rate < self.bandwidth() {
-            return;
-        }
-        while self.samples.front().is_some_and(|(round, _)| round + BANDWIDTH_ROUNDS <= self.round) {
-            self.samples.pop_front();
-        }
-        while self.samples.back().is_some_and(|(_, earlier)| *earlier <= rate) {
-            self.samples.pop_back();
-        }
-        self.samples.push_back((self.round, rate));
-    }
-
-    fn bandwidth(&self) -> f64 {
-        self.samples.front().map_or(0.0, |(_, rate)| *rate)
-    }
-
     fn bdp(&self) -> f64 {
-        self.min_rtt.map_or(INITIAL_WINDOW, |(rtt, _)| self.bandwidth() * rtt.as_secs_f64())
+        self.bandwidth.max() * self.min_rtt.0.as_secs_f64()
     }
 
     /// Advances to the next gain of ProbeBw at the end of a phase.
-    fn cycle(&mut self, in_flight: f64, now: Time) {
-        let (BbrMode::ProbeBw { phase, since }, Some((rtt, _))) = (self.mode, self.min_rtt) else { return };
-        let is_long = now.since(since) > rtt;
+    fn cycle(&mut self, sample: &AckSample, in_flight: f64) {
+        let BbrMode::ProbeBw { phase, since } = self.mode else { return };
+        let is_long = sample.now.since(since) > self.min_rtt.0;
         let is_over = match CYCLE[phase] {
             // Until the increased inflight is reached, or causes loss.
-            up if up > 1.0 => is_long && (self.has_lost || in_flight >= up * self.bdp()),
+            up if up > 1.0 => is_long && (sample.has_losses || in_flight >= up * self.bdp()),
             down if down < 1.0 => is_long || in_flight <= self.bdp(),
             _ => is_long,
         };
         if is_over {
-            self.mode = BbrMode::ProbeBw { phase: (phase + 1) % CYCLE.len(), since: now };
+            self.mode = BbrMode::ProbeBw { phase: (phase + 1) % CYCLE.len(), since: sample.now };
         }
     }
 
     /// Enters ProbeRtt when the minimum RTT is too old, and leaves it after the measurement.
-    fn probe_rtt(&mut self, sample: &AckSample, in_flight: f64, now: Time) {
-        let is_old = self.min_rtt.is_some_and(|(_, at)| now.since(at) > MIN_RTT_AGE);
-        if is_old || self.min_rtt.is_none_or(|(rtt, _)| sample.rtt <= rtt) {
-            self.min_rtt = Some((sample.rtt, now));
+    fn probe_rtt(&mut self, sample: &AckSample, in_flight: f64) {
+        let (now, round) = (sample.now, self.bandwidth.round);
+        let is_old = now.since(self.min_rtt.1) > MIN_RTT_AGE;
+        if is_old || sample.rtt <= self.min_rtt.0 {
+            self.min_rtt = (sample.rtt, now);
         }
         match self.mode {
             BbrMode::ProbeRtt { until: None, .. } if in_flight <= MIN_WINDOW.max(sample.segments as f64) => {
-                self.mode = BbrMode::ProbeRtt { until: Some(now + PROBE_RTT_TIME), round: self.round };
+                self.mode = BbrMode::ProbeRtt { until: Some(now + PROBE_RTT_TIME), round };
             }
-            BbrMode::ProbeRtt { until: Some(until), round } if now > until && self.round > round => {
-                self.min_rtt = self.min_rtt.map(|(rtt, _)| (rtt, now));
+            BbrMode::ProbeRtt { until: Some(until), round: before } if now > until && round > before => {
+                self.min_rtt.1 = now;
                 self.window = self.window.max(self.prior_window);
-                self.mode = if self.full.is_reached { probe_bw(sample, now) } else { BbrMode::Startup };
+                self.mode = if self.full.is_reached { probe_bw(sample) } else { BbrMode::Startup };
             }
             BbrMode::ProbeRtt { .. } => {}
             _ if is_old => {
                 self.prior_window = self.window;
-                self.limited.start = sample.delivered;
-                self.mode = BbrMode::ProbeRtt { until: None, round: self.round };
+                self.bandwidth.limited.start = sample.delivered;
+                self.mode = BbrMode::ProbeRtt { until: None, round };
             }
             _ => {}
         }
         if matches!(self.mode, BbrMode::ProbeRtt { .. }) {
-            self.limited.end = sample.delivered + in_flight as u64 + 1;
+            self.bandwidth.limited.end = sample.delivered + in_flight as u64 + 1;
         }
     }
 
-    fn set_pace(&mut self, rtt: Duration) {
+    fn set_pace(&mut self) {
         let gain = match self.mode {
             BbrMode::Startup => HIGH_GAIN,
             BbrMode::Drain => 1.0 / HIGH_GAIN,
             BbrMode::ProbeBw { phase, .. } => CYCLE[phase],
             BbrMode::ProbeRtt { .. } => 1.0,
         };
-        let pace = gain * self.bandwidth() * PACING_MARGIN;
-        let before = self.pace.unwrap_or(HIGH_GAIN * self.window / rtt.as_secs_f64().max(1e-6));
-        self.pace = Some(if self.full.is_reached { pace } else { before.max(pace) });
+        let pace = gain * self.bandwidth.max() * PACING_MARGIN;
+        self.pace = if self.full.is_reached { pace } else { self.pace.max(pace) };
     }
 
     fn set_window(&mut self, sample: &AckSample) {
@@ -224,7 +227,7 @@ impl Bbr {
         let target = gain * self.bdp() + 3.0 * acknowledged;
         if self.full.is_reached {
             self.window = (self.window + acknowledged).min(target);
-        } else if self.window < target || (sample.delivered as f64) < INITIAL_WINDOW {
+        } else if self.window < target || sample.delivered < INITIAL_WINDOW {
             self.window += acknowledged;
         }
         self.window = self.window.max(MIN_WINDOW);
@@ -235,9 +238,9 @@ impl Bbr {
 }
 
 /// Enters ProbeBw in a phase that differs between flows; derived from a count, so that simulations are deterministic.
-fn probe_bw(sample: &AckSample, now: Time) -> BbrMode {
+fn probe_bw(sample: &AckSample) -> BbrMode {
     let drawn = (sample.delivered % FIRST_PHASES.len() as u64) as usize;
-    BbrMode::ProbeBw { phase: FIRST_PHASES[drawn], since: now }
+    BbrMode::ProbeBw { phase: FIRST_PHASES[drawn], since: sample.now }
 }
 
 impl FullPipe {
