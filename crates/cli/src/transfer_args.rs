@@ -1,13 +1,11 @@
 //! The options common to `get` and `put`.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::job::{StreamCap, Streams, TransferOptions};
+use longhaul_engine::job::{StreamCap, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::verify::Verify;
@@ -17,11 +15,18 @@ use url::Url;
 use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
 use crate::session::{CommandOutputs, CommandSession};
+use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::{exit, stderr};
 
 /// Options of transfers.
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Set the highest rate, as 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = limit, help_heading = "Speed")]
     pub(crate) limit: Option<Rate>,
@@ -89,8 +94,8 @@ impl TransferArgs {
     /// Returns the client settings of `get`, whose requests name the pace.
     pub(crate) fn receiving_client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         let mut client = self.client(cancel)?;
-        if self.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-            client.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
+        if self.pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.requests.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
         }
         Ok(client)
     }
@@ -133,17 +138,18 @@ impl TransferArgs {
     }
 
     /// Returns the settings of a transfer in either direction.
+    ///
+    /// # Errors
+    /// Contradictory options of streams.
     pub(crate) fn transfer_options(
         &self,
-        streams: Streams,
-        memory: Option<PathBuf>,
         limit: Option<Rate>,
         client: ClientConfig,
-    ) -> TransferOptions {
-        TransferOptions {
-            streams,
+    ) -> anyhow::Result<TransferOptions> {
+        Ok(TransferOptions {
+            streams: self.streams.requested()?,
             stream_cap: StreamCap::default(),
-            memory,
+            memory: self.memory.memory(),
             sample: self.record.interval(),
             pace: self.pace,
             limit: limit.map(RateLimit::new),
@@ -151,7 +157,7 @@ impl TransferArgs {
             retries: self.client.connect.retries,
             stall: self.client.connect.stall_timeout,
             client,
-        }
+        })
     }
 
     /// Returns the cancel flag of the command, which --max-time raises.

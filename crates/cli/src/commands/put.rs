@@ -20,7 +20,6 @@ use url::Url;
 
 use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
-use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{RESEARCH, parallel};
@@ -61,12 +60,6 @@ pub(crate) struct PutArgs {
     /// Do not have the server compare digests before the file gets its name
     #[arg(long, conflicts_with = "verify", help_heading = "Integrity")]
     no_verify: bool,
-
-    #[command(flatten)]
-    streams: StreamsArgs,
-
-    #[command(flatten)]
-    memory: MemoryArgs,
 
     #[command(flatten)]
     pub(crate) transfer: TransferArgs,
@@ -166,7 +159,7 @@ impl<'a> Upload<'a> {
             }
             let time = file.time_header();
             let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
-            request.transfer.client.headers.extend(time);
+            request.transfer.client.requests.headers.extend(time);
             self.send(session, job, request)
         }))
     }
@@ -205,7 +198,7 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         reader: args.reader.into(),
         verify: (!args.no_verify).then(|| common.verify()),
         congestion: args.congestion.clone(),
-        transfer: common.transfer_options(args.streams.requested()?, args.memory.memory(), limit, client),
+        transfer: common.transfer_options(limit, client)?,
         sessions: FtpSessions::default(),
     })
 }

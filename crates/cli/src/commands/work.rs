@@ -38,7 +38,6 @@ use parking_lot::Mutex;
 use url::Url;
 
 use crate::session::CommandSession;
-use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::parallel;
@@ -59,12 +58,6 @@ pub(crate) struct WorkArgs {
     /// The plan, as longhaul plan has written it
     #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
     plan: PathBuf,
-
-    #[command(flatten)]
-    streams: StreamsArgs,
-
-    #[command(flatten)]
-    memory: MemoryArgs,
 
     /// Fetch this many files at once; small ones go more at once over kept connections
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
@@ -147,10 +140,8 @@ fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Res
     source.iter().try_for_each(|url| common.check_cleartext(url))?;
     let client = common.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
-    let limit = common.receiving_limit();
-    let (streams, memory) = (args.streams.requested()?, args.memory.memory());
     Ok(JobOptions {
-        transfer: common.transfer_options(streams, memory, limit, client),
+        transfer: common.transfer_options(common.receiving_limit(), client)?,
         segment: None,
         count_pages: common.json || common.shows_line(),
         verify: common.verify(),

@@ -17,8 +17,9 @@ use longhaul_engine::input_file;
 
 use crate::commands::agent;
 use crate::exit::UsageError;
+use crate::login_args::bearer_token;
 use crate::values::AutoOr;
-use crate::{secret_file, streams_args, url_text};
+use crate::{streams_args, url_text};
 
 /// Attempts to send a request that no agent has answered.
 const ATTEMPTS: usize = 5;
@@ -40,6 +41,26 @@ pub(super) struct AddArgs {
     #[arg(short, long, conflicts_with_all = ["mirror", "checksum"])]
     recursive: bool,
 
+    #[command(flatten)]
+    file: FileArgs,
+
+    #[command(flatten)]
+    access: AccessArgs,
+
+    #[command(flatten)]
+    speed: SpeedArgs,
+
+    #[command(flatten)]
+    schedule: ScheduleArgs,
+
+    /// Show the transfers until they have ended
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Options of a file.
+#[derive(Debug, Args)]
+struct FileArgs {
     /// Write to a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]
     #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
@@ -55,7 +76,11 @@ pub(super) struct AddArgs {
     /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits
     #[arg(long, value_name = "ALG:HEX")]
     checksum: Option<String>,
+}
 
+/// Options of access to the server.
+#[derive(Debug, Args)]
+struct AccessArgs {
     /// Add a request header; may be given several times
     #[arg(long, value_name = "K: V")]
     header: Vec<String>,
@@ -71,7 +96,11 @@ pub(super) struct AddArgs {
     /// Send logins, tokens and secret headers to the servers of redirects, too
     #[arg(long)]
     location_trusted: bool,
+}
 
+/// Options of the rate.
+#[derive(Debug, Args)]
+struct SpeedArgs {
     /// Use this many connections
     #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
     streams: StreamsSetting,
@@ -83,7 +112,11 @@ pub(super) struct AddArgs {
     /// Set the highest rate, as 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
     limit: Option<Rate>,
+}
 
+/// Options of the time of the transfer.
+#[derive(Debug, Args)]
+struct ScheduleArgs {
     /// Set the priority: the higher, the sooner it runs
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i64,
@@ -95,10 +128,6 @@ pub(super) struct AddArgs {
     /// Wait until it is resumed
     #[arg(long)]
     paused: bool,
-
-    /// Show the transfers until they have ended
-    #[arg(long)]
-    watch: bool,
 }
 
 fn streams(text: &str) -> Result<StreamsSetting, String> {
@@ -149,7 +178,7 @@ impl AddArgs {
                 return metalink(Path::new(operand));
             }
             url_text::parse(operand).map_err(|why| UsageError(format!("'{operand}': {why}")))?;
-            let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
+            let urls = std::iter::once(operand).chain(&self.file.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
             Ok(vec![TransferRequest { kind, urls, ..common.clone() }])
         };
@@ -159,7 +188,7 @@ impl AddArgs {
 
     /// Returns the output path. Several files need a directory: in one file they would replace each other.
     fn output(&self) -> anyhow::Result<Option<PathBuf>> {
-        let mut output = self.output.as_deref().map(absolute).transpose()?;
+        let mut output = self.file.output.as_deref().map(absolute).transpose()?;
         if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
             output.push("");
         }
@@ -167,24 +196,21 @@ impl AddArgs {
     }
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
-        let token = self.token.as_ref().map(|file| {
-            secret_file::read_token(file, &Cancel::new())
-                .with_context(|| format!("cannot read the token in {}", file.display()))
-        });
+        let token = self.access.token.as_ref().map(|file| bearer_token(file, &Cancel::new()));
         Ok(TransferRequest {
             output: self.output()?,
-            if_exists: self.if_exists,
-            checksum: self.checksum.clone(),
-            headers: self.header.clone(),
+            if_exists: self.file.if_exists,
+            checksum: self.file.checksum.clone(),
+            headers: self.access.header.clone(),
             token: token.transpose()?,
-            allow_cleartext: self.allow_cleartext,
-            location_trusted: self.location_trusted,
-            streams: self.streams,
-            pace: self.pace.map(Pace::option),
-            limit_bps: self.limit.map(Rate::as_bits_per_sec),
-            priority: self.priority,
-            at: self.at,
-            paused: self.paused,
+            allow_cleartext: self.access.allow_cleartext,
+            location_trusted: self.access.location_trusted,
+            streams: self.speed.streams,
+            pace: self.speed.pace.map(Pace::option),
+            limit_bps: self.speed.limit.map(Rate::as_bits_per_sec),
+            priority: self.schedule.priority,
+            at: self.schedule.at,
+            paused: self.schedule.paused,
             ..TransferRequest::default()
         })
     }
