@@ -1,6 +1,6 @@
 //! The options common to `get` and `put`.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
@@ -16,6 +16,7 @@ use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
 use crate::session::{CommandOutputs, CommandSession};
 use crate::streams_args::{MemoryArgs, StreamsArgs};
+use crate::values::{Choice, choice};
 use crate::{exit, stderr};
 
 /// Options of transfers.
@@ -43,8 +44,8 @@ pub(crate) struct TransferArgs {
     pub(crate) no_resume: bool,
 
     /// Choose how a digest is verified: as the bytes pass, or of the file as read back from the disk
-    #[arg(long, value_enum, default_value = "passing", help_heading = "Integrity")]
-    verify: VerifyArg,
+    #[arg(long, default_value = "passing", value_parser = choice(&VERIFY), help_heading = "Integrity")]
+    pub(crate) verify: Verify,
 
     /// Print one JSON object a line on stdout
     #[arg(long, help_heading = "Output")]
@@ -68,24 +69,13 @@ fn limit(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// `--verify`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum VerifyArg {
-    /// The digest is computed while the transfer runs
-    Passing,
-    /// The file is read back, which takes longer and finds lost writes
-    Disk,
-}
+/// The values of `--verify`.
+const VERIFY: [Choice<Verify>; 2] = [
+    ("passing", Verify::Passing, "The digest is computed while the transfer runs"),
+    ("disk", Verify::Disk, "The file is read back, which takes longer and finds lost writes"),
+];
 
 impl TransferArgs {
-    /// Returns how digests are verified.
-    pub(crate) fn verify(&self) -> Verify {
-        match self.verify {
-            VerifyArg::Passing => Verify::Passing,
-            VerifyArg::Disk => Verify::Disk,
-        }
-    }
-
     /// Returns the client settings; `cancel` interrupts the reading of files.
     pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         self.client.config(cancel)

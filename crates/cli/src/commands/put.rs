@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::Pace;
@@ -22,7 +22,7 @@ use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
-use crate::values::{RESEARCH, parallel};
+use crate::values::{Choice, RESEARCH, choice, parallel};
 use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `put`.
@@ -54,8 +54,8 @@ pub(crate) struct PutArgs {
     congestion: Option<String>,
 
     /// Choose how the files are read
-    #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
-    reader: ReaderArg,
+    #[arg(long, default_value = "auto", value_parser = choice(&READERS), help_heading = RESEARCH, hide_short_help = true)]
+    reader: ReaderChoice,
 
     /// Do not have the server compare digests before the file gets its name
     #[arg(long, conflicts_with = "verify", help_heading = "Integrity")]
@@ -65,26 +65,16 @@ pub(crate) struct PutArgs {
     pub(crate) transfer: TransferArgs,
 }
 
-/// `--reader`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ReaderArg {
-    /// sendfile where the page cache has most of the file or several streams send, else direct where the file system can
-    Auto,
-    /// From the page cache, without a copy
-    Sendfile,
-    /// O_DIRECT, past the page cache
-    Direct,
-}
-
-impl From<ReaderArg> for ReaderChoice {
-    fn from(arg: ReaderArg) -> Self {
-        match arg {
-            ReaderArg::Auto => Self::Auto,
-            ReaderArg::Sendfile => Self::Sendfile,
-            ReaderArg::Direct => Self::Direct,
-        }
-    }
-}
+/// The values of `--reader`.
+const READERS: [Choice<ReaderChoice>; 3] = [
+    (
+        "auto",
+        ReaderChoice::Auto,
+        "sendfile where the page cache has most of the file or several streams send, else direct where the file system can",
+    ),
+    ("sendfile", ReaderChoice::Sendfile, "From the page cache, without a copy"),
+    ("direct", ReaderChoice::Direct, "O_DIRECT, past the page cache"),
+];
 
 impl PutArgs {
     /// Returns the files.
@@ -195,8 +185,8 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
     Ok(PutRequest {
         path: PathBuf::new(),
         url: url.clone(),
-        reader: args.reader.into(),
-        verify: (!args.no_verify).then(|| common.verify()),
+        reader: args.reader,
+        verify: (!args.no_verify).then(|| common.verify),
         congestion: args.congestion.clone(),
         transfer: common.transfer_options(limit, client)?,
         sessions: FtpSessions::default(),

@@ -144,7 +144,7 @@ fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Res
         transfer: common.transfer_options(common.receiving_limit(), client)?,
         segment: None,
         count_pages: common.json || common.shows_line(),
-        verify: common.verify(),
+        verify: common.verify,
         writer: WriterChoice::Auto,
         max_size: None,
         assume_unchanged: false,

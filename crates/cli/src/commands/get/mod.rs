@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::bail;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{JobObserver, JobTag};
@@ -32,7 +32,7 @@ use url::Url;
 use crate::batch::Batch;
 use crate::summary::Complete;
 use crate::transfer_args::TransferArgs;
-use crate::values::{AutoOr, RESEARCH, app_buffer, parallel};
+use crate::values::{AutoOr, Choice, RESEARCH, app_buffer, choice, parallel};
 use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `get`.
@@ -125,8 +125,8 @@ struct BufferArgs {
     segment: Option<Bytes>,
 
     /// Choose how the file is written
-    #[arg(long, value_enum, default_value = "auto", hide_short_help = true)]
-    writer: WriterArg,
+    #[arg(long, default_value = "auto", value_parser = choice(&WRITERS), hide_short_help = true)]
+    writer: WriterChoice,
 }
 
 /// Options of checksums and identity.
@@ -211,29 +211,13 @@ impl FromStr for Operand {
     }
 }
 
-/// `--writer`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum WriterArg {
-    /// Direct where the file system can, else buffered
-    Auto,
-    /// O_DIRECT, past the page cache
-    Direct,
-    /// A shared mapping
-    Mmap,
-    /// pwrite through the page cache
-    Buffered,
-}
-
-impl From<WriterArg> for WriterChoice {
-    fn from(arg: WriterArg) -> Self {
-        match arg {
-            WriterArg::Auto => Self::Auto,
-            WriterArg::Direct => Self::Direct,
-            WriterArg::Mmap => Self::Mmap,
-            WriterArg::Buffered => Self::Buffered,
-        }
-    }
-}
+/// The values of `--writer`.
+const WRITERS: [Choice<WriterChoice>; 4] = [
+    ("auto", WriterChoice::Auto, "Direct where the file system can, else buffered"),
+    ("direct", WriterChoice::Direct, "O_DIRECT, past the page cache"),
+    ("mmap", WriterChoice::Mmap, "A shared mapping"),
+    ("buffered", WriterChoice::Buffered, "pwrite through the page cache"),
+];
 
 fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
     if text == "auto" {
@@ -309,8 +293,8 @@ fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Resu
         transfer: common.transfer_options(common.receiving_limit(), client(args, cancel)?)?,
         segment: args.buffers.segment,
         count_pages: common.json || common.shows_line(),
-        verify: common.verify(),
-        writer: args.buffers.writer.into(),
+        verify: common.verify,
+        writer: args.buffers.writer,
         max_size: args.files.max_size,
         assume_unchanged: args.integrity.assume_unchanged,
         existing: ExistingFilePolicy {

@@ -31,7 +31,7 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
     if args.transfer.json {
         bail!("--json and -o - both need stdout: write the file elsewhere");
     }
-    if args.transfer.verify() == Verify::Disk {
+    if args.transfer.verify == Verify::Disk {
         bail!("--verify disk reads a file back; what has gone to stdout cannot be read again");
     }
     if !matches!(args.transfer.streams.requested()?, Streams::Auto | Streams::Fixed(1)) {
