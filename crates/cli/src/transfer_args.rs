@@ -53,13 +53,13 @@ pub(crate) struct TransferArgs {
 
     /// Print nothing but errors
     #[arg(short, long, help_heading = "Output")]
-    quiet: bool,
+    pub(crate) quiet: bool,
 
     #[command(flatten)]
     pub(crate) record: RecordArgs,
 
     #[command(flatten)]
-    client: ClientArgs,
+    pub(crate) client: ClientArgs,
 }
 
 fn limit(text: &str) -> Result<Rate, String> {
@@ -76,14 +76,9 @@ const VERIFY: [Choice<Verify>; 2] = [
 ];
 
 impl TransferArgs {
-    /// Returns the client settings; `cancel` interrupts the reading of files.
-    pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        self.client.config(cancel)
-    }
-
     /// Returns the client settings of `get`, whose requests name the pace.
     pub(crate) fn receiving_client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        let mut client = self.client(cancel)?;
+        let mut client = self.client.config(cancel)?;
         if self.pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
             client.requests.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
         }
@@ -95,14 +90,6 @@ impl TransferArgs {
         self.limit.into_iter().chain(self.pace.rate()).min()
     }
 
-    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
-    ///
-    /// # Errors
-    /// The reason and the alternative.
-    pub(crate) fn check_cleartext(&self, url: &Url) -> anyhow::Result<()> {
-        self.client.check_cleartext(url)
-    }
-
     /// Warns if the environment's proxy does not apply to one of `urls`.
     pub(crate) fn warn_of_unused_proxy<'u>(config: &ClientConfig, mut urls: impl Iterator<Item = &'u Url>) {
         let Some(variable) = config.proxies.names_all() else { return };
@@ -112,19 +99,6 @@ impl TransferArgs {
                 SafeUrl::of(url)
             );
         }
-    }
-
-    /// Refuses to send the login within `url` in clear, except to loopback.
-    ///
-    /// # Errors
-    /// The reason and the alternative.
-    pub(crate) fn check_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
-        self.client.logins.check_cleartext_login(url)
-    }
-
-    /// Returns whether data must be encrypted.
-    pub(crate) fn encrypts(&self) -> bool {
-        self.client.trust.encrypt
     }
 
     /// Returns the settings of a transfer in either direction.
@@ -148,16 +122,6 @@ impl TransferArgs {
             stall: self.client.connect.stall_timeout,
             client,
         })
-    }
-
-    /// Returns the cancel flag of the command, which --max-time raises.
-    pub(crate) fn cancel(&self) -> Cancel {
-        self.client.connect.cancel()
-    }
-
-    /// Returns whether only errors are printed.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
     }
 
     /// Returns whether a progress line is drawn.

@@ -96,7 +96,7 @@ const MAX_SMALL_FILES: usize = 16;
 
 /// Sends every file; returns the exit code of the first failure, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = args.url()?;
         check(args, &url)?;
@@ -180,13 +180,13 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,
     };
-    let client = common.client(cancel)?;
+    let client = common.client.config(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, std::iter::once(url));
     Ok(PutRequest {
         path: PathBuf::new(),
         url: url.clone(),
         reader: args.reader,
-        verify: (!args.no_verify).then(|| common.verify),
+        verify: (!args.no_verify).then_some(common.verify),
         congestion: args.congestion.clone(),
         transfer: common.transfer_options(limit, client)?,
         sessions: FtpSessions::default(),
@@ -199,7 +199,7 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     if paths.is_empty() {
         bail!("nothing to put: name a file before the URL");
     }
-    if args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp") {
+    if args.transfer.client.trust.encrypt && matches!(url.scheme(), "http" | "ftp") {
         bail!(
             "{} takes data in clear; --encrypt needs an https://, ftps:// or gsiftp:// URL",
             SafeUrl::of(url)
@@ -220,8 +220,8 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
             bail!("{} lies in the directory to be sent; put the record elsewhere", record.display());
         }
     }
-    args.transfer.check_cleartext(url)?;
-    args.transfer.check_cleartext_login(url)
+    args.transfer.client.check_cleartext(url)?;
+    args.transfer.client.logins.check_cleartext_login(url)
 }
 
 /// Rejects two files with one destination: the second would replace the first.

@@ -69,7 +69,7 @@ pub(crate) struct WorkArgs {
 
 /// Executes units until none is left for this worker.
 pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let plan = Plan::open(&args.plan)?;
         let options = options(args, plan.header(), &cancel)?;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
 fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     let source = Url::parse(&header.source).ok();
-    source.iter().try_for_each(|url| common.check_cleartext(url))?;
+    source.iter().try_for_each(|url| common.client.check_cleartext(url))?;
     let client = common.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
     Ok(JobOptions {

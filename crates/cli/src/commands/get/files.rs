@@ -146,7 +146,7 @@ pub(super) fn refuse_clear<'u>(
     args: &GetArgs,
     mut urls: impl Iterator<Item = &'u Url>,
 ) -> anyhow::Result<()> {
-    match urls.find(|url| args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp")) {
+    match urls.find(|url| args.transfer.client.trust.encrypt && matches!(url.scheme(), "http" | "ftp")) {
         Some(url) => {
             bail!(
                 "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",

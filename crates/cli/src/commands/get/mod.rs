@@ -246,7 +246,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     if args.files.recursive {
         return tree::run(args);
     }
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let files = files::collect(args, &cancel)?;
         let first = files.first().and_then(|file| file.urls.first());
@@ -288,7 +288,7 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
 /// Creates the options common to all files. Logins apply to the server of the `first` URL only.
 fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
-    first.map_or(Ok(()), |url| common.check_cleartext(url))?;
+    first.map_or(Ok(()), |url| common.client.check_cleartext(url))?;
     Ok(JobOptions {
         transfer: common.transfer_options(common.receiving_limit(), client(args, cancel)?)?,
         segment: args.buffers.segment,
@@ -318,7 +318,7 @@ fn client(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
         }
     }
     let urls = args.sources.iter().filter_map(Operand::url).chain(&args.files.mirror);
-    urls.clone().try_for_each(|url| args.transfer.check_cleartext_login(url))?;
+    urls.clone().try_for_each(|url| args.transfer.client.logins.check_cleartext_login(url))?;
     let client = args.transfer.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, urls);
     Ok(ClientConfig {

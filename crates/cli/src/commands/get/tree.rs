@@ -22,7 +22,7 @@ use crate::{exit, interrupt};
 
 /// Fetches a directory; returns the exit code of the first failure, or of an interruption.
 pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = url(args)?;
         stdout::output(args, 1)?;
