@@ -69,9 +69,9 @@ impl Cli {
         match (self.verbose, &self.command) {
             // A server's log is its access log.
             (0, Command::Serve(_)) => "info",
-            (0, Command::Get(args)) if args.transfer.is_quiet() => "error",
-            (0, Command::Put(args)) if args.transfer.is_quiet() => "error",
-            (0, Command::Work(args)) if args.transfer.is_quiet() => "error",
+            (0, Command::Get(args)) if args.transfer.quiet => "error",
+            (0, Command::Put(args)) if args.transfer.quiet => "error",
+            (0, Command::Work(args)) if args.transfer.quiet => "error",
             (0, _) => "warn",
             (1, _) => "info",
             _ => "debug",

@@ -28,9 +28,10 @@ pub(crate) struct ClientArgs {
 impl ClientArgs {
     /// Returns the client settings; `cancel` interrupts the reading of files.
     pub(crate) fn config(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        let config = self.connect.applied(ClientConfig::from_env())?;
-        let config = self.requests.applied(config, cancel)?;
-        self.logins.applied(self.trust.applied(config), cancel)
+        let config = self.trust.applied(self.connect.applied(ClientConfig::from_env())?);
+        let requests = self.requests.config(cancel)?;
+        let logins = self.logins.config(config.logins.netrc.clone(), cancel)?;
+        Ok(ClientConfig { requests, logins, ..config })
     }
 
     /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.

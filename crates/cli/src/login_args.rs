@@ -1,14 +1,14 @@
 //! Options of logins, and of the trust between client and server.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::source::http::{
-    ClientCertificate, ClientConfig, Credentials, KeyPin, NetrcFile, NetrcUse, SafeUrl, TlsConfig,
-    is_cleartext,
+    ClientCertificate, ClientConfig, Credentials, KeyPin, LoginConfig, NetrcFile, NetrcUse, SafeUrl,
+    TlsConfig, is_cleartext,
 };
 use url::Url;
 
@@ -80,19 +80,21 @@ pub(crate) struct TrustArgs {
     pub(crate) encrypt: bool,
 }
 
+/// Reads the bearer token of `--token`.
+pub(crate) fn bearer_token(file: &Path, cancel: &Cancel) -> anyhow::Result<String> {
+    secret_file::read_token(file, cancel)
+        .with_context(|| format!("cannot read the token in {}", file.display()))
+}
+
 impl LoginArgs {
-    /// Applies these options to client settings; prompts for a password if needed.
+    /// Returns the logins, with the environment's .netrc if no other is given; prompts for a password if needed.
     ///
     /// # Errors
     /// An unreadable file, or no terminal for the prompt.
-    pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
+    pub(crate) fn config(&self, usual: NetrcUse, cancel: &Cancel) -> anyhow::Result<LoginConfig> {
         let credentials = match (&self.user, &self.token) {
             (Some(login), _) => Some(Credentials::from_login(&self.login(login, cancel)?)),
-            (None, Some(file)) => {
-                let token = secret_file::read_token(file, cancel)
-                    .with_context(|| format!("cannot read the token in {}", file.display()))?;
-                Some(Credentials::Bearer(token))
-            }
+            (None, Some(file)) => Some(Credentials::Bearer(bearer_token(file, cancel)?)),
             (None, None) => None,
         };
         if let Some(file) = &self.netrc_file {
@@ -100,16 +102,15 @@ impl LoginArgs {
             std::fs::metadata(file)
                 .with_context(|| format!("cannot read the logins in {}", file.display()))?;
         }
-        let netrc = self.netrc_file.as_ref().map(NetrcFile::at).or_else(|| config.netrc.file.clone());
+        let netrc = self.netrc_file.as_ref().map(NetrcFile::at).or_else(|| usual.file.clone());
         let read = |netrc: NetrcFile| {
             let shown = netrc.path().display().to_string();
             netrc.with_pipe_read(cancel).with_context(|| format!("cannot read the logins in {shown}"))
         };
-        Ok(ClientConfig {
+        Ok(LoginConfig {
             credentials,
-            netrc: NetrcUse { file: netrc.map(read).transpose()?, at_once: self.netrc, ..config.netrc },
+            netrc: NetrcUse { file: netrc.map(read).transpose()?, at_once: self.netrc, ..usual },
             allow_cleartext: self.allow_cleartext,
-            ..config
         })
     }
 

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::proto::cookies::CookieJar;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::source::http::ClientConfig;
+use longhaul_engine::source::http::RequestConfig;
 
 use crate::cookie_file;
 
@@ -46,23 +46,23 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// Applies these options to client settings.
+    /// Returns the contents of requests.
     ///
     /// # Errors
     /// An invalid header, or a file without cookies.
-    pub(crate) fn applied(&self, config: ClientConfig, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
+    pub(crate) fn config(&self, cancel: &Cancel) -> anyhow::Result<RequestConfig> {
         let referer = self.referer.as_ref().map(|url| HeaderField::new("Referer", url)).transpose()?;
         // A request has at most one Cookie header (RFC 6265, section 5.4).
         let (cookies, own): (Vec<_>, Vec<_>) = self.header.iter().partition(|header| header.is("cookie"));
         let given = self.cookie.iter().map(String::as_str).filter(|text| text.contains('='));
         let cookies: Vec<_> = cookies.into_iter().map(HeaderField::value).chain(given).collect();
         let cookies = (!cookies.is_empty()).then(|| HeaderField::new("Cookie", &cookies.join("; ")));
-        Ok(ClientConfig {
+        let default = RequestConfig::default();
+        Ok(RequestConfig {
             headers: own.into_iter().cloned().chain(referer).chain(cookies.transpose()?).collect(),
             cookies: self.jar(cancel)?.map(Arc::new),
             location_trusted: self.location_trusted,
-            user_agent: self.user_agent.clone().unwrap_or(config.user_agent),
-            ..config
+            user_agent: self.user_agent.clone().unwrap_or(default.user_agent),
         })
     }
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use longhaul_core::tune::{self, MAX_FIXED_STREAMS};
+use longhaul_agent::request::StreamsSetting;
+use longhaul_core::tune;
 use longhaul_engine::job::{AptSettings, Streams};
 use longhaul_engine::user_state;
 
-use crate::values::{AutoOr, RESEARCH, time};
+use crate::values::{RESEARCH, time};
 
 /// Options of the number of streams.
 #[derive(Debug, Args)]
@@ -19,8 +20,8 @@ pub(crate) struct StreamsArgs {
     /// auto begins with one for each 3 ms of RTT, 64 at most, and with a single one below 20 ms. get keeps one from beginning to end
     /// where the server paces what it sends, but with --pace off. put keeps one where this host's send buffer (tcp_wmem) suffices
     /// for 10 Gbit/s, and sends over several only to `longhaul serve --writable` and to Apache's mod_dav_fs.
-    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams, help_heading = "Speed")]
-    streams: AutoOr<usize>,
+    #[arg(long, value_name = "auto|N", default_value = "auto", help_heading = "Speed")]
+    streams: StreamsSetting,
 
     /// Choose the algorithm that sets the number of connections
     #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
@@ -59,15 +60,6 @@ enum TunerArg {
 /// Maximum factor: a larger one finds no useful bracket.
 const MAX_ALPHA: f64 = 16.0;
 
-/// Parses `--streams`.
-pub(crate) fn streams(text: &str) -> Result<AutoOr<usize>, String> {
-    match text.parse() {
-        _ if text == "auto" => Ok(AutoOr::Auto),
-        Ok(n @ 1..=MAX_FIXED_STREAMS) => Ok(AutoOr::Value(n)),
-        _ => Err(format!("write auto, or a number from 1 to {MAX_FIXED_STREAMS}")),
-    }
-}
-
 fn alpha(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(alpha) if alpha > 1.0 && alpha <= MAX_ALPHA => Ok(alpha),
@@ -92,12 +84,12 @@ impl StreamsArgs {
             (_, TunerArg::Auto) if has_apt_options => {
                 bail!("--apt-alpha, --apt-delta and --apt-n0 go with --tuner apt")
             }
-            (AutoOr::Value(n), TunerArg::Apt) => {
+            (StreamsSetting::Fixed(n), TunerArg::Apt) => {
                 bail!("--streams {n} leaves nothing to choose: give either that or --tuner apt")
             }
-            (AutoOr::Value(n), TunerArg::Auto) => Ok(Streams::Fixed(n)),
-            (AutoOr::Auto, TunerArg::Auto) => Ok(Streams::Auto),
-            (AutoOr::Auto, TunerArg::Apt) => Ok(Streams::Apt(AptSettings {
+            (StreamsSetting::Fixed(n), TunerArg::Auto) => Ok(Streams::Fixed(n)),
+            (StreamsSetting::Auto, TunerArg::Auto) => Ok(Streams::Auto),
+            (StreamsSetting::Auto, TunerArg::Apt) => Ok(Streams::Apt(AptSettings {
                 n0: self.apt_n0.unwrap_or(4),
                 alpha: self.apt_alpha.unwrap_or(2.0),
                 delta: self.apt_delta.unwrap_or(Duration::from_secs(3)),
@@ -119,8 +111,12 @@ mod tests {
 
     #[test]
     fn invalid_numbers_are_refused() {
+        let streams = |text: &str| text.parse::<StreamsSetting>();
         assert!(streams("0").is_err() && streams("257").is_err() && streams("many").is_err());
-        assert_eq!((streams("auto"), streams("256")), (Ok(AutoOr::Auto), Ok(AutoOr::Value(256))));
+        assert_eq!(
+            (streams("auto"), streams("256")),
+            (Ok(StreamsSetting::Auto), Ok(StreamsSetting::Fixed(256)))
+        );
         for text in ["1", "0.5", "-2", "NaN", "inf", "17", ""] {
             assert!(alpha(text).is_err(), "{text}");
         }

@@ -1,13 +1,11 @@
 //! The options common to `get` and `put`.
 
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
+use clap::Args;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::job::{StreamCap, Streams, TransferOptions};
+use longhaul_engine::job::{StreamCap, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::verify::Verify;
@@ -17,11 +15,19 @@ use url::Url;
 use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
 use crate::session::{CommandOutputs, CommandSession};
+use crate::streams_args::{MemoryArgs, StreamsArgs};
+use crate::values::{Choice, choice};
 use crate::{exit, stderr};
 
 /// Options of transfers.
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) streams: StreamsArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Set the highest rate, as 500Mbit or 60MB/s
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = limit, help_heading = "Speed")]
     pub(crate) limit: Option<Rate>,
@@ -38,8 +44,8 @@ pub(crate) struct TransferArgs {
     pub(crate) no_resume: bool,
 
     /// Choose how a digest is verified: as the bytes pass, or of the file as read back from the disk
-    #[arg(long, value_enum, default_value = "passing", help_heading = "Integrity")]
-    verify: VerifyArg,
+    #[arg(long, default_value = "passing", value_parser = choice(&VERIFY), help_heading = "Integrity")]
+    pub(crate) verify: Verify,
 
     /// Print one JSON object a line on stdout
     #[arg(long, help_heading = "Output")]
@@ -47,13 +53,13 @@ pub(crate) struct TransferArgs {
 
     /// Print nothing but errors
     #[arg(short, long, help_heading = "Output")]
-    quiet: bool,
+    pub(crate) quiet: bool,
 
     #[command(flatten)]
     pub(crate) record: RecordArgs,
 
     #[command(flatten)]
-    client: ClientArgs,
+    pub(crate) client: ClientArgs,
 }
 
 fn limit(text: &str) -> Result<Rate, String> {
@@ -63,34 +69,18 @@ fn limit(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// `--verify`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum VerifyArg {
-    /// The digest is computed while the transfer runs
-    Passing,
-    /// The file is read back, which takes longer and finds lost writes
-    Disk,
-}
+/// The values of `--verify`.
+const VERIFY: [Choice<Verify>; 2] = [
+    ("passing", Verify::Passing, "The digest is computed while the transfer runs"),
+    ("disk", Verify::Disk, "The file is read back, which takes longer and finds lost writes"),
+];
 
 impl TransferArgs {
-    /// Returns how digests are verified.
-    pub(crate) fn verify(&self) -> Verify {
-        match self.verify {
-            VerifyArg::Passing => Verify::Passing,
-            VerifyArg::Disk => Verify::Disk,
-        }
-    }
-
-    /// Returns the client settings; `cancel` interrupts the reading of files.
-    pub(crate) fn client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        self.client.config(cancel)
-    }
-
     /// Returns the client settings of `get`, whose requests name the pace.
     pub(crate) fn receiving_client(&self, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
-        let mut client = self.client(cancel)?;
-        if self.pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-            client.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
+        let mut client = self.client.config(cancel)?;
+        if self.pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.requests.headers.push(HeaderField::new(PACE_HEADER, &self.pace.header())?);
         }
         Ok(client)
     }
@@ -98,14 +88,6 @@ impl TransferArgs {
     /// Returns the limit of `get`: without a pacing server nothing else enforces the rate of `--pace`.
     pub(crate) fn receiving_limit(&self) -> Option<Rate> {
         self.limit.into_iter().chain(self.pace.rate()).min()
-    }
-
-    /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.
-    ///
-    /// # Errors
-    /// The reason and the alternative.
-    pub(crate) fn check_cleartext(&self, url: &Url) -> anyhow::Result<()> {
-        self.client.check_cleartext(url)
     }
 
     /// Warns if the environment's proxy does not apply to one of `urls`.
@@ -119,31 +101,19 @@ impl TransferArgs {
         }
     }
 
-    /// Refuses to send the login within `url` in clear, except to loopback.
+    /// Returns the settings of a transfer in either direction.
     ///
     /// # Errors
-    /// The reason and the alternative.
-    pub(crate) fn check_cleartext_login(&self, url: &Url) -> anyhow::Result<()> {
-        self.client.logins.check_cleartext_login(url)
-    }
-
-    /// Returns whether data must be encrypted.
-    pub(crate) fn encrypts(&self) -> bool {
-        self.client.trust.encrypt
-    }
-
-    /// Returns the settings of a transfer in either direction.
+    /// Contradictory options of streams.
     pub(crate) fn transfer_options(
         &self,
-        streams: Streams,
-        memory: Option<PathBuf>,
         limit: Option<Rate>,
         client: ClientConfig,
-    ) -> TransferOptions {
-        TransferOptions {
-            streams,
+    ) -> anyhow::Result<TransferOptions> {
+        Ok(TransferOptions {
+            streams: self.streams.requested()?,
             stream_cap: StreamCap::default(),
-            memory,
+            memory: self.memory.memory(),
             sample: self.record.interval(),
             pace: self.pace,
             limit: limit.map(RateLimit::new),
@@ -151,17 +121,7 @@ impl TransferArgs {
             retries: self.client.connect.retries,
             stall: self.client.connect.stall_timeout,
             client,
-        }
-    }
-
-    /// Returns the cancel flag of the command, which --max-time raises.
-    pub(crate) fn cancel(&self) -> Cancel {
-        self.client.connect.cancel()
-    }
-
-    /// Returns whether only errors are printed.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
+        })
     }
 
     /// Returns whether a progress line is drawn.

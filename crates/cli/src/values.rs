@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use longhaul_core::tune::MAX_PARALLEL_FILES;
 use longhaul_core::units::{Bytes, Rtt};
 use longhaul_engine::connect::{socket_address, without_zone};
@@ -16,6 +17,20 @@ pub(crate) const RESEARCH: &str = "Tuning and research";
 pub(crate) enum AutoOr<T> {
     Auto,
     Value(T),
+}
+
+/// A named value, and its help.
+pub(crate) type Choice<T> = (&'static str, T, &'static str);
+
+/// Parses one of `choices` by its name.
+pub(crate) fn choice<T: Copy + Send + Sync + 'static>(
+    choices: &'static [Choice<T>],
+) -> impl TypedValueParser<Value = T> {
+    let names = choices.iter().map(|(name, _, help)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(names).try_map(|given| {
+        let found = choices.iter().find(|(name, ..)| *name == given);
+        found.map(|(_, value, _)| *value).ok_or("it is not known")
+    })
 }
 
 /// Parses a timeout; a number without unit is in seconds, as in other programs.

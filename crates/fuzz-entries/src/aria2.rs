@@ -34,9 +34,12 @@ fn check(call: Call) {
 }
 
 /// Headers may hold secrets, so that they are not written.
-fn check_options(options: JobOptions) {
-    assert!(options.headers.iter().all(|header| header.contains(':') && !header.contains(['\r', '\n'])));
+fn check_options(mut options: JobOptions) {
+    assert!(
+        options.requests.headers.iter().all(|header| header.contains(':') && !header.contains(['\r', '\n']))
+    );
     let written = options.to_json();
     let read = written.as_object().map(JobOptions::parse);
-    assert_eq!(read, Some(Ok(JobOptions { headers: Vec::new(), ..options })));
+    options.requests.headers.clear();
+    assert_eq!(read, Some(Ok(options)));
 }

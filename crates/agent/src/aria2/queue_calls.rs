@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    Gid, GlobalStat, JobOptions, Keys, Method, Move, NOTIFICATIONS, RpcError, State, methods, uris,
+    Gid, GlobalOptions, GlobalStat, JobOptions, Keys, Method, Move, NOTIFICATIONS, PlaceOptions, RpcError,
+    State, methods, uris,
 };
 use longhaul_core::units::Rate;
 use serde_json::{Value, json};
@@ -126,9 +127,9 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
         }
         Method::ChangeGlobalOption(options) => {
             let patch = SettingsPatch {
-                concurrent: options.concurrent,
-                limit_bps: options.overall_limit.map(limit_bps),
-                directory: options.dir.map(|directory| Some(directory.into())),
+                concurrent: options.global.concurrent,
+                limit_bps: options.global.limit.map(limit_bps),
+                directory: options.place.dir.map(|directory| Some(directory.into())),
                 ..SettingsPatch::default()
             };
             scope.check_settings(&patch).map_err(refused)?;
@@ -175,13 +176,13 @@ fn limit_bps(rate: Rate) -> Option<u64> {
 }
 
 fn with_options(request: TransferRequest, options: &JobOptions) -> TransferRequest {
-    let directory = options.dir.as_deref().unwrap_or_default();
+    let directory = options.place.dir.as_deref().unwrap_or_default();
     // A path with a trailing slash is a directory.
-    let output = match &options.out {
+    let output = match &options.place.out {
         Some(out) => Some(Path::new(directory).join(out)),
-        None => options.dir.as_ref().map(|dir| Path::new(dir).join("")),
+        None => options.place.dir.as_ref().map(|dir| Path::new(dir).join("")),
     };
-    let if_exists = match (options.overwrites, options.renames) {
+    let if_exists = match (options.place.overwrites, options.place.renames) {
         (Some(true), _) => IfExistsSetting::Replace,
         (_, Some(false)) => IfExistsSetting::Fail,
         _ => IfExistsSetting::Rename,
@@ -190,10 +191,10 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
         output: output.or(request.output),
         if_exists: Some(if_exists),
         checksum: options.checksum.as_ref().map(ToString::to_string).or(request.checksum),
-        headers: options.headers.clone(),
-        user_agent: options.user_agent.clone(),
-        referrer: options.referer.clone(),
-        page_url: options.referer.clone(),
+        headers: options.requests.headers.clone(),
+        user_agent: options.requests.user_agent.clone(),
+        referrer: options.requests.referer.clone(),
+        page_url: options.requests.referer.clone(),
         streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
         limit_bps: options.limit.and_then(limit_bps),
         paused: options.pause,
@@ -204,8 +205,11 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
 fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
     let current = status(queue, transfer);
     JobOptions {
-        dir: Some(current.dir),
-        out: Some(transfer.name.clone()),
+        place: PlaceOptions {
+            dir: Some(current.dir),
+            out: Some(transfer.name.clone()),
+            ..PlaceOptions::default()
+        },
         limit: Some(Rate::bits_per_sec(transfer.limit_bps.unwrap_or(0))),
         pause: transfer.state == TransferState::Paused,
         ..JobOptions::default()
@@ -214,11 +218,16 @@ fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
 
 fn global_options(settings: &Settings) -> JobOptions {
     JobOptions {
-        dir: Some(settings.directory.display().to_string()),
-        overall_limit: Some(Rate::bits_per_sec(settings.limit_bps.unwrap_or(0))),
-        concurrent: Some(settings.concurrent),
-        overwrites: Some(false),
-        renames: Some(true),
+        place: PlaceOptions {
+            dir: Some(settings.directory.display().to_string()),
+            overwrites: Some(false),
+            renames: Some(true),
+            ..PlaceOptions::default()
+        },
+        global: GlobalOptions {
+            limit: Some(Rate::bits_per_sec(settings.limit_bps.unwrap_or(0))),
+            concurrent: Some(settings.concurrent),
+        },
         ..JobOptions::default()
     }
 }

@@ -8,7 +8,6 @@ use longhaul_core::checksum::Checksum;
 use longhaul_core::pace::{PACE_HEADER, Pace};
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::Bytes;
-use longhaul_engine::connect::AddressRules;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::{ExistingFilePolicy, Expected, Job, JobOptions, Streams, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
@@ -76,16 +75,16 @@ impl TransferRequest {
                     .map_err(|error| invalid(format!("cannot use {name}: {error}")))?;
             }
         }
-        let environment = ClientConfig::from_env();
-        Ok(ClientConfig {
-            headers,
-            allow_cleartext: self.allow_cleartext,
-            location_trusted: self.location_trusted,
-            credentials: self.token.clone().map(Credentials::Bearer),
-            user_agent: self.user_agent.clone().unwrap_or_else(|| environment.user_agent.clone()),
-            addresses: AddressRules { zones: self.zones()?, ..environment.addresses },
-            ..environment
-        })
+        let mut client = ClientConfig::from_env();
+        client.requests.headers = headers;
+        client.requests.location_trusted = self.location_trusted;
+        if let Some(name) = &self.user_agent {
+            client.requests.user_agent.clone_from(name);
+        }
+        client.logins.credentials = self.token.clone().map(Credentials::Bearer);
+        client.logins.allow_cleartext = self.allow_cleartext;
+        client.addresses.zones = self.zones()?;
+        Ok(client)
     }
 
     /// Returns the zones of the URLs, by address.
@@ -185,8 +184,8 @@ impl TransferRequest {
     fn options(&self, context: &RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
         let mut transfer = self.transfer_options(context)?;
         let (client, pace) = (&mut transfer.client, transfer.pace);
-        if pace != Pace::Auto && !client.headers.iter().any(|header| header.is(PACE_HEADER)) {
-            client.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
+        if pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
+            client.requests.headers.push(HeaderField::new(PACE_HEADER, &pace.header()).map_err(invalid)?);
         }
         if let Pace::Rate(rate) = pace {
             // Servers that do not pace are limited here.

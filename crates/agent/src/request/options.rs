@@ -1,5 +1,8 @@
 //! The options of a request that have few values.
 
+use std::str::FromStr;
+
+use clap::ValueEnum;
 use longhaul_core::tune::MAX_FIXED_STREAMS;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
@@ -16,6 +19,18 @@ pub enum StreamsSetting {
     Auto,
     /// A fixed number from 1 to 256.
     Fixed(usize),
+}
+
+impl FromStr for StreamsSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == "auto" => Ok(Self::Auto),
+            Ok(n @ 1..=MAX_FIXED_STREAMS) => Ok(Self::Fixed(n)),
+            _ => Err(format!("write auto, or a number from 1 to {MAX_FIXED_STREAMS}")),
+        }
+    }
 }
 
 impl PartialSchema for StreamsSetting {
@@ -60,7 +75,7 @@ pub enum WriterSetting {
 }
 
 /// What is done where a file of the name exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum IfExistsSetting {
     /// The new file gets a number before its extension, as in `set (1).tar`.

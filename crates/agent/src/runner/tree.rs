@@ -203,7 +203,7 @@ pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result
         }
         let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
         let mut put = request.clone();
-        put.transfer.client.headers.extend(file.time_header());
+        put.transfer.client.requests.headers.extend(file.time_header());
         (put.path, put.url) = (file.path, file.url);
         let observer = TreeObserver(run);
         let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);

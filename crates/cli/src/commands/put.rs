@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::pace::Pace;
@@ -20,10 +20,9 @@ use url::Url;
 
 use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
-use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
-use crate::values::{RESEARCH, parallel};
+use crate::values::{Choice, RESEARCH, choice, parallel};
 use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `put`.
@@ -55,43 +54,27 @@ pub(crate) struct PutArgs {
     congestion: Option<String>,
 
     /// Choose how the files are read
-    #[arg(long, value_enum, default_value = "auto", help_heading = RESEARCH, hide_short_help = true)]
-    reader: ReaderArg,
+    #[arg(long, default_value = "auto", value_parser = choice(&READERS), help_heading = RESEARCH, hide_short_help = true)]
+    reader: ReaderChoice,
 
     /// Do not have the server compare digests before the file gets its name
     #[arg(long, conflicts_with = "verify", help_heading = "Integrity")]
     no_verify: bool,
 
     #[command(flatten)]
-    streams: StreamsArgs,
-
-    #[command(flatten)]
-    memory: MemoryArgs,
-
-    #[command(flatten)]
     pub(crate) transfer: TransferArgs,
 }
 
-/// `--reader`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum ReaderArg {
-    /// sendfile where the page cache has most of the file or several streams send, else direct where the file system can
-    Auto,
-    /// From the page cache, without a copy
-    Sendfile,
-    /// O_DIRECT, past the page cache
-    Direct,
-}
-
-impl From<ReaderArg> for ReaderChoice {
-    fn from(arg: ReaderArg) -> Self {
-        match arg {
-            ReaderArg::Auto => Self::Auto,
-            ReaderArg::Sendfile => Self::Sendfile,
-            ReaderArg::Direct => Self::Direct,
-        }
-    }
-}
+/// The values of `--reader`.
+const READERS: [Choice<ReaderChoice>; 3] = [
+    (
+        "auto",
+        ReaderChoice::Auto,
+        "sendfile where the page cache has most of the file or several streams send, else direct where the file system can",
+    ),
+    ("sendfile", ReaderChoice::Sendfile, "From the page cache, without a copy"),
+    ("direct", ReaderChoice::Direct, "O_DIRECT, past the page cache"),
+];
 
 impl PutArgs {
     /// Returns the files.
@@ -113,7 +96,7 @@ const MAX_SMALL_FILES: usize = 16;
 
 /// Sends every file; returns the exit code of the first failure, or of an interruption.
 pub(crate) fn run(args: &PutArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = args.url()?;
         check(args, &url)?;
@@ -166,7 +149,7 @@ impl<'a> Upload<'a> {
             }
             let time = file.time_header();
             let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
-            request.transfer.client.headers.extend(time);
+            request.transfer.client.requests.headers.extend(time);
             self.send(session, job, request)
         }))
     }
@@ -197,15 +180,15 @@ fn request(args: &PutArgs, url: &Url, cancel: &Cancel) -> anyhow::Result<PutRequ
         Pace::Rate(rate) if several => Some(common.limit.map_or(rate, |limit| limit.min(rate))),
         _ => common.limit,
     };
-    let client = common.client(cancel)?;
+    let client = common.client.config(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, std::iter::once(url));
     Ok(PutRequest {
         path: PathBuf::new(),
         url: url.clone(),
-        reader: args.reader.into(),
-        verify: (!args.no_verify).then(|| common.verify()),
+        reader: args.reader,
+        verify: (!args.no_verify).then_some(common.verify),
         congestion: args.congestion.clone(),
-        transfer: common.transfer_options(args.streams.requested()?, args.memory.memory(), limit, client),
+        transfer: common.transfer_options(limit, client)?,
         sessions: FtpSessions::default(),
     })
 }
@@ -216,7 +199,7 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
     if paths.is_empty() {
         bail!("nothing to put: name a file before the URL");
     }
-    if args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp") {
+    if args.transfer.client.trust.encrypt && matches!(url.scheme(), "http" | "ftp") {
         bail!(
             "{} takes data in clear; --encrypt needs an https://, ftps:// or gsiftp:// URL",
             SafeUrl::of(url)
@@ -237,8 +220,8 @@ fn check(args: &PutArgs, url: &Url) -> anyhow::Result<()> {
             bail!("{} lies in the directory to be sent; put the record elsewhere", record.display());
         }
     }
-    args.transfer.check_cleartext(url)?;
-    args.transfer.check_cleartext_login(url)
+    args.transfer.client.check_cleartext(url)?;
+    args.transfer.client.logins.check_cleartext_login(url)
 }
 
 /// Rejects two files with one destination: the second would replace the first.

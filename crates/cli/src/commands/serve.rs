@@ -33,29 +33,31 @@ const DISK_THREADS: usize = 4096;
 
 /// Serves until it is stopped.
 pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
-    if let Some(record) = args.record.file().filter(|record| is_below(record, &args.directory)) {
+    if let Some(record) =
+        args.telemetry.record.file().filter(|record| is_below(record, &args.files.directory))
+    {
         say::error(format_args!(
             "the record {} would be readable for every client: name a file outside {}",
             record.display(),
-            args.directory.display()
+            args.files.directory.display()
         ));
         return Ok(exit::USAGE.into());
     }
-    if args.pace == Pace::Off && args.initial_window != InitialWindow::Off {
+    if args.pacing.pace == Pace::Off && args.pacing.initial_window != InitialWindow::Off {
         say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
         return Ok(exit::USAGE.into());
     }
-    if args.run_as.is_some() && args.initial_window != InitialWindow::Off {
+    if args.run_as.is_some() && args.pacing.initial_window != InitialWindow::Off {
         say::error("--initial-window needs CAP_NET_ADMIN, which --run-as gives up: drop one of them");
         return Ok(exit::USAGE.into());
     }
-    let guarded = args.writable || args.measure.is_some() || args.require_token;
-    if args.token.as_ref().or(args.tokens.as_ref()).is_some() && !guarded {
+    let guarded = args.access.writable || args.measure.is_some() || args.access.require_token;
+    if args.access.token_file().is_some() && !guarded {
         say::error("a token is for --writable, --measure or --require-token: give one of them too");
         return Ok(exit::USAGE.into());
     }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
-    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    let scheme = args.tls.scheme();
     let tokens = match tokens(&args) {
         Ok(tokens) => tokens,
         Err((why, code)) => {
@@ -84,13 +86,17 @@ pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
         return Ok(exit::of(error.kind).into());
     }
     // Created late: a server that cannot start must not begin a record.
-    let what = std::path::absolute(&args.directory).unwrap_or_else(|_| args.directory.clone());
-    let begin = || args.record.begin(Side::Serve, &what.to_string_lossy(), args.pace.rate());
+    let what = std::path::absolute(&args.files.directory).unwrap_or_else(|_| args.files.directory.clone());
+    let begin = || args.telemetry.record.begin(Side::Serve, &what.to_string_lossy(), args.pacing.pace.rate());
     let recorder = with_file_capabilities(begin)?.map(Arc::new);
     if let Some(recorder) = &recorder {
         let address = server.addresses().first().map(ToString::to_string).unwrap_or_default();
         let job = JobTag::new(JobId::new(1), &format!("{scheme}://{address}/"));
-        server.observe(Telemetry { job, observer: recorder.clone(), sample: args.record.interval() });
+        server.observe(Telemetry {
+            job,
+            observer: recorder.clone(),
+            sample: args.telemetry.record.interval(),
+        });
     }
     // The recorder's thread and this thread, which ends the record, are not confined to the served files.
     let served = std::thread::scope(|threads| {
@@ -131,10 +137,10 @@ fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
         .build()
         .context("starting the server's threads")?;
     let (interrupt, terminate) = signals(&runtime).context("catching SIGINT and SIGTERM")?;
-    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    let scheme = args.tls.scheme();
     for address in server.addresses() {
         let reach = if address.ip().is_loopback() { " (this host only; see --listen)" } else { "" };
-        say::line(format_args!("serving {} at {scheme}://{address}/{reach}", args.directory.display()));
+        say::line(format_args!("serving {} at {scheme}://{address}/{reach}", args.files.directory.display()));
     }
     if let Some(address) = server.metrics_address() {
         say::line(format_args!("metrics at http://{address}/metrics"));
@@ -153,20 +159,20 @@ fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
 
 /// Reads the token or names the file of tokens; otherwise returns the reason and the exit code.
 fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
-    let Some(file) = args.token.as_ref().or(args.tokens.as_ref()) else { return Ok(Tokens::None) };
-    if is_below(file, &args.directory) {
+    let Some(file) = args.access.token_file() else { return Ok(Tokens::None) };
+    if is_below(file, &args.files.directory) {
         let shown = file.display();
         let why =
             anyhow::anyhow!("the token in {shown} would be readable for every client: keep it elsewhere");
         return Err((why, exit::USAGE));
     }
-    if args.allow_cleartext
-        && args.tls_cert.is_none()
+    if args.access.allow_cleartext
+        && args.tls.tls_cert.is_none()
         && args.listen.iter().any(|address| !address.ip().is_loopback())
     {
         tracing::warn!("clients send their tokens unencrypted; --tls-cert and --tls-key protect them");
     }
-    match &args.token {
+    match &args.access.token {
         Some(file) => token(file).map(Tokens::One),
         None => Ok(Tokens::File(file.clone())),
     }

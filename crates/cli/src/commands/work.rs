@@ -38,7 +38,6 @@ use parking_lot::Mutex;
 use url::Url;
 
 use crate::session::CommandSession;
-use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::summary::Unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::parallel;
@@ -60,12 +59,6 @@ pub(crate) struct WorkArgs {
     #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
     plan: PathBuf,
 
-    #[command(flatten)]
-    streams: StreamsArgs,
-
-    #[command(flatten)]
-    memory: MemoryArgs,
-
     /// Fetch this many files at once; small ones go more at once over kept connections
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
@@ -76,7 +69,7 @@ pub(crate) struct WorkArgs {
 
 /// Executes units until none is left for this worker.
 pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let plan = Plan::open(&args.plan)?;
         let options = options(args, plan.header(), &cancel)?;
@@ -144,16 +137,14 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
 fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     let source = Url::parse(&header.source).ok();
-    source.iter().try_for_each(|url| common.check_cleartext(url))?;
+    source.iter().try_for_each(|url| common.client.check_cleartext(url))?;
     let client = common.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
-    let limit = common.receiving_limit();
-    let (streams, memory) = (args.streams.requested()?, args.memory.memory());
     Ok(JobOptions {
-        transfer: common.transfer_options(streams, memory, limit, client),
+        transfer: common.transfer_options(common.receiving_limit(), client)?,
         segment: None,
         count_pages: common.json || common.shows_line(),
-        verify: common.verify(),
+        verify: common.verify,
         writer: WriterChoice::Auto,
         max_size: None,
         assume_unchanged: false,

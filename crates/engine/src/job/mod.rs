@@ -156,7 +156,7 @@ pub(crate) fn run(
 
 /// Returns the pace that is requested of servers.
 fn requested_pace(options: &JobOptions) -> Option<Pace> {
-    let field = options.transfer.client.headers.iter().find(|header| header.is(PACE_HEADER))?;
+    let field = options.transfer.client.requests.headers.iter().find(|header| header.is(PACE_HEADER))?;
     PaceRequest::parse(field.value()).ok().map(|request| request.pace)
 }
 

@@ -115,7 +115,7 @@ fn source_of<'e>(
         "ftp" | "ftps" | "gsiftp" => {
             if !is_trusted {
                 // FTP sends a login unasked, and often in clear text.
-                options.client.netrc.file = None;
+                options.client.logins.netrc.file = None;
             }
             Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
         }

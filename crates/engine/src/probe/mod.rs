@@ -103,6 +103,6 @@ fn numbered(options: &ProbeOptions) -> Result<ProbeOptions, ProbeError> {
     let number = RandomState::new().hash_one(PROBE_HEADER) | 1;
     let header = HeaderField::new(PROBE_HEADER, &format!("{number:x}")).map_err(HttpError::from)?;
     let mut options = options.clone();
-    options.client.headers.push(header);
+    options.client.requests.headers.push(header);
     Ok(options)
 }

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 /// The written ranges of a file, which a thread syncs and journals every two seconds, those of a slow transfer sooner.
 #[derive(Debug)]
 pub struct Checkpoint {
+    resumed: Bytes,
     state: Mutex<CheckpointState>,
     ended: Condvar,
     /// The ranges in the journal; locked while the journal is written, and before `state`.
@@ -48,15 +49,21 @@ fn next_interval(interval: Duration, grown: Bytes) -> Duration {
 impl Checkpoint {
     /// Starts with the ranges committed by an earlier run.
     pub fn new(committed: RangeSet) -> Self {
+        let resumed = committed.total();
         let state = CheckpointState {
-            stale: committed.total() > Bytes::ZERO,
+            stale: resumed > Bytes::ZERO,
             written: committed.clone(),
             forgotten: RangeSet::new(),
             begun: false,
             ended: false,
             failed: false,
         };
-        Self { state: Mutex::new(state), ended: Condvar::new(), journalled: Mutex::new(committed) }
+        Self { resumed, state: Mutex::new(state), ended: Condvar::new(), journalled: Mutex::new(committed) }
+    }
+
+    /// Returns the bytes committed at the start.
+    pub fn resumed(&self) -> Bytes {
+        self.resumed
     }
 
     /// Adds a range passed to the kernel.

@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use longhaul_core::ranges::RangeSet;
@@ -44,6 +45,7 @@ pub struct PartFile {
     target_path: PathBuf,
     part_path: PathBuf,
     file: File,
+    is_discarded: AtomicBool,
 }
 
 /// The location of a partial file.
@@ -130,17 +132,23 @@ impl PartFile {
         let journal = JournalFile::beside(&stem, &directory);
         let names =
             Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
-        Ok(Self { names, is_slice: false, target_path, part_path, file })
+        let is_discarded = AtomicBool::new(false);
+        Ok(Self { names, is_slice: false, target_path, part_path, file, is_discarded })
     }
 
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
-        Self { names: None, is_slice: false, target_path: name.into(), part_path: name.into(), file }
+        Self::unnamed(name.into(), file, false)
     }
 
     /// Wraps an open file of which one range is written.
     pub(super) fn of_slice(file: File, path: PathBuf) -> Self {
-        Self { names: None, is_slice: true, target_path: path.clone(), part_path: path, file }
+        Self::unnamed(path, file, true)
+    }
+
+    fn unnamed(path: PathBuf, file: File, is_slice: bool) -> Self {
+        let (target_path, is_discarded) = (path.clone(), AtomicBool::new(false));
+        Self { names: None, is_slice, target_path, part_path: path, file, is_discarded }
     }
 
     /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
@@ -342,8 +350,11 @@ impl PartFile {
 
     /// Removes the partial file and its journal, whose content is no longer of use.
     ///
-    /// A different file under this name stays, and so does the journal of another transfer.
+    /// A different file under this name stays, and so does the journal of another transfer. A second call does nothing.
     pub fn discard(&self) {
+        if self.is_discarded.swap(true, Ordering::SeqCst) {
+            return;
+        }
         let Some(names) = &self.names else { return };
         if self.check_name().is_err() {
             // The journal would otherwise apply to the other program's file.
@@ -352,6 +363,11 @@ impl PartFile {
         // The lock depends on the file's name, which is therefore removed last.
         let _ = names.journal.remove(&names.directory);
         let _ = names.directory.remove(&names.part);
+    }
+
+    /// Returns whether the partial file was discarded.
+    pub(super) fn is_discarded(&self) -> bool {
+        self.is_discarded.load(Ordering::SeqCst)
     }
 
     /// Removes the partial file unless it has a journal from which a later run can resume.

@@ -18,7 +18,6 @@ mod threads;
 
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -52,8 +51,7 @@ pub struct Pipeline {
     part: PartFile,
     /// The journal; `None` if the file cannot be resumed.
     journal: Option<Mutex<Journal>>,
-    size: Option<Bytes>,
-    resumed: Bytes,
+    size: FileSize,
     choice: WriterChoice,
     pool: SegmentPool,
     cpu: JobCpu,
@@ -63,12 +61,21 @@ pub struct Pipeline {
     follower: HashFollower,
     /// Ends a blocked write to a stream; a file never blocks.
     stop: Cancel,
-    /// Whether another program changed the partial file, which is then discarded.
-    part_changed: AtomicBool,
-    /// The largest size permitted, for a file of unknown size.
-    max_size: Option<Bytes>,
+}
+
+/// The size of the file, or the bounds of an unknown size.
+#[derive(Debug)]
+struct FileSize {
+    known: Option<Bytes>,
+    max: Option<Bytes>,
     /// The space that a file of unknown size leaves free.
     left_free: OnceLock<Bytes>,
+}
+
+impl FileSize {
+    fn new(known: Option<Bytes>) -> Self {
+        Self { known, max: None, left_free: OnceLock::new() }
+    }
 }
 
 /// The most space that a file of unknown size leaves free.
@@ -86,14 +93,12 @@ impl Pipeline {
         choice: WriterChoice,
         pool: SegmentPool,
     ) -> Self {
-        let resumed = committed.total();
         let journal = journal.filter(|_| !part.is_stream()).map(Mutex::new);
         let checkpoint = Checkpoint::new(committed);
         Self {
             part,
             journal,
-            size,
-            resumed,
+            size: FileSize::new(size),
             choice,
             pool,
             checkpoint,
@@ -101,16 +106,13 @@ impl Pipeline {
             cpu: JobCpu::default(),
             follower: HashFollower::new(WantedDigests::default(), None),
             stop: Cancel::new(),
-            part_changed: AtomicBool::new(false),
-            max_size: None,
-            left_free: OnceLock::new(),
         }
     }
 
     /// Sets the largest size permitted. It is checked as bytes arrive, and only if the file's size is unknown.
     #[must_use]
     pub fn of_at_most(self, max_size: Option<Bytes>) -> Self {
-        Self { max_size, ..self }
+        Self { size: FileSize { max: max_size, ..self.size }, ..self }
     }
 
     /// Sets the flag that ends a blocked write to a stream.
@@ -176,25 +178,25 @@ impl Pipeline {
 
     fn open_writer(&self) -> Result<Arc<dyn Writer>, OutputError> {
         // Not if an earlier round has written: the journal then applies.
-        let nothing_there = self.resumed == Bytes::ZERO && self.checkpoint.is_untouched();
+        let nothing_there = self.resumed() == Bytes::ZERO && self.checkpoint.is_untouched();
         if !nothing_there {
             // Reserving space would fill a truncated file with zeros.
             self.check_length(self.checkpoint.end_of_written())?;
         }
-        if let Some(size) = self.size {
+        if let Some(size) = self.size.known {
             self.part.reserve(size)?;
         }
         if nothing_there {
             self.part.start_over()?;
         }
-        if self.size.is_none() && nothing_there {
+        if self.size.known.is_none() && nothing_there {
             self.part.empty()?;
         }
-        if self.size.is_none()
+        if self.size.known.is_none()
             && !self.part.is_stream()
             && let Ok(free) = self.part.free_space()
         {
-            let _ = self.left_free.set(MAX_LEFT_FREE.min(Bytes::new(free.get() / LEFT_FREE)));
+            let _ = self.size.left_free.set(MAX_LEFT_FREE.min(Bytes::new(free.get() / LEFT_FREE)));
         }
         if self.part.is_stream() {
             let stream = StreamWriter::new(self.part.file(), self.stop.clone());
@@ -202,7 +204,7 @@ impl Pipeline {
                 .map(|writer| Arc::new(writer) as Arc<dyn Writer>)
                 .map_err(|source| OutputError::Create { path: self.part.path().to_owned(), source });
         }
-        let opened = writer::open(self.choice, self.part.file(), self.size);
+        let opened = writer::open(self.choice, self.part.file(), self.size.known);
         opened.map(Arc::from).map_err(|source| OutputError::Writer {
             path: self.part.path().to_owned(),
             writer: self.choice.name(),
@@ -238,7 +240,7 @@ impl Pipeline {
         let forgotten = self.checkpoint.forget(range, |committed| self.store(committed));
         self.follower.forget(range);
         forgotten.map_err(|source| self.journal_failed("write", source))?;
-        if self.size.is_some() || self.part.is_stream() {
+        if self.size.known.is_some() || self.part.is_stream() {
             return Ok(());
         }
         let cut = self.part.file().set_len(self.checkpoint.ranges().end());
@@ -285,7 +287,7 @@ impl Pipeline {
             return Err(incomplete("not all that was received for it could be written".to_owned()).into());
         }
         let ranges = self.checkpoint.ranges();
-        let end = self.size.map_or_else(|| ranges.end(), Bytes::get);
+        let end = self.size.known.map_or_else(|| ranges.end(), Bytes::get);
         let gaps = ranges.gaps(ByteRange::new(0, end));
         gaps.first().map_or(Ok(()), |first| {
             let lacking = gaps.len();
@@ -325,7 +327,7 @@ impl Pipeline {
 
     /// Returns the file's size, if known.
     pub fn size(&self) -> Option<Bytes> {
-        self.size
+        self.size.known
     }
 
     /// Returns the ranges of the file passed to the kernel, in this or an earlier run.
@@ -345,7 +347,7 @@ impl Pipeline {
 
     /// Returns the bytes committed at the start.
     pub fn resumed(&self) -> Bytes {
-        self.resumed
+        self.checkpoint.resumed()
     }
 
     /// Returns the bytes of the file passed to the kernel, in this or an earlier run.
@@ -355,12 +357,12 @@ impl Pipeline {
 
     /// Returns whether all of the file was passed to the kernel; `false` if the size is unknown.
     pub fn is_complete(&self) -> bool {
-        self.size.is_some_and(|size| self.checkpoint.covers(ByteRange::with_len(0, size)))
+        self.size.known.is_some_and(|size| self.checkpoint.covers(ByteRange::with_len(0, size)))
     }
 
     /// Returns whether the next run can resume the partial file.
     pub fn is_resumable(&self) -> bool {
-        self.journal.is_some() && self.written() > Bytes::ZERO && !self.part_changed.load(Ordering::SeqCst)
+        self.journal.is_some() && self.written() > Bytes::ZERO && !self.part.is_discarded()
     }
 
     /// Returns the application buffer.

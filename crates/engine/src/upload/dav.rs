@@ -45,6 +45,7 @@ pub(super) fn max_ranges(head: &ResponseHead, request: &PutRequest) -> Option<us
     let conditional = request
         .transfer
         .client
+        .requests
         .headers
         .iter()
         .any(|header| header.name().get(..3).is_some_and(|start| start.eq_ignore_ascii_case("if-")));

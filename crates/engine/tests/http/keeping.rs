@@ -84,7 +84,8 @@ fn keep_alive_timeout_of_the_server_is_honoured() {
 #[test]
 fn clients_share_connections_with_equal_socket_options_but_not_headers() {
     let server = Script::replying(|_| OK);
-    let secret = ClientConfig { credentials: Some(Credentials::Bearer("secret".into())), ..quick() };
+    let mut secret = quick();
+    secret.logins.credentials = Some(Credentials::Bearer("secret".into()));
     let first = Client::new(secret).unwrap();
     fetch(&first, &server.url("/")).unwrap();
     let second = first.with_config(quick()).unwrap();

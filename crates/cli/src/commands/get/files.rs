@@ -19,7 +19,7 @@ use longhaul_engine::source::is_known_scheme;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{ChecksumArg, GetArgs, Operand, if_newer, stdout, url_list};
+use super::{GetArgs, Operand, if_newer, stdout, url_list};
 
 /// Maximum of sources per file: more would exceed the number of streams.
 const MAX_SOURCES: usize = 16;
@@ -68,8 +68,8 @@ impl RemoteFile {
                 options.transfer.client = options.transfer.client.without_secrets();
             }
             let given = |header: &HeaderField| self.headers.iter().any(|own| own.is(header.name()));
-            options.transfer.client.headers.retain(|header| !given(header));
-            options.transfer.client.headers.extend(self.headers.iter().cloned());
+            options.transfer.client.requests.headers.retain(|header| !given(header));
+            options.transfer.client.requests.headers.extend(self.headers.iter().cloned());
             options.logins_for = Some(own.clone());
         }
         options
@@ -90,12 +90,12 @@ fn ends_in_slash(path: &Path) -> bool {
 /// Collects the files of the operands and the list: a URL is one file, a metalink one or more.
 pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<RemoteFile>> {
     let mut files = Vec::new();
-    let given = args.checksum.as_ref().and_then(ChecksumArg::given);
-    let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
+    let given = args.integrity.given();
+    let by_server = args.integrity.is_by_server();
     for source in &args.sources {
         match source {
             Operand::Url(url) => {
-                let urls = std::iter::once(url).chain(&args.mirror).cloned().collect();
+                let urls = std::iter::once(url).chain(&args.files.mirror).cloned().collect();
                 let expected = Expected {
                     checksums: given.cloned().into_iter().collect(),
                     by_server,
@@ -106,8 +106,8 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
             Operand::Metalink(path) => files.extend(of_metalink(path, args, cancel)?),
         }
     }
-    if let Some(list) = &args.input {
-        if given.is_some() || !args.mirror.is_empty() {
+    if let Some(list) = &args.files.input {
+        if given.is_some() || !args.files.mirror.is_empty() {
             bail!("--checksum and --mirror are for one file; in the list, write checksum= below its URL");
         }
         let listed = url_list::read(list, cancel)?;
@@ -131,11 +131,11 @@ pub(super) fn collect(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<Vec<Rem
             headers: file.headers,
         }));
     }
-    if files.len() > 1 && (given.is_some() || !args.mirror.is_empty()) {
+    if files.len() > 1 && (given.is_some() || !args.files.mirror.is_empty()) {
         bail!("--checksum and --mirror are for one file; fetch the others with commands of their own");
     }
     refuse_clear(args, files.iter().flat_map(|file| &file.urls))?;
-    if let Some(list) = &args.checksum_file {
+    if let Some(list) = &args.integrity.checksum_file {
         look_up_checksums(list, args, &mut files, cancel)?;
     }
     Ok(files)
@@ -146,7 +146,7 @@ pub(super) fn refuse_clear<'u>(
     args: &GetArgs,
     mut urls: impl Iterator<Item = &'u Url>,
 ) -> anyhow::Result<()> {
-    match urls.find(|url| args.transfer.encrypts() && matches!(url.scheme(), "http" | "ftp")) {
+    match urls.find(|url| args.transfer.client.trust.encrypt && matches!(url.scheme(), "http" | "ftp")) {
         Some(url) => {
             bail!(
                 "{} is sent in clear; --encrypt needs https://, ftps:// or gsiftp:// URLs",
@@ -162,9 +162,9 @@ pub(super) fn refuse_clear<'u>(
 pub(super) fn refuse_repeated(args: &GetArgs, files: &[RemoteFile], several: bool) -> anyhow::Result<()> {
     let mut places = HashMap::new();
     for file in files {
-        let (mut output, url) = (file.target(args.output.as_deref(), several), file.urls.first());
+        let (mut output, url) = (file.target(args.files.output.as_deref(), several), file.urls.first());
         let name = file.expected.name.as_ref();
-        let newer = url.filter(|_| args.if_newer).and_then(|url| if_newer::path_of(&output, url, name));
+        let newer = url.filter(|_| args.files.if_newer).and_then(|url| if_newer::path_of(&output, url, name));
         output = newer.map_or(output, Output::File);
         // The transfer reports an output that cannot be used.
         let Ok(Ok(Some(place))) = output.prepare().map(|output| output.place(name.map(String::as_str)))
@@ -192,10 +192,10 @@ pub(super) fn make_directories(
     several: bool,
 ) -> Result<(), OutputError> {
     let is_directory = |output: &&Path| (several || ends_in_slash(output)) && !stdout::is_requested(args);
-    let common = args.output.as_deref().filter(is_directory);
+    let common = args.files.output.as_deref().filter(is_directory);
     let own = files.iter().filter_map(|file| file.dir.as_deref());
     let is_below = |file: &&RemoteFile| file.name.as_ref().is_some_and(|name| name.contains('/'));
-    let paths = files.iter().filter(is_below).map(|file| file.target(args.output.as_deref(), several));
+    let paths = files.iter().filter(is_below).map(|file| file.target(args.files.output.as_deref(), several));
     let below = paths.filter_map(|output| match output {
         Output::File(path) => path.parent().map(Path::to_owned),
         _ => None,
@@ -221,7 +221,7 @@ fn look_up_checksums(
         Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?, &name)?)
     };
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
-    let output = args.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
+    let output = args.files.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
     let output = output.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     for file in files.iter_mut().filter(|file| file.expected.checksums.is_empty()) {
         let remote = file.remote_path().unwrap_or_default();
@@ -242,13 +242,13 @@ fn of_metalink(path: &Path, args: &GetArgs, cancel: &Cancel) -> anyhow::Result<V
     let of_file = |file: MetalinkFile| {
         let usable = |url: Url| is_known_scheme(url.scheme()).then_some(url);
         let named = file.sources.iter().filter_map(|source| usable(source.url.parse().ok()?));
-        let urls: Vec<_> = named.take(MAX_SOURCES).chain(args.mirror.iter().cloned()).collect();
+        let urls: Vec<_> = named.take(MAX_SOURCES).chain(args.files.mirror.iter().cloned()).collect();
         if urls.is_empty() {
             bail!("{} in the metalink {} has no URL that can be fetched", file.name, path.display());
         }
-        let given = args.checksum.as_ref().and_then(ChecksumArg::given);
+        let given = args.integrity.given();
         let checksum = given.or_else(|| file.best_checksum()).cloned();
-        let by_server = args.checksum.as_ref().is_some_and(ChecksumArg::is_by_server);
+        let by_server = args.integrity.is_by_server();
         let name = file.name.components().last().map(|name| name.to_string());
         let expected = Expected {
             name,

@@ -38,7 +38,7 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     let tag = origin_tag::read(&path);
     let matches = tag.as_ref().map(|tag| HeaderField::new("If-None-Match", &tag.to_string()).ok());
     let since = HeaderField::of_date("If-Modified-Since", modified);
-    job.options.transfer.client.headers.extend(matches.unwrap_or(since));
+    job.options.transfer.client.requests.headers.extend(matches.unwrap_or(since));
     job.options.existing.newer_than = Some(FileHere { modified, tag });
     Some(Unchanged { path, size: Bytes::new(there.len()) })
 }

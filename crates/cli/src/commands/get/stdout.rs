@@ -22,19 +22,19 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
     if !is_requested(args) {
         return Ok(None);
     }
-    if files != 1 || args.input.is_some() || args.recursive {
+    if files != 1 || args.files.input.is_some() || args.files.recursive {
         bail!("-o - takes one file: two on stdout could not be separated");
     }
-    if args.if_newer {
+    if args.files.if_newer {
         bail!("--if-newer compares with a file; stdout is none");
     }
     if args.transfer.json {
         bail!("--json and -o - both need stdout: write the file elsewhere");
     }
-    if args.transfer.verify() == Verify::Disk {
+    if args.transfer.verify == Verify::Disk {
         bail!("--verify disk reads a file back; what has gone to stdout cannot be read again");
     }
-    if !matches!(args.streams.requested()?, Streams::Auto | Streams::Fixed(1)) {
+    if !matches!(args.transfer.streams.requested()?, Streams::Auto | Streams::Fixed(1)) {
         bail!(
             "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
         );
@@ -46,7 +46,7 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
 
 /// Returns whether the output is stdout; a file named `-` is `./-`.
 pub(super) fn is_requested(args: &GetArgs) -> bool {
-    args.output.as_deref() == Some(Path::new("-"))
+    args.files.output.as_deref() == Some(Path::new("-"))
 }
 
 /// Returns whether the file is written to a terminal, where progress would mix with its bytes.

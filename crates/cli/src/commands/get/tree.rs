@@ -22,17 +22,17 @@ use crate::{exit, interrupt};
 
 /// Fetches a directory; returns the exit code of the first failure, or of an interruption.
 pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
-    let cancel = args.transfer.cancel();
+    let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = url(args)?;
         stdout::output(args, 1)?;
-        let target = args.output.clone().map_or_else(|| named_after(url), Ok)?;
+        let target = args.files.output.clone().map_or_else(|| named_after(url), Ok)?;
         let options = options(args, Some(url), &cancel)?;
         interrupt::listen(&cancel)?;
         Ok::<_, anyhow::Error>((url, target, options))
     };
     let (url, target, options) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
-    let engine = Engine::new(args.app_buffer);
+    let engine = Engine::new(args.buffers.app_buffer);
     let is_new = !target.exists();
     let tree = engine.remote_tree(url, &target, &options.transfer);
     let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), &cancel))?;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
 
 /// Returns the URL of the only operand.
 fn url(args: &GetArgs) -> anyhow::Result<&Url> {
-    if args.checksum.is_some() || !args.mirror.is_empty() {
+    if args.integrity.checksum.is_some() || !args.files.mirror.is_empty() {
         bail!("--checksum and --mirror are for one file, not for a directory");
     }
     match &args.sources[..] {

@@ -4,6 +4,7 @@ mod check;
 mod estimate;
 mod evidence;
 mod exec;
+mod path_args;
 mod path_report;
 mod plots;
 mod run;

@@ -6,7 +6,6 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, ValueHint};
 use longhaul_core::failure::Failure;
 use longhaul_core::probe::tables;
@@ -14,11 +13,12 @@ use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::probe::{self, ProbeOptions, ProbeTarget};
-use longhaul_engine::source::http::{ClientConfig, Credentials, TlsConfig};
+use longhaul_engine::source::http::{ClientConfig, Credentials};
 use longhaul_scope::draw;
 
+use crate::login_args::bearer_token;
 use crate::streams_args::MemoryArgs;
-use crate::{exit, say, secret_file};
+use crate::{exit, say};
 
 /// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
 ///
@@ -56,6 +56,16 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     plot: Option<PathBuf>,
 
+    #[command(flatten)]
+    access: AccessArgs,
+
+    #[command(flatten)]
+    memory: MemoryArgs,
+}
+
+/// Options of access to the server.
+#[derive(Debug, Args)]
+struct AccessArgs {
     /// Add a request header; may be given several times
     #[arg(long, value_name = "K: V")]
     header: Vec<HeaderField>,
@@ -71,9 +81,6 @@ pub(crate) struct ProbeArgs {
     /// Trust further root certificates, in PEM
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-
-    #[command(flatten)]
-    memory: MemoryArgs,
 }
 
 /// The least ceiling: the three trains of 16 packets that find the rate then take 0.6 s.
@@ -100,7 +107,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
         upload: args.upload,
         ceiling: args.ceiling,
         size: args.size,
-        client: client(args).map_err(|error| exit::not_set_up(&error, &Cancel::new()))?,
+        client: args.access.client().map_err(|error| exit::not_set_up(&error, &Cancel::new()))?,
         memory: args.memory.memory(),
     };
     let progress = |what: &str| {
@@ -125,17 +132,15 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
     }
 }
 
-/// Returns the client settings.
-fn client(args: &ProbeArgs) -> anyhow::Result<ClientConfig> {
-    let read = |file: &PathBuf| {
-        secret_file::read_token(file, &Cancel::new())
-            .with_context(|| format!("cannot read the token in {}", file.display()))
-    };
-    Ok(ClientConfig {
-        headers: args.header.clone(),
-        credentials: args.token.as_ref().map(read).transpose()?.map(Credentials::Bearer),
-        allow_cleartext: args.allow_cleartext,
-        tls: TlsConfig { ca_file: args.cacert.clone(), ..TlsConfig::default() },
-        ..ClientConfig::from_env()
-    })
+impl AccessArgs {
+    /// Returns the client settings.
+    fn client(&self) -> anyhow::Result<ClientConfig> {
+        let mut client = ClientConfig::from_env();
+        let token = self.token.as_ref().map(|file| bearer_token(file, &Cancel::new())).transpose()?;
+        client.requests.headers.clone_from(&self.header);
+        client.logins.credentials = token.map(Credentials::Bearer);
+        client.logins.allow_cleartext = self.allow_cleartext;
+        client.tls.ca_file.clone_from(&self.cacert);
+        Ok(client)
+    }
 }

@@ -7,18 +7,16 @@ use anyhow::{Context, bail};
 use clap::Args;
 use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
-use longhaul_agent::request::{self, IfExistsSetting, StreamsSetting, TransferRequest};
+use longhaul_agent::request::{self, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
-use longhaul_core::units::Rate;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::input_file;
 
 use crate::commands::agent;
 use crate::exit::UsageError;
-use crate::values::AutoOr;
-use crate::{secret_file, streams_args, url_text};
+use crate::login_args::bearer_token;
+use crate::url_text;
 
 /// Attempts to send a request that no agent has answered.
 const ATTEMPTS: usize = 5;
@@ -33,88 +31,27 @@ pub(super) struct AddArgs {
     operands: Vec<String>,
 
     /// Send: the operands are files or directories, and last the URL to put them to
-    #[arg(long, conflicts_with_all = ["mirror", "checksum", "output", "recursive"])]
+    #[arg(long, conflicts_with_all = ["mirror", "checksum", "output", "if_exists", "recursive"])]
     put: bool,
 
     /// Fetch a directory with all below it
-    #[arg(short, long, conflicts_with_all = ["mirror", "checksum"])]
+    #[arg(short, long, conflicts_with_all = ["mirror", "checksum", "if_exists"])]
     recursive: bool,
-
-    /// Write to a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]
-    #[arg(short, long, value_name = "PATH")]
-    output: Option<PathBuf>,
-
-    /// Choose what to do where a file of the name exists [default: replace a file that --output names, else rename: set (1).tar]
-    #[arg(long, value_name = "rename|replace|fail", value_parser = if_exists, conflicts_with_all = ["put", "recursive"])]
-    if_exists: Option<IfExistsSetting>,
 
     /// Use another URL of the file too; may be given several times
     #[arg(long, value_name = "URL")]
     mirror: Vec<String>,
 
-    /// Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits
-    #[arg(long, value_name = "ALG:HEX")]
-    checksum: Option<String>,
-
-    /// Add a request header; may be given several times
-    #[arg(long, value_name = "K: V")]
-    header: Vec<String>,
+    #[command(flatten)]
+    request: TransferRequest,
 
     /// Send a bearer token, which a file holds
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
-    /// Send logins and tokens over http:// and ftp:// too, where any host on the path can read them
-    #[arg(long)]
-    allow_cleartext: bool,
-
-    /// Send logins, tokens and secret headers to the servers of redirects, too
-    #[arg(long)]
-    location_trusted: bool,
-
-    /// Use this many connections
-    #[arg(long, value_name = "auto|N", default_value = "auto", value_parser = streams)]
-    streams: StreamsSetting,
-
-    /// Set how evenly, and how fast, the server is to send
-    #[arg(long, value_name = "auto|off|RATE", value_parser = Pace::with_unit)]
-    pace: Option<Pace>,
-
-    /// Set the highest rate, as 500Mbit or 60MB/s
-    #[arg(long, value_name = "RATE", value_parser = Rate::with_unit)]
-    limit: Option<Rate>,
-
-    /// Set the priority: the higher, the sooner it runs
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
-    priority: i64,
-
-    /// Run at this time, in seconds since 1970
-    #[arg(long, value_name = "TIME")]
-    at: Option<i64>,
-
-    /// Wait until it is resumed
-    #[arg(long)]
-    paused: bool,
-
     /// Show the transfers until they have ended
     #[arg(long)]
     watch: bool,
-}
-
-fn streams(text: &str) -> Result<StreamsSetting, String> {
-    Ok(match streams_args::streams(text)? {
-        AutoOr::Auto => StreamsSetting::Auto,
-        AutoOr::Value(n) => StreamsSetting::Fixed(n),
-    })
-}
-
-fn if_exists(text: &str) -> Result<IfExistsSetting, String> {
-    match text {
-        "rename" => Ok(IfExistsSetting::Rename),
-        "replace" => Ok(IfExistsSetting::Replace),
-        "fail" => Ok(IfExistsSetting::Fail),
-        _ => Err("write rename, replace or fail".to_owned()),
-    }
 }
 
 impl AddArgs {
@@ -159,7 +96,7 @@ impl AddArgs {
 
     /// Returns the output path. Several files need a directory: in one file they would replace each other.
     fn output(&self) -> anyhow::Result<Option<PathBuf>> {
-        let mut output = self.output.as_deref().map(absolute).transpose()?;
+        let mut output = self.request.output.as_deref().map(absolute).transpose()?;
         if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
             output.push("");
         }
@@ -167,26 +104,8 @@ impl AddArgs {
     }
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
-        let token = self.token.as_ref().map(|file| {
-            secret_file::read_token(file, &Cancel::new())
-                .with_context(|| format!("cannot read the token in {}", file.display()))
-        });
-        Ok(TransferRequest {
-            output: self.output()?,
-            if_exists: self.if_exists,
-            checksum: self.checksum.clone(),
-            headers: self.header.clone(),
-            token: token.transpose()?,
-            allow_cleartext: self.allow_cleartext,
-            location_trusted: self.location_trusted,
-            streams: self.streams,
-            pace: self.pace.map(Pace::option),
-            limit_bps: self.limit.map(Rate::as_bits_per_sec),
-            priority: self.priority,
-            at: self.at,
-            paused: self.paused,
-            ..TransferRequest::default()
-        })
+        let token = self.token.as_ref().map(|file| bearer_token(file, &Cancel::new())).transpose()?;
+        Ok(TransferRequest { output: self.output()?, token, ..self.request.clone() })
     }
 }
 

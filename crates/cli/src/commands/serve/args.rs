@@ -32,45 +32,46 @@ const MIN_DEFAULT_CAP: usize = 256;
 /// second one ends them.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The directory to serve
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(super) directory: PathBuf,
-
     /// Listen here, may be given more than once; 0.0.0.0:8080 admits other hosts over IPv4, `[::]:8080` over IPv6 (only), port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(super) listen: Vec<SocketAddr>,
 
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
+
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
+
+    #[command(flatten)]
+    pub(super) pacing: PacingArgs,
+
+    #[command(flatten)]
+    pub(super) uploads: UploadArgs,
+
+    #[command(flatten)]
+    pub(super) files: FilesArgs,
+
+    #[command(flatten)]
+    pub(super) telemetry: TelemetryArgs,
+
+    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
+    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true, value_parser = Rate::with_unit)]
+    pub(super) measure: Option<Option<Rate>>,
+
+    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root starts
+    #[arg(long, value_name = "USER")]
+    pub(super) run_as: Option<String>,
+
+    #[command(flatten)]
+    pub(super) limits: LimitArgs,
+}
+
+/// Options of hosts and tokens.
+#[derive(Debug, Args)]
+pub(super) struct AccessArgs {
     /// Answer only requests for this host, a name or address without port, may be given more than once; others get 421. Keeps pages of other sites out whose name leads here (DNS rebinding)
     #[arg(long, value_name = "NAME", value_parser = host)]
     pub(super) host: Vec<String>,
-
-    /// Speak HTTPS with this certificate chain (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = "TLS")]
-    pub(super) tls_cert: Option<PathBuf>,
-
-    /// Read the certificate's private key from this file (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
-    pub(super) tls_key: Option<PathBuf>,
-
-    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
-    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
-    pub(super) client_ca: Option<PathBuf>,
-
-    /// Refuse clients whose certificate is in a list of revoked ones in this file (PEM): one list of each authority, read again when it changes
-    #[arg(long, value_name = "FILE", requires = "client_ca", value_hint = ValueHint::FilePath, help_heading = "TLS")]
-    pub(super) client_crl: Option<PathBuf>,
-
-    /// Use this congestion control, as cubic or bbr, instead of the kernel's default
-    #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
-    pub(super) congestion: Option<String>,
-
-    /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
-    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
-    pub(super) pace: Pace,
-
-    /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
-    #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off", help_heading = RESEARCH, hide_short_help = true)]
-    pub(super) initial_window: InitialWindow,
 
     /// Take files too, by PUT or `longhaul put`, from clients with a token
     #[arg(long, requires = "any_token")]
@@ -91,16 +92,49 @@ pub(crate) struct ServeArgs {
     /// Take tokens over plain HTTP from other hosts, where others may read them on their way
     #[arg(long)]
     pub(super) allow_cleartext: bool,
+}
 
+/// Options of TLS.
+#[derive(Debug, Args)]
+pub(super) struct TlsArgs {
+    /// Speak HTTPS with this certificate chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// Read the certificate's private key from this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// Accept only clients with a certificate that one of the authorities in this file (PEM) has signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) client_ca: Option<PathBuf>,
+
+    /// Refuse clients whose certificate is in a list of revoked ones in this file (PEM): one list of each authority, read again when it changes
+    #[arg(long, value_name = "FILE", requires = "client_ca", value_hint = ValueHint::FilePath, help_heading = "TLS")]
+    pub(super) client_crl: Option<PathBuf>,
+}
+
+/// Options of pacing and congestion control.
+#[derive(Debug, Args)]
+pub(super) struct PacingArgs {
+    /// Use this congestion control, as cubic or bbr, instead of the kernel's default
+    #[arg(long, value_name = "NAME", help_heading = RESEARCH, hide_short_help = true)]
+    pub(super) congestion: Option<String>,
+
+    /// Pace each connection: auto finds and follows what the path holds, a rate as 6.5Gbit bounds it, off leaves it to the congestion control
+    #[arg(long, value_name = "auto|off|RATE", default_value = "auto", allow_hyphen_values = true, value_parser = Pace::with_unit, help_heading = "Speed")]
+    pub(super) pace: Pace,
+
+    /// Begin connections to a client whose rate is known with this congestion window, not with ten segments: auto is what the pace sends in their first round trip. Makes routes to those clients in the host's routing table while it runs (needs CAP_NET_ADMIN), which other programs' connections to them use too
+    #[arg(long, value_name = "off|auto|SEGMENTS", default_value = "off", help_heading = RESEARCH, hide_short_help = true)]
+    pub(super) initial_window: InitialWindow,
+}
+
+/// Options of uploads.
+#[derive(Debug, Args)]
+pub(super) struct UploadArgs {
     /// Set the application buffer of all uploads together: what the disk may lag behind; auto is 64MiB, and more (an eighth of the memory available) where the disk is seen to stall
-    #[arg(
-        long,
-        value_name = "auto|SIZE",
-        default_value = "auto",
-        value_parser = app_buffer,
-        help_heading = RESEARCH,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer, help_heading = RESEARCH, hide_short_help = true)]
     pub(super) app_buffer: AppBuffer,
 
     /// Let unfinished uploads take this much space together; further ones are refused
@@ -110,6 +144,14 @@ pub(crate) struct ServeArgs {
     /// Delete an unfinished upload this long after its last byte, as 12h or 7d
     #[arg(long, value_name = "TIME", requires = "writable", value_parser = period)]
     pub(super) upload_expiry: Option<Duration>,
+}
+
+/// The served files.
+#[derive(Debug, Args)]
+pub(super) struct FilesArgs {
+    /// The directory to serve
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) directory: PathBuf,
 
     /// Serve and list names that start with a dot too
     #[arg(long)]
@@ -118,39 +160,29 @@ pub(crate) struct ServeArgs {
     /// Compute no digests of served files: clients cannot find which part of their copy is wrong
     #[arg(long)]
     pub(super) no_digests: bool,
+}
 
+/// Options of metrics and recording.
+#[derive(Debug, Args)]
+pub(super) struct TelemetryArgs {
     /// Serve /metrics for Prometheus at 127.0.0.1:9464, or at =ADDR:PORT, over plain HTTP and without a token
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464", value_parser = listen)]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// Answer `longhaul probe` at /.longhaul/measure; with =RATE no faster than that, all measurements together. Any client may measure unless --token is given; each sends and receives as much as the path holds for some seconds
-    #[arg(long, value_name = "RATE", num_args = 0..=1, require_equals = true, value_parser = Rate::with_unit)]
-    pub(super) measure: Option<Option<Rate>>,
-
     #[command(flatten)]
     pub(super) record: RecordArgs,
+}
 
+/// Options of limits.
+#[derive(Debug, Args)]
+pub(super) struct LimitArgs {
     /// Open at most this many connections at once; a further one takes the place of the longest idle connection or the slowest reply of the client with the most [default: 10000, or fewer where the limit of open files is lower]
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
-        help_heading = "Limits"
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Limits")]
     pub(super) connections: Option<u32>,
 
     /// Open at most this many connections of one client (an IPv4 address, or an IPv6 /64) at once; half of --connections, but at least 256, where not given
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
-        help_heading = "Limits"
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Limits")]
     pub(super) connections_per_client: Option<u32>,
-
-    /// Become this user once the sockets are bound, a name, UID or UID:GID; for a server that root starts
-    #[arg(long, value_name = "USER")]
-    pub(super) run_as: Option<String>,
 
     /// Let active transfers finish for this long after SIGINT or SIGTERM, as 30s
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time_or_zero, help_heading = "Limits")]
@@ -161,50 +193,66 @@ impl ServeArgs {
     /// Returns the server's configuration, with limits that the open files allow.
     pub(super) fn config(&self, tokens: Tokens) -> Config {
         let mut limits = Limits::default();
-        limits.connections.open = self.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize;
-        limits.timeouts.grace = self.grace;
-        let (app_buffer, quota, expiry) = (self.app_buffer, self.upload_quota, self.upload_expiry);
+        limits.connections.open = self.limits.connections.unwrap_or(DEFAULT_CONNECTIONS) as usize;
+        limits.timeouts.grace = self.limits.grace;
+        let (app_buffer, quota, expiry) =
+            (self.uploads.app_buffer, self.uploads.upload_quota, self.uploads.upload_expiry);
         limits.uploads = UploadLimits { app_buffer, quota, expiry, ..limits.uploads };
         let mut config = Config {
             files: FilesConfig {
-                root: self.directory.clone(),
-                hidden: self.hidden,
-                digests: !self.no_digests,
+                root: self.files.directory.clone(),
+                hidden: self.files.hidden,
+                digests: !self.files.no_digests,
             },
             listen: self.listen.clone(),
-            // clap requires both or neither.
-            tls: self.tls_cert.clone().zip(self.tls_key.clone()).map(|(cert, key)| TlsFiles {
-                cert,
-                key,
-                client_ca: self.client_ca.clone(),
-                client_crl: self.client_crl.clone(),
-            }),
+            tls: self.tls.files(),
             access: AccessConfig {
-                hosts: self.host.clone(),
-                writable: self.writable,
+                hosts: self.access.host.clone(),
+                writable: self.access.writable,
                 tokens,
-                require_token: self.require_token,
-                allow_cleartext: self.allow_cleartext,
+                require_token: self.access.require_token,
+                allow_cleartext: self.access.allow_cleartext,
             },
             pacing: PacingConfig {
-                congestion: self.congestion.clone(),
-                pace: self.pace,
-                initial_window: self.initial_window,
+                congestion: self.pacing.congestion.clone(),
+                pace: self.pacing.pace,
+                initial_window: self.pacing.initial_window,
             },
-            metrics: self.metrics,
+            metrics: self.telemetry.metrics,
             measure: self.measure.map(|ceiling| MeasureConfig { ceiling }),
             limits,
         };
-        config.fit_open_files(raise_open_files(), self.record.file().is_some());
+        config.fit_open_files(raise_open_files(), self.telemetry.record.file().is_some());
         let limits = &mut config.limits.connections;
         let most = limits.open;
-        if let Some(asked) = self.connections.filter(|asked| *asked as usize > most) {
+        if let Some(asked) = self.limits.connections.filter(|asked| *asked as usize > most) {
             tracing::warn!(asked, most, "fewer connections: the limit of open files (ulimit -Hn) is low");
         }
         let default_cap = most.div_ceil(2).max(MIN_DEFAULT_CAP);
-        let per_client = self.connections_per_client.map_or(default_cap, |most| most as usize);
+        let per_client = self.limits.connections_per_client.map_or(default_cap, |most| most as usize);
         limits.per_client = per_client.min(most);
         config
+    }
+}
+
+impl AccessArgs {
+    /// Returns the file of the token, or of several.
+    pub(super) fn token_file(&self) -> Option<&PathBuf> {
+        self.token.as_ref().or(self.tokens.as_ref())
+    }
+}
+
+impl TlsArgs {
+    /// Returns the scheme of the server's URLs.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.tls_cert.is_some() { "https" } else { "http" }
+    }
+
+    fn files(&self) -> Option<TlsFiles> {
+        let (client_ca, client_crl) = (self.client_ca.clone(), self.client_crl.clone());
+        // clap requires both or neither.
+        let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { cert, key, client_ca, client_crl })
     }
 }
 

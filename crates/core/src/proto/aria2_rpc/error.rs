@@ -27,7 +27,7 @@ pub enum RpcError {
     #[error("We encountered a problem while processing the option '--{name}': {expected} expected.")]
     Option {
         /// The name of the option.
-        name: &'static str,
+        name: String,
         /// The expected value.
         expected: &'static str,
     },

@@ -275,7 +275,7 @@ mod tests {
         assert_eq!((error.code(), error.http_status()), (-32_601, 404));
         let added = parse("aria2.addUri", &json!([["http://a/", "http://b/"], {"out": "c"}, 2])).unwrap();
         let Method::AddUri { uris, options, place } = added else { panic!("{added:?}") };
-        assert_eq!((uris.len(), options.out.as_deref(), place), (2, Some("c"), Some(2)));
+        assert_eq!((uris.len(), options.place.out.as_deref(), place), (2, Some("c"), Some(2)));
         let metalink = parse("aria2.addMetalink", &json!(["PG1ldGFsaW5rLz4="])).unwrap();
         assert!(matches!(metalink, Method::AddMetalink { document, .. } if document == b"<metalink/>"));
     }

@@ -23,5 +23,5 @@ pub use error::RpcError;
 pub use gid::Gid;
 pub use message::{Call, Incoming, MAX_CALLS, Reply, authorize, notification};
 pub use method::{Method, Move, NOTIFICATIONS, methods};
-pub use options::JobOptions;
+pub use options::{GlobalOptions, JobOptions, PlaceOptions, RequestOptions};
 pub use status::{GlobalStat, Keys, State, TransferStatus, uris};

@@ -11,34 +11,55 @@ use crate::units::Rate;
 /// The supported options. All other options of aria2 are ignored, because its clients send many.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobOptions {
-    /// The directory of the file (`dir`).
-    pub dir: Option<String>,
-    /// The file's name, or its path below the directory (`out`).
-    pub out: Option<String>,
+    /// The place of the file.
+    pub place: PlaceOptions,
+    /// The contents of requests.
+    pub requests: RequestOptions,
+    /// The options of all transfers together.
+    pub global: GlobalOptions,
     /// The number of streams (`split`).
     pub split: Option<usize>,
-    /// Headers of the requests, `Name: value` each (`header`).
-    pub headers: Vec<String>,
-    /// The URL of the page that links to the file (`referer`; `*` for none).
-    pub referer: Option<String>,
-    /// The User-Agent of the requests (`user-agent`).
-    pub user_agent: Option<String>,
     /// The highest rate of the transfer (`max-download-limit`); zero for no limit.
     pub limit: Option<Rate>,
-    /// The highest total rate (`max-overall-download-limit`); zero for no limit.
-    pub overall_limit: Option<Rate>,
-    /// The largest number of concurrent transfers (`max-concurrent-downloads`).
-    pub concurrent: Option<usize>,
     /// The file's digest (`checksum`).
     pub checksum: Option<Checksum>,
     /// Whether the transfer is added as paused (`pause`).
     pub pause: bool,
     /// The identifier that the transfer is to have (`gid`).
     pub gid: Option<Gid>,
+}
+
+/// The place of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlaceOptions {
+    /// The directory of the file (`dir`).
+    pub dir: Option<String>,
+    /// The file's name, or its path below the directory (`out`).
+    pub out: Option<String>,
     /// Whether an existing file is replaced (`allow-overwrite`; aria2's default is false).
     pub overwrites: Option<bool>,
     /// Whether the file gets another name where one of its name exists (`auto-file-renaming`; aria2's default is true).
     pub renames: Option<bool>,
+}
+
+/// The contents of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RequestOptions {
+    /// The headers, `Name: value` each (`header`).
+    pub headers: Vec<String>,
+    /// The URL of the page that links to the file (`referer`; `*` for none).
+    pub referer: Option<String>,
+    /// The User-Agent (`user-agent`).
+    pub user_agent: Option<String>,
+}
+
+/// The options of all transfers together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GlobalOptions {
+    /// The highest total rate (`max-overall-download-limit`); zero for no limit.
+    pub limit: Option<Rate>,
+    /// The largest number of concurrent transfers (`max-concurrent-downloads`).
+    pub concurrent: Option<usize>,
 }
 
 /// The largest accepted value of `split`: aria2's limit of connections to one server.
@@ -52,29 +73,29 @@ impl JobOptions {
     pub fn parse(object: &Map<String, Value>) -> Result<Self, RpcError> {
         let mut options = Self::default();
         for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
-            options.set(name, value)?;
+            let set = options.set(name, value);
+            set.map_err(|expected| RpcError::Option { name: name.clone(), expected })?;
         }
         Ok(options)
     }
 
-    fn set(&mut self, name: &str, value: &Value) -> Result<(), RpcError> {
+    /// Sets an option; returns what is expected instead of an invalid value.
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), &'static str> {
         match name {
-            "dir" => self.dir = text("dir", value)?,
-            "out" => self.out = text("out", value)?.map(path_below).transpose()?,
-            "split" => self.split = Some(number("split", value)?.min(MAX_SPLIT)),
-            "header" => self.headers = headers(value)?,
-            "referer" => self.referer = text("referer", value)?.filter(|page| page != "*"),
-            "user-agent" => self.user_agent = text("user-agent", value)?,
-            "max-download-limit" => self.limit = Some(rate("max-download-limit", value)?),
-            "max-overall-download-limit" => {
-                self.overall_limit = Some(rate("max-overall-download-limit", value)?)
-            }
-            "max-concurrent-downloads" => self.concurrent = Some(number("max-concurrent-downloads", value)?),
+            "dir" => self.place.dir = text(value)?,
+            "out" => self.place.out = text(value)?.map(path_below).transpose()?,
+            "split" => self.split = Some(number(value)?.min(MAX_SPLIT)),
+            "header" => self.requests.headers = headers(value)?,
+            "referer" => self.requests.referer = text(value)?.filter(|page| page != "*"),
+            "user-agent" => self.requests.user_agent = text(value)?,
+            "max-download-limit" => self.limit = Some(rate(value)?),
+            "max-overall-download-limit" => self.global.limit = Some(rate(value)?),
+            "max-concurrent-downloads" => self.global.concurrent = Some(number(value)?),
             "checksum" => self.checksum = Some(checksum(value)?),
-            "pause" => self.pause = flag("pause", value)?,
+            "pause" => self.pause = flag(value)?,
             "gid" => self.gid = Some(gid(value)?),
-            "allow-overwrite" => self.overwrites = Some(flag("allow-overwrite", value)?),
-            "auto-file-renaming" => self.renames = Some(flag("auto-file-renaming", value)?),
+            "allow-overwrite" => self.place.overwrites = Some(flag(value)?),
+            "auto-file-renaming" => self.place.renames = Some(flag(value)?),
             _ => {}
         }
         Ok(())
@@ -88,41 +109,37 @@ impl JobOptions {
                 object.insert(name.to_owned(), json!(value));
             }
         };
-        put("dir", self.dir.clone());
-        put("out", self.out.clone());
+        put("dir", self.place.dir.clone());
+        put("out", self.place.out.clone());
         put("split", self.split.map(|split| split.to_string()));
-        put("referer", self.referer.clone());
-        put("user-agent", self.user_agent.clone());
+        put("referer", self.requests.referer.clone());
+        put("user-agent", self.requests.user_agent.clone());
         put("max-download-limit", self.limit.map(|rate| rate.as_bytes_per_sec().to_string()));
-        put("max-overall-download-limit", self.overall_limit.map(|rate| rate.as_bytes_per_sec().to_string()));
-        put("max-concurrent-downloads", self.concurrent.map(|count| count.to_string()));
+        put("max-overall-download-limit", self.global.limit.map(|rate| rate.as_bytes_per_sec().to_string()));
+        put("max-concurrent-downloads", self.global.concurrent.map(|count| count.to_string()));
         put("checksum", self.checksum.as_ref().map(|sum| format!("{}={}", sum.algorithm, sum.hex())));
         put("pause", Some(self.pause.to_string()));
         put("gid", self.gid.map(|gid| gid.to_string()));
-        put("allow-overwrite", self.overwrites.map(|overwrites| overwrites.to_string()));
-        put("auto-file-renaming", self.renames.map(|renames| renames.to_string()));
+        put("allow-overwrite", self.place.overwrites.map(|overwrites| overwrites.to_string()));
+        put("auto-file-renaming", self.place.renames.map(|renames| renames.to_string()));
         Value::Object(object)
     }
 }
 
-fn text(name: &'static str, value: &Value) -> Result<Option<String>, RpcError> {
-    let text = value.as_str().ok_or(RpcError::Option { name, expected: "a string" })?;
+fn text(value: &Value) -> Result<Option<String>, &'static str> {
+    let text = value.as_str().ok_or("a string")?;
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// Checks that a path stays below the directory.
-fn path_below(path: String) -> Result<String, RpcError> {
+fn path_below(path: String) -> Result<String, &'static str> {
     let is_below = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
-    if is_below && !path.ends_with('/') {
-        return Ok(path);
-    }
-    Err(RpcError::Option { name: "out", expected: "a name, or a path below dir without '..'," })
+    if is_below && !path.ends_with('/') { Ok(path) } else { Err("a name, or a path below dir without '..',") }
 }
 
-fn gid(value: &Value) -> Result<Gid, RpcError> {
-    let expected = "16 hexadecimal digits, not all of them 0,";
+fn gid(value: &Value) -> Result<Gid, &'static str> {
     let gid = value.as_str().and_then(|text| text.parse().ok()).filter(|gid: &Gid| gid.number() != 0);
-    gid.ok_or(RpcError::Option { name: "gid", expected })
+    gid.ok_or("16 hexadecimal digits, not all of them 0,")
 }
 
 /// Returns the option's value as text: clients also send numbers and booleans without quotes.
@@ -130,31 +147,28 @@ fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn number(name: &'static str, value: &Value) -> Result<usize, RpcError> {
-    let wrong = RpcError::Option { name, expected: "a number of at least 1" };
-    bare(value).parse().ok().filter(|number| *number > 0).ok_or(wrong)
+fn number(value: &Value) -> Result<usize, &'static str> {
+    bare(value).parse().ok().filter(|number| *number > 0).ok_or("a number of at least 1")
 }
 
-fn flag(name: &'static str, value: &Value) -> Result<bool, RpcError> {
-    bare(value).parse().map_err(|_| RpcError::Option { name, expected: "true or false" })
+fn flag(value: &Value) -> Result<bool, &'static str> {
+    bare(value).parse().map_err(|_| "true or false")
 }
 
-fn headers(value: &Value) -> Result<Vec<String>, RpcError> {
-    let wrong = || RpcError::Option { name: "header", expected: "'Name: value', or an array of such" };
-    let lines: Vec<&str> = match value {
-        Value::String(lines) => lines.split('\n').filter(|line| !line.is_empty()).collect(),
-        Value::Array(lines) => lines.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?,
-        _ => return Err(wrong()),
+fn headers(value: &Value) -> Result<Vec<String>, &'static str> {
+    let lines: Option<Vec<&str>> = match value {
+        Value::String(lines) => Some(lines.split('\n').filter(|line| !line.is_empty()).collect()),
+        Value::Array(lines) => lines.iter().map(Value::as_str).collect(),
+        _ => None,
     };
     let is_header = |line: &&str| line.contains(':') && !line.contains(char::is_control);
-    if !lines.iter().all(is_header) {
-        return Err(wrong());
-    }
+    let lines = lines.filter(|lines| lines.iter().all(is_header));
+    let lines = lines.ok_or("'Name: value', or an array of such")?;
     Ok(lines.into_iter().map(str::to_owned).collect())
 }
 
 /// Parses bytes per second, with K for 1024 and M for 1024 K.
-fn rate(name: &'static str, value: &Value) -> Result<Rate, RpcError> {
+fn rate(value: &Value) -> Result<Rate, &'static str> {
     let text = bare(value);
     let (digits, factor) = match text.strip_suffix(['k', 'K', 'm', 'M']) {
         Some(digits) if text.ends_with(['k', 'K']) => (digits, 1024),
@@ -164,17 +178,15 @@ fn rate(name: &'static str, value: &Value) -> Result<Rate, RpcError> {
     let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     // The rate in bits per second must fit into a u64.
     let bytes = bytes.filter(|bytes| bytes.checked_mul(8).is_some());
-    let expected = "bytes a second, such as 1048576, 1024K or 1M";
-    bytes.map(Rate::bytes_per_sec).ok_or(RpcError::Option { name, expected })
+    bytes.map(Rate::bytes_per_sec).ok_or("bytes a second, such as 1048576, 1024K or 1M")
 }
 
-fn checksum(value: &Value) -> Result<Checksum, RpcError> {
-    let expected = "ALGORITHM=HEX, such as sha-256=0192ba…";
+fn checksum(value: &Value) -> Result<Checksum, &'static str> {
     let parsed = value.as_str().and_then(|text| {
         let (algorithm, hex) = text.split_once('=')?;
         Checksum::from_hex(Algorithm::named(algorithm)?, hex)
     });
-    parsed.ok_or(RpcError::Option { name: "checksum", expected })
+    parsed.ok_or("ALGORITHM=HEX, such as sha-256=0192ba…")
 }
 
 #[cfg(test)]
@@ -194,10 +206,11 @@ mod tests {
             "bt-seed-unverified": "true", "gid": "00000000000000ff", "allow-overwrite": "true", "auto-file-renaming": false
         }))
         .unwrap();
-        let texts = [&options.dir, &options.out, &options.referer].map(|text| text.as_deref());
+        let texts =
+            [&options.place.dir, &options.place.out, &options.requests.referer].map(|text| text.as_deref());
         assert_eq!(texts, [Some("/d"), Some("o"), Some("http://p/")]);
-        assert_eq!((options.split, options.headers.len(), options.pause), (Some(4), 2, true));
-        let chosen = (options.gid.map(Gid::number), options.overwrites, options.renames);
+        assert_eq!((options.split, options.requests.headers.len(), options.pause), (Some(4), 2, true));
+        let chosen = (options.gid.map(Gid::number), options.place.overwrites, options.place.renames);
         assert_eq!(chosen, (Some(255), Some(true), Some(false)));
         assert_eq!(options.limit, Some(Rate::bytes_per_sec(102_400)));
         assert_eq!(options.checksum.as_ref().map(Checksum::hex), Some(sha1));
@@ -209,10 +222,13 @@ mod tests {
         let given = json!({"split": 99, "pause": false, "header": "A: b\nC: d", "referer": "*", "out": "", "dir": null,
             "max-overall-download-limit": 0, "max-concurrent-downloads": 3});
         let options = parse(&given).unwrap();
-        assert_eq!((options.split, options.headers.len(), options.concurrent), (Some(16), 2, Some(3)));
+        assert_eq!(
+            (options.split, options.requests.headers.len(), options.global.concurrent),
+            (Some(16), 2, Some(3))
+        );
         let unlimited = Some(Rate::bytes_per_sec(0));
-        let texts = (options.referer, options.out, options.dir);
-        assert_eq!((texts, options.overall_limit), ((None, None, None), unlimited));
+        let texts = (options.requests.referer, options.place.out, options.place.dir);
+        assert_eq!((texts, options.global.limit), ((None, None, None), unlimited));
     }
 
     #[test]
@@ -238,7 +254,7 @@ mod tests {
             ("out", json!("/etc/cron.d/job")),
         ] {
             let error = parse(&json!({option: value})).unwrap_err();
-            assert!(matches!(error, RpcError::Option { name, .. } if name == option), "{value}: {error}");
+            assert!(matches!(&error, RpcError::Option { name, .. } if name == option), "{value}: {error}");
         }
     }
 }

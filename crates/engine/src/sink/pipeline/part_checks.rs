@@ -1,7 +1,6 @@
 //! Checks that another program has not removed, replaced or truncated the partial file, before the journal is written.
 
 use std::io;
-use std::sync::atomic::Ordering;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -35,20 +34,20 @@ impl Pipeline {
 
     /// Returns the minimum length of the partial file; its space is reserved if the size is known.
     pub(super) fn least_length(&self) -> u64 {
-        self.size.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
+        self.size.known.map_or_else(|| self.checkpoint.end_of_written(), Bytes::get)
     }
 
     /// Checks that bytes of a file of unknown size may be written: an endless one would fill the disk for all its users.
     pub(super) fn check_room(&self, range: ByteRange) -> Result<(), OutputError> {
-        if self.size.is_some() {
+        if self.size.known.is_some() {
             return Ok(());
         }
-        if let Some(limit) = self.max_size.filter(|limit| range.end() > limit.get()) {
+        if let Some(limit) = self.size.max.filter(|limit| range.end() > limit.get()) {
             let path = self.part.path().display();
             let message = format!("cannot write {path}: it is larger than the {limit} of --max-size");
             return Err(Failure::new(FailureKind::Data, message).into());
         }
-        let Some((least, free)) = self.left_free.get().zip(self.part.free_space().ok()) else {
+        let Some((least, free)) = self.size.left_free.get().zip(self.part.free_space().ok()) else {
             return Ok(());
         };
         if free >= *least + range.len() {
@@ -61,8 +60,7 @@ impl Pipeline {
 
     /// Discards a partial file that another program has changed, because it is unknown which bytes are right.
     fn discard_changed(&self, error: &OutputError) {
-        if matches!(error, OutputError::PartChanged { .. }) && !self.part_changed.swap(true, Ordering::SeqCst)
-        {
+        if matches!(error, OutputError::PartChanged { .. }) {
             self.part.discard();
         }
     }

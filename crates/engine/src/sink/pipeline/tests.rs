@@ -83,6 +83,7 @@ fn run_through(pipeline: &Pipeline, writer: &Arc<dyn Writer>, range: ByteRange) 
 fn changed(size: Option<Bytes>, change: impl FnOnce(&std::path::Path)) -> String {
     let dir = tempfile::tempdir_in(".").unwrap();
     let target = dir.path().join("file");
+    let size = FileSize::new(size);
     let pipeline = Pipeline { size, choice: WriterChoice::Buffered, ..pipeline(&target, SIZE) };
     assert_eq!(run(&pipeline, ByteRange::new(0, 100_000)), [""; 0]);
     let writer = pipeline.prepare().unwrap();

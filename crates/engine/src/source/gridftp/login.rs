@@ -66,22 +66,22 @@ impl<'a> ServerAccess<'a> {
             let why = "FTP goes through no proxy; leave out --proxy, or use https://";
             return Err(FtpError::url(&address.shown, why));
         }
-        let given = match &config.credentials {
+        let given = match &config.logins.credentials {
             Some(Credentials::Basic(login)) => Some(login.clone()),
             _ => None,
         };
         let mut login = address.login.clone();
         if address.scheme != Scheme::GsiFtp {
             login = login.or(given);
-            if let (None, Some(netrc)) = (&login, &config.netrc.file)
+            if let (None, Some(netrc)) = (&login, &config.logins.netrc.file)
                 && let Some(Credentials::Basic(found)) =
-                    netrc.login(&address.host.to_string(), config.netrc.default_applies)?
+                    netrc.login(&address.host.to_string(), config.logins.netrc.default_applies)?
             {
                 login = Some(found);
             }
         }
         let in_clear = address.scheme == Scheme::Ftp && !is_loopback(&address.host);
-        if in_clear && !config.allow_cleartext && login.as_ref().is_some_and(is_secret) {
+        if in_clear && !config.logins.allow_cleartext && login.as_ref().is_some_and(is_secret) {
             return Err(FtpError::url(&address.shown, EXPOSED));
         }
         if login.is_none() && address.scheme != Scheme::GsiFtp {
@@ -183,7 +183,7 @@ impl<'a> ServerAccess<'a> {
         let (socket, peer) = dialled?;
         // --resolve may lead the name of this host elsewhere.
         let in_clear = *scheme == Scheme::Ftp && !peer.ip().to_canonical().is_loopback();
-        if in_clear && !self.config.allow_cleartext && is_secret(&self.key.login) {
+        if in_clear && !self.config.logins.allow_cleartext && is_secret(&self.key.login) {
             return Err(FtpError::url(&format!("{} ({peer})", self.at()), EXPOSED));
         }
         let limit = self.config.timeouts.head;

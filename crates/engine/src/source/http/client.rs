@@ -125,7 +125,8 @@ impl Client {
     fn with_caches(config: ClientConfig, caches: Arc<Caches>) -> Result<Self, HttpError> {
         // Browsers copy a request for all bytes of a video.
         let is_whole = |h: &HeaderField| h.is("range") && h.value() == "bytes=0-";
-        let (left_out, given): (Vec<_>, Vec<_>) = config
+        let requests = &config.requests;
+        let (left_out, given): (Vec<_>, Vec<_>) = requests
             .headers
             .iter()
             .cloned()
@@ -139,14 +140,14 @@ impl Client {
             tracing::warn!("left out, because the transfer sets it: the header {}", names.join(", "));
         }
         let mut headers = Vec::new();
-        if !config.headers.iter().any(|h| h.is("user-agent")) {
-            headers.push(HeaderField::new("User-Agent", &config.user_agent)?);
+        if !requests.headers.iter().any(|h| h.is("user-agent")) {
+            headers.push(HeaderField::new("User-Agent", &requests.user_agent)?);
         }
         headers.extend(given);
         // Unusable files fail before any request.
         config.tls.ca_file.as_deref().map(tls::read_ca_file).transpose()?;
         config.tls.certificate.as_ref().map(tls::read_client_certificate).transpose()?;
-        let cookies = config.cookies.as_deref().cloned().unwrap_or_default();
+        let cookies = requests.cookies.as_deref().cloned().unwrap_or_default();
         Ok(Self { config, headers, cookies: Arc::new(Mutex::new(cookies)), caches })
     }
 
@@ -166,13 +167,13 @@ impl Client {
                 "its server cannot prove the key of --pin without TLS; use https://, or leave out --pin";
             return Err(unusable_url(&SafeUrl::of(url), why).into());
         }
-        let given = Credentials::of_url(url).or_else(|| self.config.credentials.clone());
+        let given = Credentials::of_url(url).or_else(|| self.config.logins.credentials.clone());
         if given.is_some() {
             self.check_cleartext(url)?;
         }
         let target = ResolvedUrl::new(url, self.headers.clone(), given.as_ref())?;
-        let target = target.with_cookies(Arc::clone(&self.cookies), self.config.location_trusted);
-        let at_once = self.config.netrc.at_once && !target.is_authorised();
+        let target = target.with_cookies(Arc::clone(&self.cookies), self.config.requests.location_trusted);
+        let at_once = self.config.logins.netrc.at_once && !target.is_authorised();
         Ok(if at_once { self.with_netrc(&target)?.unwrap_or(target) } else { target })
     }
 

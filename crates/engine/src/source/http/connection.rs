@@ -48,6 +48,14 @@ pub struct Connection {
     request: RequestLine,
     timeouts: Timeouts,
     cancel: Cancel,
+    in_flight: InFlight,
+    body: Body,
+    persistence: Persistence,
+}
+
+/// The requests that are sent, or being sent, and have no final answer.
+#[derive(Default)]
+struct InFlight {
     unanswered: VecDeque<Unanswered>,
     /// Interim answers since the last final one.
     interim: u32,
@@ -55,8 +63,6 @@ pub struct Connection {
     has_unsent_body: bool,
     /// A final answer that was read while the request's body was being sent.
     early_head: Option<ResponseHead>,
-    body: Body,
-    persistence: Persistence,
 }
 
 /// A request without an answer.
@@ -95,10 +101,7 @@ impl Connection {
             request,
             timeouts,
             cancel,
-            unanswered: VecDeque::new(),
-            interim: 0,
-            has_unsent_body: false,
-            early_head: None,
+            in_flight: InFlight::default(),
             body: Body::Ended,
             persistence: Persistence {
                 reusable: true,
@@ -144,7 +147,7 @@ impl Connection {
     /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the connection while that was idle: no
     /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
-        let is_single = self.unanswered.len() <= 1 && !self.transport.has_buffered();
+        let is_single = self.in_flight.unanswered.len() <= 1 && !self.transport.has_buffered();
         let was_idle = self.persistence.has_answered || self.persistence.has_waited;
         was_idle && is_single && error.is_broken_connection()
     }
@@ -161,8 +164,9 @@ impl Connection {
 
     /// Returns whether nothing is in flight: a request may be sent for any URL of the origin.
     pub(super) fn is_idle(&self) -> bool {
-        let all_sent = !self.has_unsent_body && self.early_head.is_none();
-        let all_read = self.unanswered.is_empty() && self.body.has_ended() && !self.transport.has_buffered();
+        let all_sent = !self.in_flight.has_unsent_body && self.in_flight.early_head.is_none();
+        let all_read =
+            self.in_flight.unanswered.is_empty() && self.body.has_ended() && !self.transport.has_buffered();
         self.reusable() && all_sent && all_read
     }
 
@@ -187,7 +191,7 @@ impl Connection {
 
     /// Returns how many requests have no answer yet.
     pub fn unanswered(&self) -> usize {
-        self.unanswered.len()
+        self.in_flight.unanswered.len()
     }
 
     /// Returns the socket, for its options and TCP_INFO; reading or writing it breaks the connection.

@@ -10,7 +10,6 @@ pub(super) mod remote_file;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use longhaul_core::event::{Event, Warning};
@@ -31,7 +30,7 @@ use crate::cancel::Cancel;
 use crate::path_memory::{KnownPath, Paths};
 use crate::source::http::client::clients::Clients;
 use crate::source::http::client::config::ClientConfig;
-use crate::source::http::http_source::connections_ahead::UnusedConnections;
+use crate::source::http::http_source::connections_ahead::ConnectionsAhead;
 use crate::source::http::http_source::first_answer::FirstAnswer;
 use crate::source::http::http_source::known_pace::KnownPace;
 use crate::source::http::http_source::location::{Disagreement, Disagreements, Location};
@@ -82,16 +81,20 @@ pub(crate) struct HttpSource<'e> {
     pub(super) clients: &'e Clients,
     pub(super) paths: Arc<Paths>,
     described: Mutex<Option<Arc<DescribedSource>>>,
-    /// The first connection, at the start of the body of the range.
-    first: Mutex<Option<(Connection, ByteRange)>>,
-    /// Connections for further streams, opened while the first answer was awaited.
-    pub(super) ahead: Mutex<Option<UnusedConnections>>,
+    pub(super) unused: Mutex<UnusedConnections>,
     location: Mutex<Location>,
     /// Held while the original URL is requested again.
     refreshing: Mutex<()>,
     disagreements: Disagreements,
-    /// Whether the whole file was requested because the server failed at ranges.
-    has_fallen_back: AtomicBool,
+}
+
+/// Connections that no stream has taken yet.
+#[derive(Default)]
+pub(super) struct UnusedConnections {
+    /// The first connection, at the start of the body of the range.
+    first: Option<(Connection, ByteRange)>,
+    /// Those for further streams, opened while the first answer was awaited.
+    pub(super) ahead: Option<ConnectionsAhead>,
 }
 
 /// The results of the first answer.
@@ -111,12 +114,10 @@ impl<'e> HttpSource<'e> {
             clients,
             paths,
             described: Mutex::default(),
-            first: Mutex::default(),
-            ahead: Mutex::default(),
+            unused: Mutex::default(),
             location: Mutex::default(),
             refreshing: Mutex::default(),
             disagreements: Disagreements::default(),
-            has_fallen_back: AtomicBool::new(false),
         }
     }
 
@@ -137,16 +138,16 @@ impl<'e> HttpSource<'e> {
     }
 
     pub(super) fn take_first(&self) -> Option<(Connection, ByteRange)> {
-        self.first.lock().take()
+        self.unused.lock().first.take()
     }
 
     pub(super) fn take_ahead(&self) -> Option<ClientAhead> {
-        self.ahead.lock().as_mut()?.take()
+        self.unused.lock().ahead.as_mut()?.take()
     }
 
     /// Closes the connections that no stream has taken.
     pub(super) fn close_ahead(&self) {
-        *self.ahead.lock() = None;
+        self.unused.lock().ahead = None;
     }
 
     pub(super) fn location(&self) -> Location {
@@ -170,11 +171,7 @@ impl<'e> HttpSource<'e> {
 
     /// Returns whether the whole file may be requested because the server failed at ranges: once only.
     pub(super) fn falls_back(&self) -> bool {
-        let file = self
-            .described()
-            .ok()
-            .filter(|described| described.file.is_recognised_whole() && !described.file.refuses_ranges());
-        file.is_some() && !self.has_fallen_back.swap(true, Ordering::Relaxed)
+        self.described().is_ok_and(|described| described.file.falls_back())
     }
 
     /// Records an answer with bytes of the described file.
@@ -262,7 +259,7 @@ impl Source for HttpSource<'_> {
         let FirstAnswer { opened, file, .. } = answer;
         *self.described.lock() = Some(Arc::new(DescribedSource { client, file, metalinks }));
         *self.location.lock() = Location::new(opened.target);
-        *self.first.lock() = Some((opened.connection, description.ranges.first));
+        self.unused.lock().first = Some((opened.connection, description.ranges.first));
         Ok(description)
     }
 
@@ -289,7 +286,7 @@ impl Source for HttpSource<'_> {
     }
 
     fn expect_streams(&self, streams: usize) {
-        let mut ahead = self.ahead.lock();
+        let ahead = &mut self.unused.lock().ahead;
         if streams > 1 {
             // One stream uses the first connection.
             ahead.iter_mut().for_each(|ahead| ahead.keep(streams - 1));
@@ -299,7 +296,6 @@ impl Source for HttpSource<'_> {
     }
 
     fn abandon(&self) {
-        self.first.lock().take();
-        self.close_ahead();
+        *self.unused.lock() = UnusedConnections::default();
     }
 }

@@ -48,8 +48,9 @@ pub(crate) struct HttpLister {
 impl HttpLister {
     /// Creates a lister for the server of `url`.
     pub(crate) fn new(clients: &Clients, url: &Url, mut options: ListerOptions) -> Result<Self, HttpError> {
-        options.config.headers.retain(|header| !header.is("accept"));
-        options.config.headers.push(HeaderField::new("Accept", ACCEPT)?);
+        let headers = &mut options.config.requests.headers;
+        headers.retain(|header| !header.is("accept"));
+        headers.push(HeaderField::new("Accept", ACCEPT)?);
         let client = clients.get(&options.config)?;
         client.target(url)?;
         Ok(Self { client, options, unmatched: Arc::default() })
@@ -59,11 +60,12 @@ impl HttpLister {
     fn in_html(&self) -> Result<Option<Self>, HttpError> {
         let mut config = self.client.config().clone();
         let is_accept = |header: &HeaderField| header.is("accept");
-        if config.headers.iter().any(|header| is_accept(header) && header.value() == ACCEPT_HTML) {
+        let headers = &mut config.requests.headers;
+        if headers.iter().any(|header| is_accept(header) && header.value() == ACCEPT_HTML) {
             return Ok(None);
         }
-        config.headers.retain(|header| !is_accept(header));
-        config.headers.push(HeaderField::new("Accept", ACCEPT_HTML)?);
+        headers.retain(|header| !is_accept(header));
+        headers.push(HeaderField::new("Accept", ACCEPT_HTML)?);
         Ok(Some(Self { client: Arc::new(self.client.with_config(config)?), ..self.clone() }))
     }
 

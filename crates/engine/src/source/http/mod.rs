@@ -37,7 +37,9 @@ pub(crate) use authentication::tls::{
     explained as tls_explained, of_tls, send_error, settings as tls_settings,
 };
 pub(crate) use client::clients::Clients;
-pub use client::config::{ClientCertificate, ClientConfig, NetrcUse, Timeouts, TlsConfig};
+pub use client::config::{
+    ClientCertificate, ClientConfig, LoginConfig, NetrcUse, RequestConfig, Timeouts, TlsConfig,
+};
 pub use client::{Chooser, Client, OpenedUrl};
 pub use connection::body::Read;
 pub(crate) use connection::explanation::read_explanation;

@@ -37,18 +37,12 @@ impl Default for Timeouts {
 }
 
 /// The client's settings; the default reads neither environment nor files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Additional request headers; those that may hold a secret are sent only to the first URL's origin.
-    pub headers: Vec<HeaderField>,
-    /// Credentials for the first URL's origin; a login within the URL takes precedence.
-    pub credentials: Option<Credentials>,
-    /// The use of a .netrc file.
-    pub netrc: NetrcUse,
-    /// Cookies, each sent only to its own server.
-    pub cookies: Option<Arc<CookieJar>>,
-    /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests fail.
-    pub allow_cleartext: bool,
+    /// The contents of requests.
+    pub requests: RequestConfig,
+    /// The logins, and where they may be sent.
+    pub logins: LoginConfig,
     /// The proxies to use.
     pub proxies: ProxyPolicy,
     /// Fixed addresses of hosts, and the address family to use.
@@ -59,16 +53,47 @@ pub struct ClientConfig {
     pub encrypt: bool,
     /// The timeouts of each step.
     pub timeouts: Timeouts,
-    /// The value of User-Agent, unless `headers` holds one.
-    pub user_agent: String,
     /// The socket's receive buffer as passed to setsockopt (the kernel doubles it); `None` uses the kernel's
     /// autotuning.
     pub recv_buffer: Option<Bytes>,
     /// The congestion control of new connections, which must be available in the kernel; `None` uses the kernel's
     /// default.
     pub congestion: Option<String>,
+}
+
+/// The contents of requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestConfig {
+    /// Additional headers; those that may hold a secret are sent only to the first URL's origin.
+    pub headers: Vec<HeaderField>,
+    /// The value of User-Agent, unless `headers` holds one.
+    pub user_agent: String,
+    /// Cookies, each sent only to its own server.
+    pub cookies: Option<Arc<CookieJar>>,
     /// Whether logins and headers are also sent to other origins that a redirect leads to.
     pub location_trusted: bool,
+}
+
+impl Default for RequestConfig {
+    fn default() -> Self {
+        Self {
+            headers: Vec::new(),
+            user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
+            cookies: None,
+            location_trusted: false,
+        }
+    }
+}
+
+/// The logins, and where they may be sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoginConfig {
+    /// Credentials for the first URL's origin; a login within the URL takes precedence.
+    pub credentials: Option<Credentials>,
+    /// The use of a .netrc file.
+    pub netrc: NetrcUse,
+    /// Whether logins and tokens may be sent unencrypted beyond loopback; if not, such requests fail.
+    pub allow_cleartext: bool,
 }
 
 /// The use of a .netrc file.
@@ -110,42 +135,25 @@ pub struct TlsConfig {
     pub insecure: bool,
 }
 
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            headers: Vec::new(),
-            credentials: None,
-            netrc: NetrcUse::default(),
-            cookies: None,
-            allow_cleartext: false,
-            proxies: ProxyPolicy::default(),
-            addresses: AddressRules::default(),
-            tls: TlsConfig::default(),
-            encrypt: false,
-            timeouts: Timeouts::default(),
-            user_agent: concat!("longhaul/", env!("CARGO_PKG_VERSION")).to_owned(),
-            recv_buffer: None,
-            congestion: None,
-            location_trusted: false,
-        }
-    }
-}
-
 impl ClientConfig {
     /// Returns the settings for another origin, without the logins and headers reserved for the first origin.
     pub fn without_secrets(&self) -> Self {
-        let mut config = Self { credentials: None, ..self.clone() };
-        config.netrc.default_applies = false;
-        config.headers.retain(|header| !is_secret(header));
+        let mut config = self.clone();
+        config.logins.credentials = None;
+        config.logins.netrc.default_applies = false;
+        config.requests.headers.retain(|header| !is_secret(header));
         config
     }
 
     /// Returns whether servers see one user under both settings.
     pub(crate) fn is_of_same_user(&self, other: &Self) -> bool {
-        let secrets =
-            |config: &Self| config.headers.iter().filter(|h| is_secret(h)).cloned().collect::<Vec<_>>();
-        self.credentials == other.credentials
-            && (&self.netrc.file, &self.cookies) == (&other.netrc.file, &other.cookies)
+        let secrets = |config: &Self| {
+            let headers = config.requests.headers.iter();
+            headers.filter(|header| is_secret(header)).cloned().collect::<Vec<_>>()
+        };
+        self.logins.credentials == other.logins.credentials
+            && self.logins.netrc.file == other.logins.netrc.file
+            && self.requests.cookies == other.requests.cookies
             && secrets(self) == secrets(other)
     }
 
@@ -161,10 +169,8 @@ impl ClientConfig {
     /// Reads the settings of the user's environment: proxies and .netrc.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
-        Self {
-            proxies: ProxyPolicy::from_vars(variable),
-            netrc: NetrcUse { file: NetrcFile::usual(variable), ..NetrcUse::default() },
-            ..Self::default()
-        }
+        let netrc = NetrcUse { file: NetrcFile::usual(variable), ..NetrcUse::default() };
+        let logins = LoginConfig { netrc, ..LoginConfig::default() };
+        Self { proxies: ProxyPolicy::from_vars(variable), logins, ..Self::default() }
     }
 }

@@ -17,7 +17,7 @@ use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 impl Client {
     /// Fails if a login or token for `url` would be sent unencrypted beyond loopback, unless permitted.
     pub(super) fn check_cleartext(&self, url: &Url) -> Result<(), HttpError> {
-        if self.config.allow_cleartext || !is_cleartext(url) {
+        if self.config.logins.allow_cleartext || !is_cleartext(url) {
             return Ok(());
         }
         Err(exposed(&SafeUrl::of(url).to_string()))
@@ -32,7 +32,7 @@ impl Client {
         proxy: Option<&Proxy>,
         peer: SocketAddr,
     ) -> Result<(), HttpError> {
-        if self.config.allow_cleartext || peer.ip().to_canonical().is_loopback() {
+        if self.config.logins.allow_cleartext || peer.ip().to_canonical().is_loopback() {
             return Ok(());
         }
         if target.logs_in() && !target.is_https() {
@@ -76,9 +76,9 @@ impl Client {
     }
 
     fn netrc_login(&self, target: &ResolvedUrl) -> Result<Option<Credentials>, HttpError> {
-        let Some(netrc) = &self.config.netrc.file else { return Ok(None) };
+        let Some(netrc) = &self.config.logins.netrc.file else { return Ok(None) };
         let host = target.url().host_str().unwrap_or_default().trim_matches(['[', ']']);
-        let login = netrc.login(host, self.config.netrc.default_applies)?;
+        let login = netrc.login(host, self.config.logins.netrc.default_applies)?;
         if login.is_some() {
             self.check_cleartext(target.url())?;
         }

@@ -119,15 +119,18 @@ fn handshakes_in_progress_are_awaited_until_they_fail() {
 #[test]
 fn clients_of_one_user_share_cookies_and_headers_of_the_transfer_are_refused() {
     let client = client();
+    let config = |header: &str| {
+        let mut config = ClientConfig::default();
+        config.requests.headers.push(header.parse().unwrap());
+        config
+    };
     let with = |header: &str, recv_buffer| {
-        let config =
-            ClientConfig { headers: vec![header.parse().unwrap()], recv_buffer, ..ClientConfig::default() };
+        let config = ClientConfig { recv_buffer, ..config(header) };
         Arc::ptr_eq(&client.with_config(config).unwrap().cookies, &client.cookies)
     };
     assert!(with("Accept: text/html", Some(Bytes::mib(1))) && !with("X-Api-Key: a", None));
     for header in ["Range: bytes=0-1", "expect: 100-continue", "Proxy-Authorization: x"] {
-        let headers = vec![header.parse().unwrap()];
-        let error = Client::new(ClientConfig { headers, ..ClientConfig::default() }).err().unwrap();
+        let error = Client::new(config(header)).err().unwrap();
         assert_eq!(error.kind(), FailureKind::Usage, "the transfer sets it: {error}");
     }
 }

@@ -48,7 +48,7 @@ impl Connection {
         if !self.body.has_ended() {
             return Err(out_of_order("a head was asked for before the end of the body"));
         }
-        let Some(&Unanswered { is_head, is_safe }) = self.unanswered.front() else {
+        let Some(&Unanswered { is_head, is_safe }) = self.in_flight.unanswered.front() else {
             return Err(out_of_order("a head was asked for without a request"));
         };
         if self.persistence.has_ended {
@@ -56,15 +56,15 @@ impl Connection {
         }
         // Without the body that was announced, the server would take the next request for it.
         // A body of a later request may still be on its way.
-        let lacks_body = self.has_unsent_body && self.unanswered.len() == 1;
+        let lacks_body = self.in_flight.has_unsent_body && self.in_flight.unanswered.len() == 1;
         let still_open = std::mem::replace(&mut self.persistence.reusable, false) && !lacks_body;
-        let head = match self.early_head.take() {
+        let head = match self.in_flight.early_head.take() {
             Some(head) => head,
             None => self.read_final_head(is_safe)?,
         };
         let bad = |error| HttpError::Head(self.at().clone(), error);
         let framing = if is_head { Framing::Length(Bytes::ZERO) } else { head.framing().map_err(bad)? };
-        self.unanswered.pop_front();
+        self.in_flight.unanswered.pop_front();
         self.body = Body::new(framing);
         self.persistence = Persistence {
             reusable: still_open && head.keeps_alive() && framing != Framing::UntilClose,
@@ -94,8 +94,8 @@ impl Connection {
     /// Reads the next head, interim or final.
     fn read_any_head(&mut self, deadline: &Deadline<'_>) -> Result<ResponseHead, HttpError> {
         let head = self.transport.read_head(deadline)?;
-        self.interim = if is_interim(head.status()) { self.interim + 1 } else { 0 };
-        if self.interim > MAX_INTERIM {
+        self.in_flight.interim = if is_interim(head.status()) { self.in_flight.interim + 1 } else { 0 };
+        if self.in_flight.interim > MAX_INTERIM {
             let message = format!(
                 "{} sends interim answers (1xx) without end: the server is broken or hostile",
                 self.at()
@@ -115,7 +115,7 @@ impl Connection {
     pub fn await_continue(&mut self, limit: Duration) -> Result<bool, HttpError> {
         let cancel = self.cancel.clone();
         let deadline = Deadline::new(&cancel, limit);
-        while self.early_head.is_none() {
+        while self.in_flight.early_head.is_none() {
             deadline.check_cancel()?;
             let left = deadline.left();
             if left.is_zero() {
@@ -126,7 +126,7 @@ impl Connection {
                 match head.status() {
                     100 => return Ok(true),
                     status if is_interim(status) => {}
-                    _ => self.early_head = Some(head),
+                    _ => self.in_flight.early_head = Some(head),
                 }
             }
         }
@@ -139,13 +139,13 @@ impl Connection {
     /// Those of [`read_head`](Self::read_head).
     pub fn poll_answer(&mut self) -> Result<EarlyAnswer, HttpError> {
         let (mut answer, cancel) = (EarlyAnswer::None, self.cancel.clone());
-        while self.early_head.is_none() {
+        while self.in_flight.early_head.is_none() {
             if !self.transport.is_readable(Duration::ZERO) {
                 return Ok(answer);
             }
             answer = EarlyAnswer::Interim;
             let head = self.read_any_head(&Deadline::new(&cancel, self.timeouts.head))?;
-            self.early_head = Some(head).filter(|head| !is_interim(head.status()));
+            self.in_flight.early_head = Some(head).filter(|head| !is_interim(head.status()));
         }
         Ok(EarlyAnswer::Final)
     }

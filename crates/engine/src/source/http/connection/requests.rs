@@ -34,8 +34,8 @@ impl Connection {
         let deadline = Deadline::new(&self.cancel, self.timeouts.head);
         let sent = self.transport.send_all(&request, &deadline);
         self.persistence.reusable = sent.is_ok();
-        self.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
-        self.has_unsent_body = ask.has_body();
+        self.in_flight.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
+        self.in_flight.has_unsent_body = ask.has_body();
         sent
     }
 
@@ -50,6 +50,6 @@ impl Connection {
 
     /// Marks the request's body as sent: after its answer the connection can be used again.
     pub fn finish_body(&mut self) {
-        self.has_unsent_body = false;
+        self.in_flight.has_unsent_body = false;
     }
 }

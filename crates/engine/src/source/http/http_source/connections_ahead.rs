@@ -15,14 +15,14 @@ use crate::source::http::http_source::first_answer::{LONG_RTT, handshake_rtt};
 use crate::source::http::http_source::refit::SHARED_BY;
 use crate::transfer::{Streams, recv_buffer};
 
-/// Connections not yet taken by a stream; closed on drop.
-pub(crate) struct UnusedConnections {
+/// Connections for further streams, not yet taken by one; closed on drop.
+pub(crate) struct ConnectionsAhead {
     origin: Origin,
     connections: Vec<ClientAhead>,
     _claim: AheadClaim,
 }
 
-impl UnusedConnections {
+impl ConnectionsAhead {
     pub(crate) fn take(&mut self) -> Option<ClientAhead> {
         self.connections.pop()
     }
@@ -42,7 +42,7 @@ impl HttpSource<'_> {
         }
         let rtt = handshake_rtt(connection).unwrap_or_default();
         let further = self.probable_streams(target, rtt, left).saturating_sub(1);
-        let mut ahead = self.ahead.lock();
+        let ahead = &mut self.unused.lock().ahead;
         if further == 0 || ahead.as_ref().is_some_and(|ahead| ahead.origin == target.url().origin()) {
             return;
         }
@@ -54,7 +54,7 @@ impl HttpSource<'_> {
         let recv_buffer = config.recv_buffer.or_else(|| recv_buffer::larger_than_kernels(rtt, SHARED_BY));
         let Ok(client) = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() }) else { return };
         let connections = client.connect_ahead(target, connection.peer(), further);
-        *ahead = Some(UnusedConnections { origin: target.url().origin(), connections, _claim: claim });
+        *ahead = Some(ConnectionsAhead { origin: target.url().origin(), connections, _claim: claim });
     }
 
     /// Returns the probable initial number of streams of a large file; 1 if more is doubtful.

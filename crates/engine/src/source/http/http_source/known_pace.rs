@@ -23,7 +23,7 @@ impl KnownPace {
     ///
     /// The rate is that of one stream; several streams would each request all of it.
     pub(crate) fn of(options: &SourceOptions, path: Option<&KnownPath>) -> Option<Self> {
-        let is_said = options.client.headers.iter().any(|header| header.is(PACE_HEADER));
+        let is_said = options.client.requests.headers.iter().any(|header| header.is(PACE_HEADER));
         let alone = matches!(options.streams, Streams::Auto | Streams::Fixed(1));
         if options.pace != Pace::Auto || !alone || is_said {
             return None;
@@ -42,7 +42,7 @@ impl KnownPace {
     pub(crate) fn config(&self, client: &ClientConfig) -> Result<ClientConfig, HttpError> {
         let header = PaceRequest { pace: self.pace, known: Some(self.known) }.header();
         let mut config = client.clone();
-        config.headers.push(HeaderField::new(PACE_HEADER, &header)?);
+        config.requests.headers.push(HeaderField::new(PACE_HEADER, &header)?);
         config.recv_buffer = config.recv_buffer.or_else(|| recv_buffer::open_at_once(self.known));
         Ok(config)
     }

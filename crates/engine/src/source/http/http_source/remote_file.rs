@@ -25,6 +25,8 @@ pub(crate) struct RemoteFile {
     pub(crate) pace: Option<Pace>,
     /// Whether the server refuses requests with a range, so that none is sent.
     refuses_ranges: AtomicBool,
+    /// Whether the whole file was requested because the server failed at ranges.
+    has_fallen_back: AtomicBool,
     /// The content coding, in which the file is saved.
     coding: Option<String>,
     /// Whether the server answers If-Range as if the file had changed.
@@ -79,6 +81,7 @@ impl RemoteFile {
             whole,
             pace: pace.map(|stated| stated.pace).filter(|pace| *pace != Pace::Off),
             refuses_ranges: AtomicBool::new(refuses_ranges),
+            has_fallen_back: AtomicBool::new(false),
             coding,
             if_range_refused: AtomicBool::new(false),
             validators: validators(head),
@@ -122,6 +125,12 @@ impl RemoteFile {
     /// Returns whether the missing ranges of the file can be taken from an answer with the whole file.
     pub(crate) fn is_recognised_whole(&self) -> bool {
         self.identity.is_some() && self.size.is_some()
+    }
+
+    /// Returns whether the whole file may be requested because the server failed at ranges: once only.
+    pub(crate) fn falls_back(&self) -> bool {
+        let may = self.is_recognised_whole() && !self.refuses_ranges();
+        may && !self.has_fallen_back.swap(true, Ordering::Relaxed)
     }
 
     /// Returns the range for requesting a whole file without identity, if its first answer was of a range: the server
