@@ -72,7 +72,9 @@ impl SourceFile {
     /// Creates the failure of a file that changed while it was sent.
     pub(crate) fn changed(&self) -> Failure {
         let path = self.path.display();
-        let message = format!("{path} changed while it was sent; run again once no program writes to it");
+        let message = format!(
+            "{path} changed while it was sent; run again once no program writes to it, and replace served files by renaming"
+        );
         Failure::new(FailureKind::Data, message)
     }
 

@@ -100,15 +100,22 @@ impl<'a, D: Direction> Stream<'a, D> {
         self.has_connected = true;
     }
 
-    /// Starts measuring a new connection; the first one of the stream then waits for its turn in a round trip.
+    /// Starts measuring a new connection; the first one of the stream then waits for its turn.
+    pub(crate) fn connected_in_turn(&mut self, socket: &TcpStream, peer: SocketAddr, cancel: &Cancel) {
+        let is_first = !self.has_connected;
+        self.connected(socket, peer);
+        if is_first {
+            self.await_turn(cancel);
+        }
+    }
+
+    /// Waits for the turn of a stream's first connection in a round trip.
     ///
     /// Simultaneous slow starts send their bursts together, and each takes the queue of the others
     /// for its own: CUBIC's HyStart ends slow start at 16 ms of queueing delay. The offsets spread
     /// the starts evenly over a round trip, for any number of streams.
-    pub(crate) fn connected_in_turn(&mut self, socket: &TcpStream, peer: SocketAddr, cancel: &Cancel) {
-        let is_first = !self.has_connected;
-        self.connected(socket, peer);
-        if is_first && self.wanted_streams() > 1 {
+    pub(crate) fn await_turn(&self, cancel: &Cancel) {
+        if self.wanted_streams() > 1 {
             cancel.sleep(self.connection.delivery.rtt.get().mul_f64((self.id() as f64 * GOLDEN).fract()));
         }
     }

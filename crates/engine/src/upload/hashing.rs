@@ -163,6 +163,7 @@ fn follow(
         }
         // Past the page cache, a digest in the order of the file reads everything a second time.
         let reads_twice = matches!((reader, &digest), (Reader::Direct { .. }, GrowingDigest::Prefix(_)));
+        let most = if reads_twice { size } else { PAST_THE_CACHE };
         let readable = if is_sent || reads_twice { &whole } else { &progress.readable() };
         match reader {
             Reader::PageCache { .. } => match digest.missing_in(readable, READ_SIZE, size) {
@@ -173,7 +174,7 @@ fn follow(
                 }
                 None => wait(progress)?,
             },
-            Reader::Direct { alignment } => match digest.missing_in(readable, PAST_THE_CACHE, size) {
+            Reader::Direct { alignment } => match digest.missing_in(readable, most, size) {
                 Some(part) => read_past_the_cache(source, alignment, part, progress, &mut digest)?,
                 None => wait(progress)?,
             },

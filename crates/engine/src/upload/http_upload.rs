@@ -144,12 +144,16 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
         let mut part = ServerPart::default();
         if let Some(UploadWay::Resumable(resource)) = &self.way {
             let there = resource.held(session, self.early_status.take())?;
-            self.began |= there.is_some();
             part.algorithm = session.context.request.verify.map(|_| Algorithm::Blake3);
             part.is_whole = there.as_ref().map(RangeSet::total) == Some(session.context.progress.size);
+            // A lock on a whole file is another upload's, which completes it.
+            self.began |= there.is_some() && !part.is_whole;
             part.held = there.unwrap_or_default();
         }
-        if ranges::control(session, self.max_ranges, &part.held).is_some() {
+        // Neither a redirected address nor a file of one byte is sent in ranges without sessions.
+        let is_single = self.way.as_ref().is_none_or(|way| matches!(way, UploadWay::Plain { .. }))
+            && (session.target.is_redirected() || session.context.progress.size < Bytes::new(2));
+        if !is_single && ranges::control(session, self.max_ranges, &part.held).is_some() {
             session.context.read_for_several();
         }
         Ok(part)

@@ -168,7 +168,7 @@ impl<'scope> Upload<'scope, '_> {
                 }
                 Completion::Differs(difference) => {
                     self.repair(protocol, &mut session, &difference)?;
-                    digest = difference.digest.or(digest);
+                    digest = digest.map(|own| difference.digest.unwrap_or(own));
                 }
             }
         }

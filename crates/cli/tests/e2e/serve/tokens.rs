@@ -31,7 +31,7 @@ fn token_in_clear_from_another_host_is_refused_unless_allowed() {
     let run = |option: &str| {
         let script = format!(
             "ip link set lo up && ip addr add 10.9.9.1/32 dev lo || exit 9
-             {BIN} serve {} --listen 0.0.0.0:8080 --writable --token {} {option} 2>log & pid=$!
+             rm -f log; {BIN} serve {} --listen 0.0.0.0:8080 --writable --token {} {option} 2>log & pid=$!
              for n in $(seq 800); do grep -q ^serving log 2>/dev/null && break; sleep 0.05; done
              for host in 10.9.9.1 127.0.0.1; do
                  curl -s --noproxy '*' -T log -H 'Authorization: Bearer s3cret' http://$host:8080/$host -w ' %{{http_code}}\\n'

@@ -163,8 +163,13 @@ impl<'e, 's> BlockSender<'e, 's> {
         let cancel = stream.renew_cancel();
         let connection = DataSender::new(peer.dialler.dial(&cancel)?).map_err(|error| peer.broken(error))?;
         let paced = peer.pace.pace(connection.socket());
-        stream.connected_in_turn(connection.socket(), peer.dialler.address(), &cancel);
+        let is_first = !stream.has_connected();
+        stream.connected(connection.socket(), peer.dialler.address());
+        // Nothing answers on a connection for data.
         stream.answered();
+        if is_first {
+            stream.await_turn(&cancel);
+        }
         let stall = Stall::new(connection.socket(), peer.context.request.transfer.stall, peer.at.clone());
         Ok(Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 })
     }
