@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::thread::clock_nanosleep_relative;
+use rustix::thread::{NanosleepRelativeResult, clock_nanosleep_relative};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -119,11 +119,11 @@ fn since_boot() -> Duration {
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Sleeps for this time, in which a suspension counts, or until a signal.
+/// Sleeps for this time, in which a suspension counts where the kernel supports that, or until a signal.
 pub(crate) fn sleep_since_boot(time: Duration) {
-    if let Ok(time) = Timespec::try_from(time) {
-        // A signal ends it early.
-        let _ = clock_nanosleep_relative(ClockId::Boottime, &time);
+    let slept = Timespec::try_from(time).map(|time| clock_nanosleep_relative(ClockId::Boottime, &time));
+    if !matches!(slept, Ok(NanosleepRelativeResult::Ok | NanosleepRelativeResult::Interrupted(_))) {
+        std::thread::sleep(time);
     }
 }
 

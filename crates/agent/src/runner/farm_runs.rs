@@ -122,7 +122,11 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
         format!("it is of another version of longhaul ({error}): use one version on all hosts, and retry it");
     let exit_code = (queue.exit_code)(FailureKind::Config);
     let failure = TransferFailure { message, exit_code, file_exists: false };
-    queue.database(|database| database.refuse(lease, &failure, queue.now()))
+    queue.database(|database| database.refuse(lease, &failure, queue.now()))?;
+    queue.events.send(|| AgentEvent::Resync);
+    // Another one may run in its place.
+    queue.runs.wake();
+    Ok(())
 }
 
 fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
