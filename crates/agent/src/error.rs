@@ -100,6 +100,16 @@ pub enum QueueError {
     /// The client may not request this.
     #[error("{0}")]
     Forbidden(String),
+    /// The database of the farm failed within a long list.
+    #[error(
+        "{source}; the first {added} transfers of the request are added: look at the list before you add the others"
+    )]
+    PartlyAdded {
+        /// The number of added transfers.
+        added: usize,
+        /// The error of the next one.
+        source: Box<QueueError>,
+    },
     /// A browser's offer is refused.
     #[error("the browser goes on by itself: {0}")]
     Refused(String),

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::thread::{NanosleepRelativeResult, clock_nanosleep_relative};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,8 +28,8 @@ pub(crate) struct Farm {
     pub(crate) lease: Duration,
     /// The seconds by which the database's clock is ahead of this host's.
     clock_offset: AtomicI64,
-    /// The time at which the leases were last renewed, before the first renewal that of the start.
-    renewed: Mutex<Instant>,
+    /// The time since boot at which the leases were last renewed, before the first renewal that of the start.
+    renewed: Mutex<Duration>,
 }
 
 /// The farm of the agent.
@@ -82,7 +84,7 @@ impl Farm {
     }
 
     pub(crate) fn new(address: String, host: String, lease: Duration) -> Self {
-        Self { address, host, lease, clock_offset: AtomicI64::new(0), renewed: Mutex::new(Instant::now()) }
+        Self { address, host, lease, clock_offset: AtomicI64::new(0), renewed: Mutex::new(since_boot()) }
     }
 
     /// Returns the interval at which leases are renewed.
@@ -97,13 +99,31 @@ impl Farm {
 
     /// Returns the time until leases must be renewed.
     pub(crate) fn until_renewal(&self) -> Duration {
-        self.interval().saturating_sub(self.renewed.lock().elapsed())
+        self.interval().saturating_sub(self.since_renewal())
     }
 
     /// Returns the time until runs must end if their leases are not renewed: a tenth of the lease before it expires, in
     /// which they do.
     pub(crate) fn until_end(&self) -> Duration {
-        (self.lease * 9 / 10).saturating_sub(self.renewed.lock().elapsed())
+        (self.lease * 9 / 10).saturating_sub(self.since_renewal())
+    }
+
+    fn since_renewal(&self) -> Duration {
+        since_boot().saturating_sub(*self.renewed.lock())
+    }
+}
+
+/// Returns the time since boot with that of suspensions, in which leases expire too, and other clocks stand still.
+fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// Sleeps for this time, in which a suspension counts where the kernel supports that, or until a signal.
+pub(crate) fn sleep_since_boot(time: Duration) {
+    let slept = Timespec::try_from(time).map(|time| clock_nanosleep_relative(ClockId::Boottime, &time));
+    if !matches!(slept, Ok(NanosleepRelativeResult::Ok | NanosleepRelativeResult::Interrupted(_))) {
+        std::thread::sleep(time);
     }
 }
 
@@ -169,7 +189,7 @@ impl Queue {
     /// Renews the leases of this agent; returns them.
     pub(crate) fn renew_leases(&self, farm: &Farm) -> Result<Vec<HeldTransfer>, QueueError> {
         // A renewal holds from its beginning, however long the database takes.
-        let began = Instant::now();
+        let began = since_boot();
         let held = self.database(|database| database.renew(farm.lease))?;
         *farm.renewed.lock() = began;
         Ok(held)

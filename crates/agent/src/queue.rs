@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub use listing::{Stats, TransferPage};
 use runs::Runs;
 
-use crate::database::{Database, NewTransfer, Row};
+use crate::database::{Database, MAX_ROWS, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::{AgentEvent, Events};
 use crate::farm::Farm;
@@ -125,7 +125,7 @@ impl Queue {
     /// Adds transfers as far as `scope` permits them; returns once they are stored durably.
     ///
     /// # Errors
-    /// [`QueueError`]; then none of them is added.
+    /// [`QueueError`]; then none of them is added, but for [`QueueError::PartlyAdded`] in a farm.
     pub(crate) fn add(
         &self,
         requests: Vec<TransferRequest>,
@@ -133,20 +133,26 @@ impl Queue {
     ) -> Result<Vec<Transfer>, QueueError> {
         let now = self.now();
         let transfers = self.checked(requests, scope, now)?;
-        let ids = self.database(|database| {
-            for gid in transfers.iter().filter_map(|transfer| transfer.gid) {
-                if database.id_of_gid(gid)?.is_some() {
-                    return Err(QueueError::Invalid(format!("GID {gid:016x} is not unique")));
+        // The database of a farm may be far away: leases are renewed between parts of a long list.
+        let most = if self.farm.is_some() { MAX_ROWS } else { transfers.len().max(1) };
+        let mut ids = Vec::with_capacity(transfers.len());
+        for part in transfers.chunks(most) {
+            match self.database(|database| add_with_gids(database, part, now)) {
+                Ok(added) => ids.extend(added),
+                Err(error) if ids.is_empty() => return Err(error),
+                Err(error) => {
+                    self.runs.wake();
+                    self.events.send(|| AgentEvent::Resync);
+                    return Err(QueueError::PartlyAdded { added: ids.len(), source: Box::new(error) });
                 }
             }
-            Ok(database.add(&transfers, now)?)
-        })?;
+        }
         self.runs.wake();
-        let added = self.database(|database| {
-            let rows = ids.iter().filter_map(|id| database.get(*id).transpose());
-            rows.collect::<Result<Vec<_>, _>>()
-        })?;
-        let added: Vec<_> = added.into_iter().map(|row| self.shown(row)).collect();
+        let mut added = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(most) {
+            let rows = self.database(|database| database.get_all(ids))?;
+            added.extend(rows.into_iter().map(|row| self.shown(row)));
+        }
         added.iter().for_each(|transfer| self.tell(transfer));
         self.tell_stats();
         Ok(added)
@@ -313,6 +319,20 @@ impl Queue {
         self.runs.all().iter().for_each(|live| live.cancel.cancel());
         self.runs.wake();
     }
+}
+
+/// Adds transfers, all or none, unless one of the chosen identifiers is another's; returns their numbers.
+fn add_with_gids(
+    database: &mut Database,
+    transfers: &[NewTransfer],
+    now: i64,
+) -> Result<Vec<i64>, QueueError> {
+    for gid in transfers.iter().filter_map(|transfer| transfer.gid) {
+        if database.id_of_gid(gid)?.is_some() {
+            return Err(QueueError::Invalid(format!("GID {gid:016x} is not unique")));
+        }
+    }
+    Ok(database.add(transfers, now)?)
 }
 
 /// Returns the seconds since 1970; 0 for an earlier clock.

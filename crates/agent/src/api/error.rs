@@ -77,6 +77,7 @@ impl From<QueueError> for ApiError {
                 (StatusCode::CONFLICT, "partial-file", advice)
             }
             QueueError::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden", ""),
+            QueueError::PartlyAdded { .. } => (StatusCode::SERVICE_UNAVAILABLE, "partly-added", ""),
             QueueError::Refused(_) => (StatusCode::CONFLICT, "refused", ""),
             QueueError::Database(error) if error.is_full_disk() => {
                 let advice = "free space where the state directory is, and send the request again";

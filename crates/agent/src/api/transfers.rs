@@ -91,11 +91,12 @@ pub(super) struct UrlsText {
 }
 
 /// Adds transfers, all or none: one for a request, each request of an array, each line of `urls_text`, or each file of
-/// a metalink.
+/// a metalink. In a farm, a list of more than 256 is added in parts, of which the first may be added where the database fails.
 #[utoipa::path(post, path = "/api/v1/transfers", tag = "transfers",
     request_body(content((TransferRequest = "application/json"), (Vec<TransferRequest> = "application/json"), (UrlsText = "application/json"), (String = "application/metalink4+xml"))),
     responses((status = 201, description = "They are on the disk", body = TransferList), (status = 400, body = ErrorBody),
               (status = 403, description = "The token does not permit this", body = ErrorBody),
+              (status = 503, description = "The database of the farm fails; with the code partly-added, the message says how many are added", body = ErrorBody),
               (status = 507, description = "The disk is full", body = ErrorBody)))]
 pub(super) async fn add(
     State(api): State<ApiState>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_core::failure::FailureKind;
 use thiserror::Error;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{ChannelBinding, Host, SslMode};
 use tokio_postgres::error::SqlState;
 
 use super::password_file::password_of;
@@ -112,13 +112,23 @@ impl FarmAddress {
         if !["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
             return Err(refused("it is no URL of PostgreSQL", url));
         }
-        if ["sslmode=require", "sslmode=verify"].iter().any(|mode| text.contains(mode)) {
-            let remedy =
-                "use a Unix socket, an SSH tunnel or a private network, and no sslmode in the address";
-            return Err(refused("connections to the database have no TLS", remedy));
+        let no_tls = || {
+            let remedy = "use a Unix socket, an SSH tunnel or a private network, and neither sslmode nor channel_binding in the address";
+            refused("connections to the database have no TLS", remedy)
+        };
+        // The parser's text may show the password. It knows no sslmode but disable, prefer and require.
+        let config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
+            let cause = std::error::Error::source(&error);
+            match cause.is_some_and(|cause| cause.to_string().ends_with("`sslmode`")) {
+                true => no_tls(),
+                false => refused("it cannot be read", url),
+            }
+        })?;
+        if config.get_ssl_mode() == SslMode::Require
+            || config.get_channel_binding() == ChannelBinding::Require
+        {
+            return Err(no_tls());
         }
-        // The parser's text may show the password.
-        let config: Config = text.parse().map_err(|_| refused("it cannot be read", url))?;
         if config.get_password().is_some() {
             let remedy = format!("set {PASSWORD}, or write it to ~/.pgpass, instead");
             return Err(refused("a password in it would be shown by ps", &remedy));
@@ -146,7 +156,7 @@ impl FarmAddress {
     }
 
     /// Creates the error of a database that has not answered in time.
-    pub(super) fn silent(&self, waited: Duration) -> FarmError {
+    pub(crate) fn silent(&self, waited: Duration) -> FarmError {
         let why = format!("it has not answered within {:.1} s", waited.as_secs_f64());
         self.error(FailureKind::Unavailable, why, "see whether it runs and what loads it")
     }
@@ -244,7 +254,8 @@ impl FarmServer {
         address.get_dbname().map(|database| config.dbname(database));
         let user = address.get_user().unwrap_or_default();
         let stored = || password_of(&host, port, database_of(address), user);
-        if let Some(password) = std::env::var(PASSWORD).ok().or_else(stored) {
+        let given = std::env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+        if let Some(password) = given.or_else(stored) {
             config.password(password);
         }
         let options = address.get_options().map_or_else(String::new, |options| format!("{options} "));
@@ -272,6 +283,7 @@ mod tests {
             ("postgres://ann@db/farm", "postgres://ann@db:5432/farm"),
             ("postgresql://ann@%2Frun%2Fpg:5433/farm", "postgres://ann@/run/pg:5433/farm"),
             ("postgres://ann@a:1,b:2/farm", "postgres://ann@a:1,b:2/farm"),
+            ("postgres://ann@db/farm?application_name=sslmode=require", "postgres://ann@db:5432/farm"),
         ] {
             assert_eq!(parsed(text).unwrap().to_string(), shown);
         }
@@ -281,6 +293,8 @@ mod tests {
             ("postgres://ann@db/farm?password=secret", "~/.pgpass"),
             ("postgres://ann@db/farm?sslmode=require", "SSH tunnel"),
             ("postgres://ann@db/farm?sslmode=verify-full", "SSH tunnel"),
+            ("postgres://ann@db/farm?sslmod%65=%72equire", "SSH tunnel"),
+            ("postgres://ann@db/farm?channel_binding=require", "SSH tunnel"),
             ("postgres://ann:secret@db:port/farm", "postgres://USER@HOST/DATABASE"),
             ("postgres:///farm", "postgres://USER@HOST/DATABASE"),
         ] {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use longhaul_core::failure::FailureKind;
 
+use super::lease::ClaimedTransfer;
 use super::tests::transfer;
 use super::*;
-use crate::transfer::TransferState;
+use crate::transfer::{TransferFailure, TransferState};
 use postgres::Postgres;
 
 #[allow(dead_code, reason = "the tests of the command line use all of it")]
@@ -65,8 +66,8 @@ impl TestFarm {
     }
 }
 
-fn ids(rows: &[Row]) -> Vec<i64> {
-    rows.iter().map(|row| row.transfer.id).collect()
+fn ids(claimed: &[ClaimedTransfer]) -> Vec<i64> {
+    claimed.iter().map(|claimed| claimed.id).collect()
 }
 
 fn add(database: &mut Database, count: usize) -> Vec<i64> {
@@ -107,11 +108,19 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
         assert_eq!((row.transfer.state, row.attempts, row.busy_retries), (TransferState::Scheduled, 1, 1));
     }
 
-    // Two agents add what has one key.
-    let keyed = NewTransfer { key: Some("k".to_owned()), ..transfer("keyed") };
-    let keyed = std::slice::from_ref(&keyed);
-    let added = [&mut one, &mut two].map(|database| database.add(keyed, 1).unwrap());
-    assert_eq!(added[0], added[1]);
+    // Two agents add what has one key, also while another statement holds what is known, and twice in one request.
+    let keyed = |key: usize| NewTransfer { key: Some(key.to_string()), ..transfer("keyed") };
+    let known: Vec<_> = (0..3).map(keyed).collect();
+    let added = one.add(&known, 1).unwrap();
+    let again = one.atomically(|database| {
+        database.get_locked(added[0])?;
+        two.add(&(0..600).chain([599]).map(keyed).collect::<Vec<_>>(), 1)
+    });
+    let again = again.unwrap();
+    assert_eq!((&again[..3], again.len(), again[600]), (&added[..], 601, again[599]));
+    let rows = one.get_all(&again).unwrap();
+    let in_order = rows.iter().map(|row| row.transfer.id).eq(again.iter().copied());
+    assert!(in_order && rows[..600].is_sorted_by_key(|row| row.transfer.position));
     // What is moved again and again is between the others still, after all have got other positions.
     for _ in 0..25 {
         two.place(all[3], Some(all[5])).unwrap();
@@ -190,4 +199,29 @@ fn statements_of_each_wake_read_no_whole_table() {
         database.value::<i64>(select, &[]).map_err(DatabaseError::using("read"))
     });
     assert_eq!(read.unwrap(), Some(0), "rows that were read without an index");
+}
+
+#[test]
+fn transfer_of_another_version_is_refused_and_holds_up_no_other() {
+    let Some(farm) = TestFarm::start() else { return };
+    let mut one = farm.agent("one", LEASE);
+    let all = add(&mut one, 4);
+    let change = |to: &str| farm.postgres.sql(&format!("UPDATE longhaul.transfers SET {to}"));
+    change(&format!("run = '7' WHERE id = {}", all[0]));
+    change(&format!("state = 'scheduled', at = 1 WHERE id IN ({}, {})", all[2], all[3]));
+    change(&format!("kind = 'new' WHERE id = {}", all[2]));
+    assert_eq!(one.scheduled().unwrap().len(), 1);
+    assert_eq!(one.page(None, None, 10).unwrap().rows.len(), 2);
+    let claimed = one.claim(10, 1, LEASE).unwrap();
+    assert_eq!(claimed.len(), 2);
+    let failure =
+        TransferFailure { message: "of another version".to_owned(), exit_code: 78, file_exists: false };
+    for claimed in claimed {
+        assert_eq!(claimed.row.is_err(), claimed.id == all[0]);
+        if claimed.row.is_err() {
+            one.refuse((claimed.id, claimed.epoch), &failure, 5).unwrap();
+        }
+    }
+    let refused = format!("SELECT state, run, ended FROM longhaul.transfers WHERE id = {}", all[0]);
+    assert_eq!(farm.postgres.sql(&refused), "failed|7|5");
 }

@@ -1,12 +1,14 @@
-//! Leases of a farm's transfers. The database's clock alone judges them, and each lease has a number: what an agent stores
-//! under an earlier one changes nothing.
+//! Leases of a farm's transfers. The database's clock alone judges them, and each lease has an owner and a number: what an
+//! agent stores under an earlier one changes nothing. The number alone may repeat, where a failover loses the last lease.
 
 use std::time::Duration;
 
+use super::row::COLUMNS;
 use super::value::values;
 use super::{Database, DatabaseError, Record, Row, StoreError};
-use crate::database::row::COLUMNS;
+use crate::json;
 use crate::live::ProgressMessage;
+use crate::transfer::TransferFailure;
 
 /// The database's clock in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -25,6 +27,15 @@ pub(crate) struct HostReport {
     pub(crate) goodput_bps: u64,
     /// The bytes moved since the agent's start.
     pub(crate) moved: u64,
+}
+
+/// A transfer that this agent has just leased.
+#[derive(Debug)]
+pub(crate) struct ClaimedTransfer {
+    pub(crate) id: i64,
+    pub(crate) epoch: i64,
+    /// The transfer, or the reason why this version cannot read it.
+    pub(crate) row: Result<Row, DatabaseError>,
 }
 
 /// A transfer that this agent holds a lease of.
@@ -71,7 +82,12 @@ impl Database {
     }
 
     /// Leases the next queued transfers, most urgent first, that no other agent is about to lease.
-    pub(crate) fn claim(&self, most: usize, now: i64, lease: Duration) -> Result<Vec<Row>, DatabaseError> {
+    pub(crate) fn claim(
+        &self,
+        most: usize,
+        now: i64,
+        lease: Duration,
+    ) -> Result<Vec<ClaimedTransfer>, DatabaseError> {
         // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
         // own: for a limit in a parameter, one plan may read the whole table.
         let update = format!(
@@ -80,13 +96,30 @@ impl Database {
              UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
                 owner = ?2, lease_until = {NOW} + ?3
              WHERE id IN (SELECT id FROM next)
-             RETURNING {COLUMNS}"
+             RETURNING id, epoch, {COLUMNS}"
         );
+        let claimed = |mut record: Record| {
+            let (id, epoch) = (record.take()?, record.take()?);
+            let row = Row::read(&mut record).map_err(DatabaseError::using("claim from"));
+            Ok(ClaimedTransfer { id, epoch, row })
+        };
         let claim = || {
             let records = self.query(&update, values![now, self.owner(), milliseconds(lease)])?;
-            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
+            records.into_iter().map(claimed).collect::<Result<_, StoreError>>()
         };
         claim().map_err(DatabaseError::using("claim from"))
+    }
+
+    /// Ends a leased transfer that cannot be read; changes nothing else of it, which another version may read.
+    pub(crate) fn refuse(
+        &self,
+        (id, epoch): (i64, i64),
+        failure: &TransferFailure,
+        now: i64,
+    ) -> Result<(), DatabaseError> {
+        let update = "UPDATE transfers SET state = 'failed', ended = ?1, error = ?2
+                      WHERE id = ?3 AND epoch = ?4 AND owner = ?5 AND state = 'running'";
+        self.change(update, values![now, json(failure), id, epoch, self.owner()]).map(drop)
     }
 
     /// Renews the leases of this agent; returns them.
@@ -110,9 +143,9 @@ impl Database {
     /// Stores the progress of a run for other agents; changes nothing under an earlier lease.
     pub(crate) fn store_progress(&self, epoch: i64, progress: &ProgressMessage) -> Result<(), DatabaseError> {
         let update = "UPDATE transfers SET bytes = ?1, size = coalesce(?2, size), run = ?3
-                      WHERE id = ?4 AND epoch = ?5 AND state = 'running'";
-        let run = crate::json(&progress.run);
-        self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch]).map(drop)
+                      WHERE id = ?4 AND epoch = ?5 AND owner = ?6 AND state = 'running'";
+        let (run, owner) = (json(&progress.run), self.owner());
+        self.change(update, values![progress.bytes, progress.size, run, progress.id, epoch, owner]).map(drop)
     }
 
     /// Queues a transfer whose lease this agent does not use; changes nothing once another agent has leased it.

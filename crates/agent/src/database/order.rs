@@ -10,23 +10,30 @@ pub(super) const SPACING: i64 = 1 << 20;
 const ORDER_LOCK: i64 = 0x4c48_5132;
 
 impl Database {
-    /// Moves a transfer before another one, whose priority it takes, or to the end.
-    pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<(), DatabaseError> {
+    /// Moves a transfer before another one, whose priority it takes, or to the end; returns whether that one exists.
+    pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<bool, DatabaseError> {
         let failed = DatabaseError::using("reorder");
         self.atomically(|database| {
             if database.farm.is_some() {
                 let lock = "SELECT pg_advisory_xact_lock(?1)::TEXT";
                 database.query(lock, values![ORDER_LOCK]).map_err(&failed)?;
             }
+            if let Some(before) = before
+                && database.get(before)?.is_none()
+            {
+                return Ok(false);
+            }
             if database.free_place(before).map_err(&failed)?.is_none() {
                 database.spread().map_err(&failed)?;
             }
-            if let Some((position, priority)) = database.free_place(before).map_err(&failed)? {
-                let update =
-                    "UPDATE transfers SET position = ?1, priority = coalesce(?2, priority) WHERE id = ?3";
-                database.execute(update, values![position, priority, id]).map_err(&failed)?;
-            }
-            Ok(())
+            // Another agent may have removed it just now.
+            let Some((position, priority)) = database.free_place(before).map_err(&failed)? else {
+                return Ok(false);
+            };
+            let update =
+                "UPDATE transfers SET position = ?1, priority = coalesce(?2, priority) WHERE id = ?3";
+            database.execute(update, values![position, priority, id]).map_err(&failed)?;
+            Ok(true)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::row::COLUMNS;
+use super::row::{COLUMNS, readable};
 use super::value::values;
 use super::{Database, DatabaseError, Record, Row, StoreError};
 use crate::transfer::TransferState;
@@ -56,7 +56,7 @@ impl Database {
             let after = after.unwrap_or(PageCursor { rank: i64::MIN, urgency: 0, place: 0, id: 0 });
             let filter = if state.is_some() { "AND state = ?1" } else { "AND CAST(?1 AS TEXT) IS NULL" };
             let select = format!(
-                "SELECT {COLUMNS}, rank, urgency, place FROM transfers
+                "SELECT rank, urgency, place, id, {COLUMNS} FROM transfers
                  WHERE (rank, urgency, place, id) > (?2, ?3, ?4, ?5) {filter}
                  ORDER BY rank, urgency, place, id LIMIT ?6"
             );
@@ -64,16 +64,15 @@ impl Database {
             let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
             let values = values![state_name, after.rank, after.urgency, after.place, after.id, most];
             let keyed = |mut record: Record| {
-                let row = Row::read(&mut record)?;
                 let (rank, urgency, place) = (record.take()?, record.take()?, record.take()?);
-                Ok((PageCursor { rank, urgency, place, id: row.transfer.id }, row))
+                Ok((PageCursor { rank, urgency, place, id: record.take()? }, readable(&mut record)))
             };
             let mut keyed: Vec<_> =
                 self.query(&select, values)?.into_iter().map(keyed).collect::<Result<_, StoreError>>()?;
             let more = keyed.len() > limit;
             keyed.truncate(limit);
             let next = keyed.last().filter(|_| more).map(|(cursor, _)| *cursor);
-            let rows = keyed.into_iter().map(|(_, row)| row).collect();
+            let rows = keyed.into_iter().filter_map(|(_, row)| row).collect();
             let counts = self.counts()?;
             let total = match state {
                 Some(state) => counts.get(state.name()).copied().unwrap_or_default(),
@@ -86,7 +85,7 @@ impl Database {
 
     /// Reads the most recently added transfers, latest first.
     pub(crate) fn newest(&self, limit: usize) -> Result<RowPage, DatabaseError> {
-        let rows = self.rows("ORDER BY id DESC LIMIT ?1", values![limit as u64])?;
+        let rows = self.readable_rows("ORDER BY id DESC LIMIT ?1", values![limit as u64])?;
         let counts = self.count()?;
         Ok(RowPage { rows, next: None, total: counts.values().sum(), counts })
     }

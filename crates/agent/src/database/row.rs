@@ -56,10 +56,16 @@ impl PartIdentity {
         Self::of(path, &self.target).is_ok_and(|there| there == *self)
     }
 
-    /// Returns whether the file has this name, as another host of a shared file system sees it: the number of the device
-    /// is then another one.
+    /// Returns whether the file has this name, as another host of a shared file system may have seen it.
     fn is_at_on_any_host(&self, path: &Path) -> bool {
-        Self::of(path, &self.target).is_ok_and(|there| Self { device: there.device, ..self.clone() } == there)
+        Self::of(path, &self.target).is_ok_and(|there| self.may_be_on_another_host(&there))
+    }
+
+    /// Returns whether both may be one file of a shared file system: the hosts number the device differently, and one of
+    /// them may not have its creation time.
+    fn may_be_on_another_host(&self, there: &Self) -> bool {
+        let is_as_old = self.born.zip(there.born).is_none_or(|(born, other)| born == other);
+        self.target == there.target && self.inode == there.inode && is_as_old
     }
 }
 
@@ -109,12 +115,15 @@ fn of_name<T: DeserializeOwned>(name: String) -> Result<T, StoreError> {
         .map_err(|error: serde::de::value::Error| StoreError::Unreadable(error.to_string()))
 }
 
+/// Reads a row unless another version of the program has written it.
+pub(super) fn readable(record: &mut Record) -> Option<Row> {
+    let row = Row::read(record);
+    row.inspect_err(|error| tracing::debug!("a transfer of another version is passed over: {error:?}")).ok()
+}
+
 impl NewTransfer {
-    /// The statement that adds a transfer with [`values`](Self::values) unless its key is known, and returns its number.
-    pub(super) const INSERT: &'static str = "INSERT INTO transfers
-        (key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
-        ON CONFLICT (key) DO UPDATE SET key = excluded.key RETURNING id";
+    /// The columns of the [`values`](Self::values), in their order.
+    pub(super) const COLUMNS: &'static str = "key, gid, kind, state, priority, position, request, urls, name, path, page_url, limit_bps, at, offered, added";
 
     /// Returns the columns of the transfer at a position.
     pub(super) fn values(&self, position: i64, now: i64) -> [Value; 15] {
@@ -201,5 +210,25 @@ impl PartIdentity {
 
     pub(super) fn target_bytes(&self) -> &[u8] {
         self.target.as_os_str().as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_of_another_host_is_known_by_its_inode_and_by_its_age_where_both_have_it() {
+        let part = |device, inode, born| PartIdentity { target: "/s/f".into(), device, inode, born };
+        for (here, there, is_one) in [
+            ((1, 5, Some(7)), (2, 5, Some(7)), true),
+            ((1, 5, Some(7)), (2, 5, None), true),
+            ((1, 5, None), (2, 5, Some(7)), true),
+            ((1, 5, Some(7)), (1, 5, Some(8)), false),
+            ((1, 5, None), (1, 6, None), false),
+        ] {
+            let [here, there] = [here, there].map(|(device, inode, born)| part(device, inode, born));
+            assert_eq!(here.may_be_on_another_host(&there), is_one, "{here:?} {there:?}");
+        }
     }
 }

@@ -6,45 +6,14 @@ use rusqlite::OptionalExtension;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::order::SPACING;
-use super::row::COLUMNS;
+use super::row::{COLUMNS, readable};
 use super::value::{Value, values};
-use super::{Database, DatabaseError, NewTransfer, PartIdentity, Row, RunEnd, StoreError};
+use super::{Database, DatabaseError, PartIdentity, Record, Row, RunEnd, StoreError};
 use crate::json;
 use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
 
-/// The bit that distinguishes the identifier of a transfer whose number is the identifier of another.
-const OTHER_GIDS: i64 = 1 << 62;
-
 impl Database {
-    /// Adds transfers, all or none; returns their numbers. A transfer with a known key is not added again.
-    pub(crate) fn add(&mut self, transfers: &[NewTransfer], now: i64) -> Result<Vec<i64>, DatabaseError> {
-        let failed = DatabaseError::using("add to");
-        self.atomically(|database| {
-            let last = "SELECT coalesce(max(position), 0) FROM transfers";
-            let last: i64 = database.value(last, &[]).map_err(&failed)?.unwrap_or_default();
-            let mut ids = Vec::with_capacity(transfers.len());
-            for (transfer, place) in transfers.iter().zip(1..) {
-                ids.push(database.insert(transfer, last + place * SPACING, now).map_err(&failed)?);
-            }
-            Ok(ids)
-        })
-    }
-
-    /// Adds a transfer unless its key is known; returns its number.
-    fn insert(&self, transfer: &NewTransfer, position: i64, now: i64) -> Result<i64, StoreError> {
-        let id: Option<i64> = self.value(NewTransfer::INSERT, &transfer.values(position, now))?;
-        let id = id.unwrap_or_default();
-        if transfer.gid.is_none() {
-            // A client may have chosen the number.
-            let update = "UPDATE transfers SET gid = ?2
-                          WHERE id = ?1 AND gid IS NULL AND EXISTS (SELECT 1 FROM transfers WHERE gid = ?1)";
-            self.execute(update, values![id, id | OTHER_GIDS])?;
-        }
-        Ok(id)
-    }
-
     /// Reads a transfer.
     pub(crate) fn get(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
         self.rows("WHERE id = ?1", values![id]).map(|mut rows| rows.pop())
@@ -91,12 +60,12 @@ impl Database {
 
     /// Reads the transfers that are marked as running on this host.
     pub(crate) fn running(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", values![self.owner()])
+        self.readable_rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", values![self.owner()])
     }
 
     /// Reads the next queued transfers, most urgent first.
     pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
-        self.rows(
+        self.readable_rows(
             "WHERE state = 'queued' ORDER BY priority DESC, position, id LIMIT ?1",
             values![limit as u64],
         )
@@ -104,12 +73,12 @@ impl Database {
 
     /// Reads the transfers scheduled for a time.
     pub(crate) fn scheduled(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE state = 'scheduled'", &[])
+        self.readable_rows("WHERE state = 'scheduled'", &[])
     }
 
     /// Reads the offers that are not accepted.
     pub(crate) fn offered(&self) -> Result<Vec<Row>, DatabaseError> {
-        self.rows("WHERE offered = 1", &[])
+        self.readable_rows("WHERE offered = 1", &[])
     }
 
     /// Accepts an offer.
@@ -117,12 +86,21 @@ impl Database {
         self.change("UPDATE transfers SET offered = 0 WHERE id = ?1", values![id]).map(drop)
     }
 
-    pub(super) fn rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
-        let read = || {
-            let records = self.query(&format!("SELECT {COLUMNS} FROM transfers {condition}"), values)?;
-            records.into_iter().map(|mut record| Row::read(&mut record)).collect::<Result<_, _>>()
-        };
-        read().map_err(DatabaseError::using("read"))
+    fn rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
+        let records = self.records(condition, values)?;
+        let rows: Result<_, _> = records.into_iter().map(|mut record| Row::read(&mut record)).collect();
+        rows.map_err(DatabaseError::using("read"))
+    }
+
+    /// Reads transfers; passes over those of another version, which must not hold up the others.
+    pub(super) fn readable_rows(&self, condition: &str, values: &[Value]) -> Result<Vec<Row>, DatabaseError> {
+        let records = self.records(condition, values)?;
+        Ok(records.into_iter().filter_map(|mut record| readable(&mut record)).collect())
+    }
+
+    fn records(&self, condition: &str, values: &[Value]) -> Result<Vec<Record>, DatabaseError> {
+        let select = format!("SELECT {COLUMNS} FROM transfers {condition}");
+        self.query(&select, values).map_err(DatabaseError::using("read"))
     }
 
     /// Changes the state of a transfer; sets the end time of an ended one.
@@ -155,20 +133,22 @@ impl Database {
         Ok(self.change(update, values![now, id])? > 0)
     }
 
-    /// Records the file that a run of this lease writes.
+    /// Records the file that a run of this lease writes; returns whether the lease was still the last.
     pub(crate) fn set_part(
         &self,
         (id, epoch): (i64, i64),
         part: &PartIdentity,
         size: Option<u64>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<bool, DatabaseError> {
         let name = part.target.file_name().map(|name| name.to_string_lossy().into_owned());
         let path = part.target.to_string_lossy().into_owned();
-        let update = "UPDATE transfers SET part_target = ?1, part_device = ?2, part_inode = ?3, part_born = ?4,
-                      size = coalesce(?5, size), path = ?6, name = coalesce(?7, name) WHERE id = ?8 AND epoch = ?9";
-        let (target, device) = (part.target_bytes(), part.device);
-        let values = values![target, device, part.inode, part.born, size, path, name, id, epoch];
-        self.change(update, values).map(drop)
+        let update =
+            "UPDATE transfers SET part_target = ?1, part_device = ?2, part_inode = ?3, part_born = ?4,
+                      size = coalesce(?5, size), path = ?6, name = coalesce(?7, name)
+                      WHERE id = ?8 AND epoch = ?9 AND coalesce(owner, '') = ?10";
+        let (target, device, owner) = (part.target_bytes(), part.device, self.owner());
+        let values = values![target, device, part.inode, part.born, size, path, name, id, epoch, owner];
+        Ok(self.change(update, values)? > 0)
     }
 
     /// Records the end of a run; returns whether its lease was still the last. Changes the state only from `running`, or
@@ -187,7 +167,7 @@ impl Database {
                 attempts = CASE WHEN state = 'running' THEN ?5 ELSE attempts END,
                 busy_retries = CASE WHEN state = 'running' THEN ?6 ELSE busy_retries END,
                 bytes = ?7, size = coalesce(?8, size), path = coalesce(?9, path), run = ?10, error = ?11
-            WHERE id = ?1 AND epoch = ?12";
+            WHERE id = ?1 AND epoch = ?12 AND coalesce(owner, '') = ?13";
         let values = values![
             id,
             state.name(),
@@ -201,6 +181,7 @@ impl Database {
             json(&end.run),
             end.error.as_ref().map(json),
             end.epoch,
+            self.owner(),
         ];
         Ok(self.change(update, values)? > 0)
     }

@@ -55,7 +55,8 @@ fn priority_precedes_position_and_a_moved_transfer_takes_its_neighbours_priority
     assert_eq!(queued(&database), ["c", "d", "a", "b"]);
     database.place(ids[3], Some(ids[2])).unwrap();
     assert_eq!(queued(&database), ["d", "c", "a", "b"]);
-    database.place(ids[0], None).unwrap();
+    assert!(!database.place(ids[3], Some(99)).unwrap(), "before one that is removed");
+    assert!(database.place(ids[0], None).unwrap());
     assert_eq!(queued(&database), ["d", "c", "b", "a"]);
     // A position does not run out of numbers.
     for _ in 0..25 {
@@ -190,7 +191,7 @@ fn transaction_of_a_panic_is_rolled_back() {
 }
 
 #[test]
-fn only_the_last_lease_of_this_agent_is_released() {
+fn only_the_last_lease_of_this_agent_is_released_and_stores_what_its_run_did() {
     let (_dir, _path, mut database) = fresh();
     let id = add(&mut database, "a");
     assert!(database.begin(id, 1).unwrap());
@@ -199,12 +200,17 @@ fn only_the_last_lease_of_this_agent_is_released() {
         let update = "UPDATE transfers SET owner = ?1, epoch = ?2";
         database.connection.execute(update, (owner, epoch)).unwrap();
     };
+    let part = PartIdentity { target: "/d/f".into(), device: 1, inode: 1, born: None };
+    let end = RunEnd { epoch: 1, ..RunEnd::default() };
     for (owner, epoch) in [(None, 2), (Some("other/agent"), 1)] {
         lease(owner, epoch);
         database.release(id, 1).unwrap();
+        assert!(!database.set_part((id, 1), &part, None).unwrap());
+        assert!(!database.end(id, TransferState::Done, &end, 1).unwrap());
         assert_eq!(state(&database), TransferState::Running, "{owner:?} {epoch}");
     }
     lease(None, 1);
+    assert!(database.set_part((id, 1), &part, None).unwrap());
     database.release(id, 1).unwrap();
     assert_eq!(state(&database), TransferState::Queued);
 }

@@ -112,10 +112,9 @@ impl Queue {
     /// [`QueueError`].
     pub fn place(&self, id: i64, before: Option<i64>) -> Result<Transfer, QueueError> {
         self.row(id)?;
-        if let Some(before) = before {
-            self.row(before)?;
+        if let (false, Some(before)) = (self.database(|database| database.place(id, before))?, before) {
+            return Err(QueueError::NotFound(before));
         }
-        self.database(|database| database.place(id, before))?;
         self.replaced(id)
     }
 

@@ -9,7 +9,8 @@ use longhaul_engine::upload::{self, UploadError};
 
 use super::observe::RunObserver;
 use super::tree;
-use crate::database::Row;
+use crate::database::{DatabaseError, Row};
+use crate::error::QueueError;
 use crate::live::Live;
 use crate::queue::Queue;
 use crate::request::{EngineJob, RunContext};
@@ -50,6 +51,24 @@ impl RunFailure {
             failure.message = format!("{}; {start_over}", failure.message);
         }
         failure
+    }
+}
+
+impl From<QueueError> for RunFailure {
+    fn from(error: QueueError) -> Self {
+        let kind = match &error {
+            // The database of a farm has been lost since the lease: the transfer is queued again, and counts no failure.
+            QueueError::Database(DatabaseError::Farm { source, .. })
+                if source.kind() == FailureKind::Unavailable =>
+            {
+                FailureKind::Interrupted
+            }
+            QueueError::Database(DatabaseError::Farm { .. } | DatabaseError::Use { .. }) => {
+                FailureKind::Unavailable
+            }
+            _ => FailureKind::Usage,
+        };
+        Self::new(kind, error)
     }
 }
 
@@ -105,8 +124,7 @@ pub(super) fn execute(
     row: &Row,
     observer: &RunObserver<'_>,
 ) -> Result<Done, RunFailure> {
-    let usage = |error: crate::error::QueueError| RunFailure::new(FailureKind::Usage, error);
-    let request = queue.request(live.id).map_err(usage)?;
+    let request = queue.request(live.id)?;
     let context = RunContext {
         engine: &queue.engine,
         limit: live.limit.clone(),
@@ -114,7 +132,7 @@ pub(super) fn execute(
         offered_size: queue.offered_size(live.id),
         target: row.part.as_ref().map(|part| part.target.clone()),
     };
-    let work = request.engine_job(context).map_err(usage)?;
+    let work = request.engine_job(context)?;
     make_directory(&request)?;
     let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
     match work {
@@ -146,7 +164,26 @@ fn make_directory(request: &crate::request::TransferRequest) -> Result<(), RunFa
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::database::FarmAddress;
+
+    #[test]
+    fn database_that_is_lost_fails_no_transfer() {
+        let farm = FarmAddress::parse("postgres://ann@db/farm", Duration::from_secs(30)).unwrap();
+        let lost = DatabaseError::Farm { operation: "read", source: farm.silent(Duration::from_secs(1)) };
+        let full = DatabaseError::Use { operation: "read", source: rusqlite::Error::InvalidQuery };
+        for (error, kind) in [
+            (QueueError::Database(lost), FailureKind::Interrupted),
+            (QueueError::Database(full), FailureKind::Unavailable),
+            (QueueError::NotFound(1), FailureKind::Usage),
+            (QueueError::Invalid("of another key".to_owned()), FailureKind::Usage),
+        ] {
+            let failure = RunFailure::from(error);
+            assert_eq!(failure.kind, kind, "{}", failure.message);
+        }
+    }
 
     #[test]
     fn failures_and_advice_name_no_option_as_of_the_queue_that_it_lacks() {

@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
-use super::{run, spawn};
+use super::spawn;
 use crate::database::{DatabaseError, FarmChange, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::AgentEvent;
-use crate::farm::Farm;
+use crate::farm::{Farm, sleep_since_boot};
 use crate::live::Live;
 use crate::queue::Queue;
-use crate::transfer::TransferState;
+use crate::transfer::TransferFailure;
 
 /// Listens to the changes of other agents on a thread, which ends with the process.
 pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
@@ -77,7 +78,7 @@ pub(super) fn watch_leases(queue: &Arc<Queue>) -> Result<(), AgentError> {
                 end_runs(&queue, farm);
             }
             // A run that begins later began with a lease.
-            thread::sleep(if left.is_zero() { farm.interval() / 4 } else { left });
+            sleep_since_boot(if left.is_zero() { farm.interval() / 4 } else { left });
         }
     };
     let watching = thread::Builder::new().name("leases".into()).spawn(watch);
@@ -93,39 +94,48 @@ fn end_runs(queue: &Queue, farm: &Farm) {
     live.iter().for_each(|live| live.cancel.cancel());
 }
 
-/// Leases up to `most` transfers, and runs them.
+/// Leases up to `most` transfers, and runs them on threads that it adds to `threads`.
 pub(super) fn start(
     queue: &Arc<Queue>,
     farm: &Farm,
     most: usize,
-) -> Result<Vec<JoinHandle<()>>, DatabaseError> {
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<(), DatabaseError> {
     let now = queue.now();
-    let rows = queue.database(|database| database.claim(most, now, farm.lease))?;
-    let mut threads = Vec::new();
-    for row in rows {
-        threads.extend(start_leased(queue, row)?);
+    for claimed in queue.database(|database| database.claim(most, now, farm.lease))? {
+        let (id, epoch) = (claimed.id, claimed.epoch);
+        let started = match claimed.row {
+            Ok(row) => start_leased(queue, row).map(|thread| threads.extend(thread)),
+            Err(error) => refuse(queue, (id, epoch), &error),
+        };
+        // The lease is released with those that have no run.
+        if let Err(error) = started {
+            tracing::warn!("transfer {id} is leased and not started: {error}");
+        }
     }
-    Ok(threads)
+    Ok(())
+}
+
+/// Ends a transfer of another version, which no agent of this version can run.
+fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(), DatabaseError> {
+    let message =
+        format!("it is of another version of longhaul ({error}): use one version on all hosts, and retry it");
+    let exit_code = (queue.exit_code)(FailureKind::Config);
+    let failure = TransferFailure { message, exit_code, file_exists: false };
+    queue.database(|database| database.refuse(lease, &failure, queue.now()))?;
+    queue.events.send(|| AgentEvent::Resync);
+    // Another one may run in its place.
+    queue.runs.wake();
+    Ok(())
 }
 
 fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let (id, epoch) = (row.transfer.id, row.epoch);
-    // Its last agent was lost between the file's end and that of the run.
-    if let Some(end) = run::completed_before(&row) {
-        queue.database(|database| database.end(id, TransferState::Done, &end, queue.now()))?;
-        // The transfer may have been removed meanwhile.
-        let _ = queue.changed(id);
-        queue.runs.wake();
-        return Ok(None);
-    }
     let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, epoch, limit));
     // An earlier run that has lost its lease may still end.
-    if queue.runs.is_stopping() || !queue.runs.insert(Arc::clone(&live)) {
-        queue.database(|database| database.release(id, epoch))?;
-        return Ok(None);
-    }
-    let thread = spawn(queue, live, row);
+    let may_run = !queue.runs.is_stopping() && queue.runs.insert(Arc::clone(&live));
+    let thread = if may_run { spawn(queue, live, row) } else { None };
     if thread.is_none() {
         queue.database(|database| database.release(id, epoch))?;
     }

@@ -40,13 +40,15 @@ pub(crate) fn start(queue: Arc<Queue>) -> Result<JoinHandle<()>, AgentError> {
     thread::Builder::new().name("runner".into()).spawn(move || work(&queue)).map_err(AgentError::Thread)
 }
 
-/// Settles transfers left running by a killed agent: a file with its final name is done, others are queued again.
+/// Settles transfers left running by a killed agent: a file with its final name is done, others are queued again. In a farm
+/// their next run sees that, since a shared file system may hang.
 fn recover(queue: &Queue) -> Result<(), DatabaseError> {
     let now = queue.now();
     queue.database(|database| {
         for row in database.running()? {
             let id = row.transfer.id;
-            if let Some(end) = run::completed_before(&row) {
+            let complete = if queue.farm.is_none() { run::completed_before(&row) } else { None };
+            if let Some(end) = complete {
                 tracing::info!("transfer {id} had been completed: {}", row.transfer.path);
                 database.end(id, TransferState::Done, &end, now)?;
             } else {
@@ -100,7 +102,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
         live.cancel.cancel();
     }
     if let (Some(farm), 1..) = (&queue.farm, plan.start) {
-        threads.extend(farm_runs::start(queue, farm, plan.start)?);
+        farm_runs::start(queue, farm, plan.start, threads)?;
     } else if plan.start > 0 {
         // Transfers that are still stopping may already be queued again.
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;

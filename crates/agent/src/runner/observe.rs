@@ -77,21 +77,31 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Stores the identity of the file that the run writes, before the file can get its final name.
+    /// Stores the identity of the file that the run writes, before the file can get its final name. In a farm, the run ends
+    /// if that is not stored: other agents could not know the file.
     fn opened(&self, target: &Path, size: Option<Bytes>) {
         if self.kind != TransferKind::Get {
             return;
         }
-        let stored =
-            PartIdentity::of(&part_of(target), target).map_err(|error| error.to_string()).and_then(|part| {
-                let (run, size) = ((self.live.id, self.live.epoch), size.map(Bytes::get));
-                let stored = self.queue.database(|database| database.set_part(run, &part, size));
-                stored.map_err(|error| error.to_string())
-            });
-        if let Err(error) = stored {
+        let (id, size) = (self.live.id, size.map(Bytes::get));
+        let why = match PartIdentity::of(&part_of(target), target) {
+            Ok(part) => {
+                let run = (id, self.live.epoch);
+                let why = match self.queue.database(|database| database.set_part(run, &part, size)) {
+                    Ok(true) => None,
+                    Ok(false) => Some("it was given to another run".to_owned()),
+                    Err(error) => Some(error.to_string()),
+                };
+                if why.is_some() && self.queue.farm.is_some() {
+                    self.live.cancel.cancel();
+                }
+                why
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = why {
             tracing::warn!(
-                "transfer {} is fetched again if the agent is killed at its end: {error}",
-                self.live.id
+                "the file of transfer {id} is unknown to a later agent, which fetches it again: {why}"
             );
         }
         // The transfer may have been removed meanwhile.
@@ -144,5 +154,30 @@ impl Observer for RunObserver<'_> {
 pub(super) fn send_progress(queue: &Queue, live: &Live) {
     if queue.events.has_receivers() && live.is_progress_due() {
         queue.events.send(|| AgentEvent::Progress(crate::json(&live.message()).into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::farm::Farm;
+    use crate::runner::tests::{begun, queue};
+
+    #[test]
+    fn run_of_a_farm_ends_where_another_agent_would_not_know_its_file() {
+        for (is_in_farm, epoch, is_ended) in [(true, 0, false), (true, 1, true), (false, 1, false)] {
+            let (dir, mut queue) = queue();
+            let (id, part) = begun(&queue, dir.path(), "f");
+            if is_in_farm {
+                let farm = Farm::new("postgres://db/farm".to_owned(), "here".to_owned(), Duration::MAX);
+                std::sync::Arc::get_mut(&mut queue).unwrap().farm = Some(farm);
+            }
+            let transfer = queue.transfer(id).unwrap();
+            let live = Live::new(&transfer, epoch, queue.limit.clone());
+            let observer = RunObserver::begin(&queue, &live, &transfer);
+            assert!(part.exists());
+            observer.opened(&dir.path().join("f"), None);
+            assert_eq!(live.cancel.is_cancelled(), is_ended, "in a farm {is_in_farm}, lease {epoch}");
+        }
     }
 }

@@ -25,19 +25,15 @@ const MAX_BUSY_RETRIES: u32 = 10;
 
 /// Runs a transfer to its end, and records the result.
 pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
-    let began = Instant::now();
     if let Ok(transfer) = queue.transfer(live.id) {
         queue.tell(&transfer);
         queue.tell_stats();
     }
-    let observer = RunObserver::begin(queue, live, &row.transfer);
-    let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
-    let result = execution.unwrap_or_else(|_| {
-        let message = "an internal error ended the transfer; please report it".to_owned();
-        Err(RunFailure::new(FailureKind::Internal, message))
-    });
-    observer.end(began.elapsed(), &result);
-    let (state, end) = state_after_run(queue, live, row, result);
+    // In a farm, the last agent may have been lost between the end of the file and that of its run.
+    let (state, end) = match completed_before(row) {
+        Some(end) => (TransferState::Done, end),
+        None => execute_observed(queue, live, row),
+    };
     store(queue, live.id, state, &end);
     queue.runs.remove(live.id);
     // The transfer may have been removed meanwhile.
@@ -45,6 +41,19 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     queue.tell_stats();
     records::prune(&queue.records());
     queue.runs.wake();
+}
+
+/// Executes a transfer, and records its events; returns its state after that.
+fn execute_observed(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) -> (TransferState, RunEnd) {
+    let began = Instant::now();
+    let observer = RunObserver::begin(queue, live, &row.transfer);
+    let execution = catch_unwind(AssertUnwindSafe(|| execute::execute(queue, live, row, &observer)));
+    let result = execution.unwrap_or_else(|_| {
+        let message = "an internal error ended the transfer; please report it".to_owned();
+        Err(RunFailure::new(FailureKind::Internal, message))
+    });
+    observer.end(began.elapsed(), &result);
+    state_after_run(queue, live, row, result)
 }
 
 /// Decides the state of a transfer after its run.

@@ -58,6 +58,20 @@ fn complete_partial_and_other_files_are_told_apart_after_a_kill() {
 }
 
 #[test]
+fn run_of_a_file_that_an_earlier_one_has_completed_fetches_nothing() {
+    let (dir, queue) = queue();
+    let (id, part) = begun(&queue, dir.path(), "f");
+    fs::rename(part, dir.path().join("f")).unwrap();
+    let row = queue.row(id).unwrap();
+    let live = Arc::new(Live::new(&row.transfer, row.epoch, queue.limit.clone()));
+    assert!(queue.runs.insert(Arc::clone(&live)));
+    run::run(&queue, &live, &row);
+    let found = queue.transfer(id).unwrap();
+    assert_eq!((found.state, found.bytes), (TransferState::Done, 7));
+    assert!(queue.runs.get(id).is_none() && !queue.record(id).exists());
+}
+
+#[test]
 fn retry_is_due_after_the_clock_is_set_back_but_a_requested_time_is_not() {
     let (_dir, queue) = queue();
     let now = unix_now();

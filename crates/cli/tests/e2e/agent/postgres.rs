@@ -16,8 +16,14 @@ use crate::support::{
     Home, Postgres, Running as Ran, content, names, same, serve, text, write_old, write_secret,
 };
 
-/// The lease in seconds of agents that are lost, the shortest; others have the usual one, which none loses on a busy machine.
-const SHORT_LEASE: u64 = 3;
+/// The lease in seconds of agents that are lost, which others do not lose on a busy machine.
+const SHORT_LEASE: u64 = 9;
+/// The rate of a transfer that must still run when its host or the database is lost, in bits per second: 12 s.
+const SLOW: &str = "2Mbit";
+/// The longest lease: its renewals are 20 minutes apart.
+const LONG_LEASE: u64 = 3600;
+/// The time after which an agent has shown the list once, after it began to listen.
+const FIRST_SHOW: Duration = Duration::from_secs(3);
 
 /// A database, a server of files, and the homes of two agents; all files go to the directory of the first.
 struct Farm {
@@ -87,6 +93,7 @@ fn transfers_of_a_farm_run_once_each_on_any_of_its_hosts() {
     let Some(farm) = Farm::start(&[]) else { return };
     let [first, second] = &farm.homes;
     // A client of one agent sees what the other has changed; the total at its start is the first.
+    std::thread::sleep(FIRST_SHOW);
     let mut events = events(first);
     events.find(|name| name == "stats").unwrap();
     let url = format!("{}/none", farm.url);
@@ -110,8 +117,6 @@ fn transfers_of_a_farm_run_once_each_on_any_of_its_hosts() {
     assert!(status.matches("\nhost ").count() == 2 && status.contains("lease of 30 s"), "{status}");
     assert!(second.list().iter().all(|transfer| transfer["host"].is_string()));
 
-    // A change by one agent ends the run of another.
-    second.queue_ok(&["pause", &slow[0].to_string()]);
     slow.iter().for_each(|id| drop(second.queue_ok(&["cancel", &id.to_string()])));
     (0..2).for_each(|home| farm.wait_for_runs(home, 0));
     assert_eq!(first.transfer(slow[0])["state"], "cancelled");
@@ -153,11 +158,21 @@ fn transfers_of_a_farm_run_once_each_on_any_of_its_hosts() {
 }
 
 #[test]
+fn change_by_one_host_ends_the_run_of_another_long_before_a_renewal() {
+    let Some(farm) = Farm::start(&["--farm-lease", &LONG_LEASE.to_string()]) else { return };
+    let id = farm.add("slow", &content(8_000_000, 1), "1Mbit");
+    let runner = farm.runner(0, id);
+    farm.homes[1 - runner].queue_ok(&["pause", &id.to_string()]);
+    farm.wait_for_runs(runner, 0);
+    assert_eq!(farm.homes[runner].transfer(id)["state"], "paused");
+}
+
+#[test]
 fn lost_stopped_and_restarted_hosts_and_databases_lose_nothing() {
     let Some(mut farm) = Farm::start(&["--farm-lease", &SHORT_LEASE.to_string()]) else { return };
     let bytes = content(3_000_000, 7);
     // A host is lost.
-    let id = farm.add("killed", &bytes, "6Mbit");
+    let id = farm.add("killed", &bytes, SLOW);
     let lost = farm.runner(1, id);
     farm.homes[lost].kill(Signal::KILL);
     farm.homes[1 - lost].done(id);
@@ -165,7 +180,7 @@ fn lost_stopped_and_restarted_hosts_and_databases_lose_nothing() {
     farm.homes[lost].agent(&["--listen", "127.0.0.1:0"]);
 
     // A host stops for more than the lease; the end of its run does not count.
-    let id = farm.add("stopped", &bytes, "6Mbit");
+    let id = farm.add("stopped", &bytes, SLOW);
     let stopped = farm.runner(0, id);
     let pid = farm.homes[stopped].pid().unwrap();
     kill_process(pid, Signal::STOP).unwrap();
@@ -177,7 +192,7 @@ fn lost_stopped_and_restarted_hosts_and_databases_lose_nothing() {
 
     // The database crashes for less, and for more than the lease.
     for (name, pause) in [("short", 0), ("long", SHORT_LEASE + 2)] {
-        let id = farm.add(name, &bytes, "6Mbit");
+        let id = farm.add(name, &bytes, SLOW);
         farm.runner(0, id);
         farm.postgres.kill();
         std::thread::sleep(Duration::from_secs(pause));
