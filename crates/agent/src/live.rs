@@ -1,7 +1,6 @@
 //! A running transfer: its progress, and its cancellation.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::LimitedBy;
@@ -39,14 +38,20 @@ pub(crate) struct TimedSample {
     pub(crate) sample: Sample,
 }
 
+/// The place of a transfer in the queue: higher priorities first, among equal ones lower positions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueuePlace {
+    pub(crate) priority: i64,
+    pub(crate) position: i64,
+}
+
 /// A running transfer.
 pub(crate) struct Live {
     pub(crate) id: i64,
     /// The lease of the run in a farm.
     pub(crate) epoch: i64,
-    /// The current values, because a running transfer can be moved.
-    pub(crate) priority: AtomicI64,
-    pub(crate) position: AtomicI64,
+    /// The current place, because a running transfer can be moved.
+    pub(crate) place: Mutex<QueuePlace>,
     pub(crate) cancel: Cancel,
     pub(crate) limit: RateLimit,
     pub(crate) sampling: SampleInterval,
@@ -93,8 +98,7 @@ impl Live {
         Self {
             id: transfer.id,
             epoch,
-            priority: transfer.priority.into(),
-            position: transfer.position.into(),
+            place: Mutex::new(QueuePlace { priority: transfer.priority, position: transfer.position }),
             cancel: Cancel::new(),
             limit,
             sampling: SampleInterval::new(RECORD_INTERVAL),

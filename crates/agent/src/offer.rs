@@ -103,7 +103,7 @@ impl Queue {
         let request = TransferRequest { urls: vec![expected.url], ..TransferRequest::default() };
         let context = RunContext {
             engine: &self.engine,
-            limit: self.limit.clone(),
+            limit: self.runs.limit.clone(),
             // The job is not run.
             sample: SampleInterval::new(POLL_INTERVAL),
             target: None,

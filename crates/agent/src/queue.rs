@@ -38,8 +38,6 @@ pub type ExitCodes = fn(FailureKind) -> u8;
 pub struct Queue {
     pub(crate) paths: Paths,
     pub(crate) engine: Engine,
-    /// The rate limit of all transfers together.
-    pub(crate) limit: RateLimit,
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
     pub(crate) runs: Runs,
@@ -97,10 +95,9 @@ impl Queue {
         Ok(Self {
             paths,
             engine: Engine::new(AppBuffer::Auto),
-            limit: RateLimit::adjustable(settings.usual().rate),
             events: Events::new(),
             secrets,
-            runs: Runs::default(),
+            runs: Runs::new(RateLimit::adjustable(settings.usual().rate)),
             exit_code,
             farm,
             database: Mutex::new(opened.database),

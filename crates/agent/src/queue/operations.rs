@@ -1,13 +1,12 @@
 //! Operations of clients on one transfer.
 
-use std::sync::atomic::Ordering;
-
 use longhaul_core::units::Rate;
 
 use super::Queue;
 use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
 use crate::events::AgentEvent;
+use crate::live::QueuePlace;
 use crate::scope::Scope;
 use crate::settings::check_limit;
 use crate::transfer::{Transfer, TransferState};
@@ -142,8 +141,7 @@ impl Queue {
     fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.changed(id)?;
         if let Some(live) = self.runs.get(id) {
-            live.priority.store(transfer.priority, Ordering::Relaxed);
-            live.position.store(transfer.position, Ordering::Relaxed);
+            *live.place.lock() = QueuePlace { priority: transfer.priority, position: transfer.position };
         }
         self.runs.wake();
         Ok(transfer)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::{Condvar, Mutex};
 
 use crate::live::Live;
@@ -14,8 +15,9 @@ use crate::live::Live;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The runs of transfers, at most one of each.
-#[derive(Default)]
 pub(crate) struct Runs {
+    /// The rate limit of all runs together.
+    pub(crate) limit: RateLimit,
     live: Mutex<HashMap<i64, Arc<Live>>>,
     /// Notified when a run ends.
     ended: Condvar,
@@ -28,6 +30,18 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        Self {
+            limit,
+            live: Mutex::default(),
+            ended: Condvar::new(),
+            moved: AtomicU64::new(0),
+            is_called: Mutex::new(false),
+            called: Condvar::new(),
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
     /// Returns the run of a transfer.
     pub(crate) fn get(&self, id: i64) -> Option<Arc<Live>> {
         self.live.lock().get(&id).cloned()

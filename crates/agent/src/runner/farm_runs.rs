@@ -1,7 +1,6 @@
 //! Runs transfers of a farm under leases.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::database::{DatabaseError, FarmChange, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::AgentEvent;
 use crate::farm::{Farm, sleep_since_boot};
-use crate::live::Live;
+use crate::live::{Live, QueuePlace};
 use crate::queue::Queue;
 use crate::transfer::TransferFailure;
 
@@ -43,8 +42,7 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
         match held.iter().find(|held| held.id == live.id && held.epoch == live.epoch) {
             // Other agents may have changed them.
             Some(held) => {
-                live.priority.store(held.priority, Ordering::Relaxed);
-                live.position.store(held.position, Ordering::Relaxed);
+                *live.place.lock() = QueuePlace { priority: held.priority, position: held.position };
                 live.limit.set(held.limit_bps.map(Rate::bits_per_sec));
             }
             None => live.cancel.cancel(),
@@ -131,7 +129,7 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
 
 fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let (id, epoch) = (row.transfer.id, row.epoch);
-    let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
+    let limit = queue.runs.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, epoch, limit));
     // An earlier run that has lost its lease may still end.
     let may_run = !queue.runs.is_stopping() && queue.runs.insert(Arc::clone(&live));

@@ -8,7 +8,6 @@ mod run;
 mod tree;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use longhaul_sys::local_time::local_time;
 use crate::database::{DatabaseError, Row};
 use crate::error::{AgentError, QueueError};
 use crate::farm::Farm;
-use crate::live::Live;
+use crate::live::{Live, QueuePlace};
 use crate::queue::{Queue, unix_now};
 use crate::transfer::TransferState;
 
@@ -91,7 +90,7 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     // A schedule is validated before it is stored.
     let windows = settings.windows().unwrap_or_default();
     let limits = queue_plan::allowed(settings.usual(), &windows, week_time(unix_now()));
-    queue.limit.set(limits.rate);
+    queue.runs.limit.set(limits.rate);
     let renewal = queue.farm.as_ref().map(|farm| farm_runs::tend(queue, farm)).transpose()?;
     let waiting = promote(queue, now)?;
     let live = queue.runs.all();
@@ -152,18 +151,14 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
 }
 
 fn active(live: &Live) -> Active {
-    Active {
-        id: live.id,
-        priority: live.priority.load(Ordering::Relaxed),
-        position: live.position.load(Ordering::Relaxed),
-        stopping: live.cancel.is_cancelled(),
-    }
+    let QueuePlace { priority, position } = *live.place.lock();
+    Active { id: live.id, priority, position, stopping: live.cancel.is_cancelled() }
 }
 
 /// Starts a transfer on a separate thread, unless it is no longer queued.
 pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
-    let limit = queue.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
+    let limit = queue.runs.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
     // Inserted before the state changes, so that a later pause finds the run.
     if !queue.runs.insert(Arc::clone(&live)) {

@@ -173,7 +173,7 @@ mod tests {
                 std::sync::Arc::get_mut(&mut queue).unwrap().farm = Some(farm);
             }
             let transfer = queue.transfer(id).unwrap();
-            let live = Live::new(&transfer, epoch, queue.limit.clone());
+            let live = Live::new(&transfer, epoch, queue.runs.limit.clone());
             let observer = RunObserver::begin(&queue, &live, &transfer);
             assert!(part.exists());
             observer.opened(&dir.path().join("f"), None);

@@ -204,7 +204,7 @@ mod tests {
         let request = TransferRequest { urls: vec!["http://h/f".to_owned()], ..TransferRequest::default() };
         let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
         let row = Row { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
-        let live = Live::new(&row.transfer, row.epoch, queue.limit.clone());
+        let live = Live::new(&row.transfer, row.epoch, queue.runs.limit.clone());
         let counts = || {
             let end = end_of(&live, &row, None);
             (end.attempts, end.busy_retries)

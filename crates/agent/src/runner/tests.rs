@@ -63,7 +63,7 @@ fn run_of_a_file_that_an_earlier_one_has_completed_fetches_nothing() {
     let (id, part) = begun(&queue, dir.path(), "f");
     fs::rename(part, dir.path().join("f")).unwrap();
     let row = queue.row(id).unwrap();
-    let live = Arc::new(Live::new(&row.transfer, row.epoch, queue.limit.clone()));
+    let live = Arc::new(Live::new(&row.transfer, row.epoch, queue.runs.limit.clone()));
     assert!(queue.runs.insert(Arc::clone(&live)));
     run::run(&queue, &live, &row);
     let found = queue.transfer(id).unwrap();
@@ -110,7 +110,7 @@ fn run_ends_before_its_lease_while_the_runner_waits_for_the_database() {
     Arc::get_mut(&mut queue).unwrap().farm =
         Some(Farm::new("postgres://db/farm".to_owned(), "here".to_owned(), lease));
     let id = queue.add(vec![request(None)], Scope::All).unwrap()[0].id;
-    let live = Arc::new(Live::new(&queue.transfer(id).unwrap(), 1, queue.limit.clone()));
+    let live = Arc::new(Live::new(&queue.transfer(id).unwrap(), 1, queue.runs.limit.clone()));
     assert!(queue.runs.insert(Arc::clone(&live)));
     farm_runs::watch_leases(&queue).unwrap();
     queue.database(|_| assert!(live.cancel.sleep(Duration::from_secs(60))));

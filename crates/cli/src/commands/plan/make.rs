@@ -55,9 +55,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
         let target = std::path::absolute(&target)
             .with_context(|| format!("cannot use the target {}", target.display()))?;
         let output = args.output.clone().unwrap_or_default();
-        let size = UnitSize { bytes: args.unit_size, files: args.unit_files };
+        let size = UnitSize { bytes: args.units.unit_size, files: args.units.unit_files };
         interrupt::listen(&cancel)?;
-        let mut writer = PlanWriter::create(&output, &target, size, args.lease)?;
+        let mut writer = PlanWriter::create(&output, &target, size, args.units.lease)?;
         writer.set_limits(limit::of_plan(args));
         let engine = Engine::new(AppBuffer::Auto);
         Ok::<_, anyhow::Error>((

@@ -52,17 +52,8 @@ pub(crate) struct PlanArgs {
     #[arg(short, long, help_heading = "Plan")]
     recursive: bool,
 
-    /// End a unit with the file that reaches this size
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = Bytes::with_unit, help_heading = "Plan")]
-    unit_size: Bytes,
-
-    /// Put at most this many files into a unit
-    #[arg(long, value_name = "N", default_value_t = MAX_UNIT_FILES, value_parser = unit_files, help_heading = "Plan")]
-    unit_files: usize,
-
-    /// Give the units of a worker to others when it has been silent for this time
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease, help_heading = "Plan")]
-    lease: Duration,
+    #[command(flatten)]
+    units: UnitArgs,
 
     /// Limit all workers together to this rate, or HOST=RATE what they receive from one source host; may be given several times
     ///
@@ -76,6 +67,22 @@ pub(crate) struct PlanArgs {
 
     #[command(flatten)]
     client: ClientArgs,
+}
+
+/// How files are cut into units, and when those of a lost worker are given to others.
+#[derive(Debug, Args)]
+struct UnitArgs {
+    /// End a unit with the file that reaches this size
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = Bytes::with_unit, help_heading = "Plan")]
+    unit_size: Bytes,
+
+    /// Put at most this many files into a unit
+    #[arg(long, value_name = "N", default_value_t = MAX_UNIT_FILES, value_parser = unit_files, help_heading = "Plan")]
+    unit_files: usize,
+
+    /// Give the units of a worker to others when it has been silent for this time
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease, help_heading = "Plan")]
+    lease: Duration,
 }
 
 #[derive(Debug, Subcommand)]
