@@ -51,6 +51,8 @@ pub(crate) struct SourceOptions {
     pub(crate) retries: u32,
     /// Whether the user guarantees that a file without a strong validator does not change.
     pub(crate) assume_unchanged: bool,
+    /// Whether ranges alone are of use: the whole file is not requested if the server fails at them.
+    pub(crate) needs_ranges: bool,
 }
 
 impl SourceOptions {
@@ -63,6 +65,7 @@ impl SourceOptions {
             pace: options.pace,
             retries: options.retries,
             assume_unchanged: false,
+            needs_ranges: false,
         }
     }
 
@@ -174,7 +177,7 @@ impl<'e> HttpSource<'e> {
             .described()
             .ok()
             .filter(|described| described.file.is_recognised_whole() && !described.file.refuses_ranges());
-        file.is_some() && !self.has_fallen_back.swap(true, Ordering::Relaxed)
+        !self.options.needs_ranges && file.is_some() && !self.has_fallen_back.swap(true, Ordering::Relaxed)
     }
 
     /// Records an answer with bytes of the described file.
