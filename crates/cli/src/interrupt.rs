@@ -1,17 +1,23 @@
-//! Signals: the first stops the command cleanly and resumably, the second at once.
+//! Signals: the first stops the command cleanly and resumably, a second one at once.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use longhaul_engine::cancel::Cancel;
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::{flag, low_level};
 
-/// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a second signal ends the process.
+/// A SIGTERM so soon after the first signal is the same one: batch systems signal a process by itself, by its group and by the
+/// script that has started it.
+const REPEATED: Duration = Duration::from_secs(2);
+
+/// Raises `cancel` on SIGINT, SIGTERM or SIGHUP; a later SIGINT ends the process, and so does a SIGTERM that is not a repeated
+/// one.
 ///
 /// A signal that was ignored at the process's start stays ignored (`nohup`).
 pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
@@ -19,13 +25,18 @@ pub(crate) fn listen(cancel: &Cancel) -> io::Result<()> {
     let cancel = cancel.clone();
     let again = Arc::new(AtomicBool::new(false));
     // Registered before the iterator: actions of a signal run in this order, and the thread below may be faster than the next one.
-    for signal in unignored_signals.iter().copied().filter(|signal| *signal != SIGHUP) {
-        flag::register_conditional_shutdown(signal, 130, again.clone())?;
+    if unignored_signals.contains(&SIGINT) {
+        flag::register_conditional_shutdown(SIGINT, 130, again.clone())?;
     }
     let mut signals = Signals::new(unignored_signals)?;
     outlive_size_limit()?;
     thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
+        let mut first = None;
+        for signal in signals.forever() {
+            let first = *first.get_or_insert_with(Instant::now);
+            if signal == SIGTERM && first.elapsed() > REPEATED {
+                low_level::exit(130);
+            }
             cancel.cancel();
             again.store(true, Ordering::SeqCst);
         }

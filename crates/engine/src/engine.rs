@@ -28,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, Outcome, TransferError, TransferOptions};
+use crate::job::{self, Job, Outcome, RangeEvidence, TransferError, TransferOptions};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
@@ -82,8 +82,8 @@ impl Engine {
     }
 
     /// Requests one byte of a file; returns whether ranges of it that several answers hold may be combined: whether its
-    /// server answers ranges, and proves them to be of one state of a file of this size. The client's logins are for the
-    /// server of `logins_for` only.
+    /// server answers ranges, and proves them to be of one state of a file of this size; and the digest that it states. The
+    /// client's logins are for the server of `logins_for` only.
     ///
     /// # Errors
     /// [`Failure`] after the user's number of retries.
@@ -94,7 +94,7 @@ impl Engine {
         options: &TransferOptions,
         logins_for: &Url,
         cancel: &Cancel,
-    ) -> Result<bool, Failure> {
+    ) -> Result<RangeEvidence, Failure> {
         job::combines_ranges(&self.shared, url, size, options, logins_for, cancel)
     }
 

@@ -1,10 +1,11 @@
 //! Writes a plan: groups files into units, in bounded memory.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub struct PlanWriter {
     /// 16 bytes of the digest of each path.
     paths: HashSet<[u8; 16]>,
     holds_queries: bool,
+    /// Whether the target's file system has symbolic links, which ranges of a file need.
+    has_links: OnceCell<bool>,
 }
 
 impl PlanWriter {
@@ -110,6 +113,7 @@ impl PlanWriter {
             unit_bytes: Bytes::ZERO,
             paths: HashSet::new(),
             holds_queries: false,
+            has_links: OnceCell::new(),
         })
     }
 
@@ -173,7 +177,25 @@ impl PlanWriter {
             })
         };
         let ranges = size.get().div_ceil(self.range_length());
-        (3..=u64::from(MAX_RANGES)).contains(&ranges) && is_proved && file.urls.len() == 1 && !is_there()
+        let is_huge = (3..=u64::from(MAX_RANGES)).contains(&ranges);
+        is_huge && is_proved && file.urls.len() == 1 && !is_there() && self.has_links()
+    }
+
+    /// Returns whether symbolic links can be made in the target, or where it is going to be made.
+    fn has_links(&self) -> bool {
+        *self.has_links.get_or_init(|| {
+            let target = &self.header.target;
+            let existing = target.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+            let link = existing.unwrap_or(target).join(format!(".longhaul-{}.link", self.header.id));
+            let made = symlink(&self.header.id, &link).and_then(|()| fs::remove_file(&link));
+            made.inspect_err(|error| {
+                tracing::warn!(
+                    "no file is cut into ranges: a symbolic link cannot be made in {}: {error}; one worker fetches each huge file",
+                    target.display()
+                );
+            })
+            .is_ok()
+        })
     }
 
     fn range_length(&self) -> u64 {

@@ -71,9 +71,10 @@ pub(crate) struct WorkArgs {
 pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
+        // First: a worker that is stopped leaves units, however early.
+        interrupt::listen(&cancel)?;
         let plan = Plan::open(&args.plan)?;
         let options = options(args, plan.header(), &cancel)?;
-        interrupt::listen(&cancel)?;
         let store = SharedDirStore::join(&plan)?;
         Ok::<_, anyhow::Error>((plan, options, store))
     };
@@ -224,7 +225,11 @@ impl WorkRun<'_> {
         };
         let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
         let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
-        let is_range = matches!(task.part(), Some(FilePart::Range { .. }));
+        let range = match task.part() {
+            Some(FilePart::Range { start, end, .. }) => Some(ByteRange::new(start, end)),
+            _ => None,
+        };
+        let is_range = range.is_some();
         if let Some(size) = self.worker.target().present(file).filter(|_| !is_range) {
             let there = Unchanged { path: self.worker.target().path_of(file), size };
             let shown = self.session.run(&tag, |_| Ok::<_, TransferError>(there), TransferError::kind);
@@ -243,23 +248,23 @@ impl WorkRun<'_> {
             ..Expected::default()
         };
         let (root, path) = (self.worker.target().root().clone(), task.staged().to_owned());
-        let output = match (task.part(), file.size) {
-            (Some(FilePart::Range { start, end, .. }), Some(size)) => {
-                let (range, creates) = (ByteRange::new(start, end), !task.has_range());
+        let output = match range.zip(file.size) {
+            Some((range, size)) => {
+                let creates = !task.has_range();
                 Output::Slice(FileSlice { root, path, size, range, creates })
             }
             _ => Output::Beneath { root, path },
         };
         let admission = self.admit(&urls[0], file.size, task.cancel());
         let job = Job { urls, output, expected, options: self.options_of(&admission) };
-        let (mut size, mut fetched, mut failed) = (Bytes::ZERO, Bytes::ZERO, file_failed(String::new()));
+        let (mut size, mut failed) = (Bytes::ZERO, file_failed(String::new()));
         let mut get = |observer: JobObserver<'_>| {
             let (worker, received) = (self.worker, AtomicU64::new(0));
             let counted = CountedBytes { observer, worker, admission: &admission, received };
             let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
             result.inspect(|outcome| {
-                (size, fetched) = (outcome.size, outcome.size - outcome.resumed);
-                counted.count_to(fetched);
+                size = outcome.size;
+                counted.count_to(outcome.size - outcome.resumed);
                 task.explain(Self::held(outcome, &admission));
             })
         };
@@ -276,8 +281,8 @@ impl WorkRun<'_> {
                 size.get(),
                 planned.get()
             )),
-            _ if is_range => FileEnd::Received(fetched),
-            _ => FileEnd::Received(size),
+            // A part of it may be of a worker that was stopped.
+            _ => FileEnd::Received(range.map_or(size, ByteRange::len)),
         }
     }
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::server_process::{ServerProcess, free_port, installed, needs_root, skip, write_secret};
 
 /// The longest time until the cluster does something, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The names of the nodes, each of which executes one task.
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];

@@ -75,6 +75,7 @@ impl<'a> Fetch<'a> {
         let fetched = self.fetch_and_verify(plan, stop, cancel);
         let (facts, digest) = fetched.inspect_err(|_| {
             if pipeline.part().is_slice() {
+                pipeline.keep_slice();
                 // Others may have completed the file before the last write, which changed its time.
                 self.keep_time();
             } else if !pipeline.is_resumable() {

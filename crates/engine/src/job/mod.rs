@@ -49,6 +49,7 @@ use crate::verify::Verify;
 use fetch::{Fetch, RoundPlan};
 use monitor::FetchMonitor;
 use open::OpenedJob;
+pub use open::RangeEvidence;
 pub(crate) use open::combines_ranges;
 
 /// The alignment of blocks while the number of streams may change: every writer accepts multiples

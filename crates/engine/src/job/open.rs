@@ -29,6 +29,7 @@ use crate::source::http::{HttpSource, SafeUrl, SourceOptions};
 use crate::source::{self, Description, Source};
 use crate::transfer::Streams;
 use crate::transfer::error::TransferError;
+pub use combining::RangeEvidence;
 pub(crate) use combining::combines_ranges;
 use resume::DescribedFile;
 
@@ -95,6 +96,8 @@ pub(super) fn open<'e>(
 fn source_options(job: &Job) -> SourceOptions {
     SourceOptions {
         assume_unchanged: job.options.assume_unchanged,
+        // Up to the range, all of the file would be read and discarded.
+        needs_ranges: matches!(job.output, Output::Slice(_)),
         ..SourceOptions::of(&job.options.transfer)
     }
 }
@@ -231,7 +234,7 @@ impl Opener<'_> {
             description.published.duplicates.clear();
         }
         // The user's checksum takes precedence over the server's, which is that of the whole file.
-        if self.slice().is_none() && expected.checksums.is_empty() {
+        if !part.is_slice() && expected.checksums.is_empty() {
             expected.checksums.extend(description.published.digest.clone());
         }
         if expected.by_server && expected.checksums.is_empty() {
@@ -264,10 +267,11 @@ impl Opener<'_> {
         Ok(OpenedJob { sources, primary, description, part, replace, journal, committed, expected })
     }
 
-    /// Returns the range of a shared file, if the job is to fetch one.
-    fn slice(&self) -> Option<&FileSlice> {
+    /// Returns the range of a shared file, if the job is to fetch one, with the ranges that need not be fetched.
+    fn slice(&self) -> Option<(&FileSlice, RangeSet)> {
+        let kept = self.part.as_ref().and_then(PartFile::kept_of_slice);
         match &self.job.output {
-            Output::Slice(slice) => Some(slice),
+            Output::Slice(slice) => Some((slice, slice.committed(kept))),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use longhaul_core::ranges::RangeSet;
+use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 use rustix::fs::{FallocateFlags, FlockOperation, Stat, fallocate, flock, fstat, fstatvfs};
 use rustix::io::Errno;
@@ -27,6 +27,7 @@ pub use beside_target::{journal_of, part_of, remove_leftovers};
 pub use renaming::{FinishWarning, Finished};
 
 use super::directory::Directory;
+use super::file_slice::KeptSlice;
 use super::journal::{Journal, StoredJournal};
 use super::journal_file::JournalFile;
 use super::output_error::OutputError;
@@ -40,7 +41,7 @@ use super::part_names::{PART, beside};
 pub struct PartFile {
     /// `None` for a stream and a slice.
     names: Option<FileLocation>,
-    is_slice: bool,
+    slice: Option<KeptSlice>,
     /// The final and the temporary path, for messages.
     target_path: PathBuf,
     part_path: PathBuf,
@@ -133,22 +134,22 @@ impl PartFile {
         let names =
             Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
         let is_discarded = AtomicBool::new(false);
-        Ok(Self { names, is_slice: false, target_path, part_path, file, is_discarded })
+        Ok(Self { names, slice: None, target_path, part_path, file, is_discarded })
     }
 
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
-        Self::unnamed(name.into(), file, false)
+        Self::unnamed(name.into(), file, None)
     }
 
     /// Wraps an open file of which one range is written.
-    pub(super) fn of_slice(file: File, path: PathBuf) -> Self {
-        Self::unnamed(path, file, true)
+    pub(super) fn of_slice(file: File, path: PathBuf, slice: KeptSlice) -> Self {
+        Self::unnamed(path, file, Some(slice))
     }
 
-    fn unnamed(path: PathBuf, file: File, is_slice: bool) -> Self {
+    fn unnamed(path: PathBuf, file: File, slice: Option<KeptSlice>) -> Self {
         let (target_path, is_discarded) = (path.clone(), AtomicBool::new(false));
-        Self { names: None, is_slice, target_path, part_path: path, file, is_discarded }
+        Self { names: None, slice, target_path, part_path: path, file, is_discarded }
     }
 
     /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
@@ -162,12 +163,22 @@ impl PartFile {
 
     /// Returns whether the output is a stream, whose bytes cannot be rewritten.
     pub fn is_stream(&self) -> bool {
-        self.names.is_none() && !self.is_slice
+        self.names.is_none() && !self.is_slice()
     }
 
     /// Returns whether one range of a shared file is written.
     pub(crate) fn is_slice(&self) -> bool {
-        self.is_slice
+        self.slice.is_some()
+    }
+
+    /// Returns what an earlier transfer has left of a range of a shared file.
+    pub(crate) fn kept_of_slice(&self) -> Option<&RangeSet> {
+        self.slice.as_ref().map(KeptSlice::ranges)
+    }
+
+    /// Makes the written part of a range of a shared file durable, and records it for the next transfer of the range.
+    pub(super) fn keep_slice(&self, written: &RangeSet) -> io::Result<()> {
+        self.slice.as_ref().map_or(Ok(()), |slice| slice.keep(&self.file, written))
     }
 
     /// Returns the open file.
@@ -255,13 +266,17 @@ impl PartFile {
         emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
     }
 
-    /// Reserves the file's space on disk, so that a full disk is reported before the first byte.
+    /// Reserves the file's space on disk, so that a full disk is reported before the first byte; of a shared file, that of
+    /// the range alone.
     ///
     /// # Errors
     /// [`OutputError::Reserve`] if the space is insufficient; the file and its journal are then unchanged.
     pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
         if self.is_stream() {
             return Ok(());
+        }
+        if let Some(slice) = &self.slice {
+            return self.reserve_slice(slice.range());
         }
         let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
         let before = self.file.metadata().map_err(failed)?;
@@ -284,6 +299,17 @@ impl PartFile {
             }
         }
         self.file.set_len(size.get()).map_err(failed)
+    }
+
+    /// Reserves the space of a range of a shared file, whose length stays. What lies there already is asked for too.
+    fn reserve_slice(&self, range: ByteRange) -> Result<(), OutputError> {
+        let size = range.len();
+        let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, range.start(), size.get()) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.free_space().map_err(failed)? >= size => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(failed(io::ErrorKind::StorageFull.into())),
+            reserved => reserved.map_err(|error| failed(error.into())),
+        }
     }
 
     /// Returns the space that this user may still fill on the file's file system.

@@ -296,6 +296,17 @@ impl Pipeline {
         })
     }
 
+    /// Keeps what is written of a range of a shared file for the next transfer of it, which otherwise fetches all of the range.
+    pub(crate) fn keep_slice(&self) {
+        // After a failed write, earlier ones may be lost too.
+        if self.backlog.has_failed() || !self.backlog.is_empty() {
+            return;
+        }
+        if let Err(error) = self.part.keep_slice(&self.checkpoint.ranges()) {
+            tracing::warn!("a range of {} begins anew: {error}", self.part.path().display());
+        }
+    }
+
     /// Returns the partial file.
     pub fn part(&self) -> &PartFile {
         &self.part

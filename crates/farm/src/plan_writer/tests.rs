@@ -42,6 +42,20 @@ fn units_end_by_bytes_or_files_and_are_read_back() {
 }
 
 #[test]
+fn huge_file_is_cut_only_where_symbolic_links_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "").unwrap();
+    let size = UnitSize { bytes: Bytes::mib(1), files: 3 };
+    let huge = PlannedFile { size: Some(Bytes::mib(3)), modified: Some(7), ..file(2) };
+    for (target, has_links) in [("new/t", true), ("f/t", false)] {
+        let (path, target) = (dir.path().join("p"), dir.path().join(target));
+        let writer = PlanWriter::create(&path, &target, size, Duration::from_secs(30)).unwrap();
+        assert_eq!(writer.is_cut(&huge), has_links, "{target:?}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the link is removed");
+}
+
+#[test]
 fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");

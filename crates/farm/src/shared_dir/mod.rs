@@ -110,17 +110,21 @@ impl SharedDirStore {
         Ok(store)
     }
 
-    /// Claims the free unit that is next to the cursor.
+    /// Claims the free unit that is next to the cursor; no second range, which another host can fetch: a range has several
+    /// streams.
     fn claim_free(
         &self,
         state: &mut WorkerState,
         claimed: &mut HashMap<UnitId, u64>,
     ) -> Result<Option<Claim>, FarmError> {
-        let start = state.cursor;
+        let (start, holds_range) = (state.cursor, state.holds_range());
         for step in 0..self.units {
             let unit = UnitId(((u64::from(start) + u64::from(step)) % u64::from(self.units)) as u32);
             // The bit of a unit that is done is looked at first: most units of a long plan are.
             if !state.is_open(unit) || claimed.contains_key(&unit) || state.mine.contains_key(&unit) {
+                continue;
+            }
+            if holds_range && state.join_of(unit).is_some() {
                 continue;
             }
             let epoch = state.log.epoch(unit) + 1;
@@ -140,7 +144,11 @@ impl SharedDirStore {
         state: &mut WorkerState,
         claimed: &HashMap<UnitId, u64>,
     ) -> Result<Option<Claim>, FarmError> {
+        let holds_range = state.holds_range();
         for (unit, epoch) in claimed {
+            if holds_range && state.join_of(*unit).is_some() {
+                continue;
+            }
             if state.mine.contains_key(unit) || !state.is_open(*unit) {
                 continue;
             }
@@ -236,6 +244,11 @@ impl WorkerState {
         is_new
     }
 
+    /// Returns whether a range is under way in this worker.
+    fn holds_range(&self) -> bool {
+        self.mine.keys().any(|unit| self.join_of(*unit).is_some())
+    }
+
     /// Returns the unit that joins a range, and its number of ranges.
     fn join_of(&self, range: UnitId) -> Option<(UnitId, u32)> {
         let (join, ranges) = self.joins.range(range..).next()?;
@@ -267,8 +280,9 @@ impl ClaimStore for SharedDirStore {
         if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
             return Ok(NextUnit::Claimed(claim));
         }
-        let is_left =
-            claimed.keys().any(|unit| state.is_open(*unit)) || self.awaits_ranges(&mut state, &claimed)?;
+        let is_left = state.holds_range()
+            || claimed.keys().any(|unit| state.is_open(*unit))
+            || self.awaits_ranges(&mut state, &claimed)?;
         Ok(if is_left { NextUnit::Wait } else { NextUnit::Finished(state.log.tally()) })
     }
 

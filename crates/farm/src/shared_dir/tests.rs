@@ -82,13 +82,16 @@ fn ranges_are_joined_after_all_of_them_are_done() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of_ranges(dir.path());
     let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
-    let claims = [claimed(&one), claimed(&other), claimed(&one)];
-    for (done, claim) in claims.iter().enumerate() {
+    let third = SharedDirStore::join(&plan).unwrap();
+    let stores = [&one, &other, &third];
+    let claims = stores.map(claimed);
+    for (done, (store, claim)) in stores.into_iter().zip(&claims).enumerate() {
         assert!(claim.unit < UnitId(3));
         assert_eq!(one.claim().unwrap(), NextUnit::Wait);
         assert_eq!(one.has_range(claim.unit).unwrap(), done > 0);
-        one.finish(claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+        store.finish(claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     }
+    assert_eq!(one.tally().unwrap().done, 3);
     // A worker whose search for a free unit has missed the end of the last range.
     assert!(one.awaits_ranges(&mut one.state.lock(), &HashMap::new()).unwrap());
     let join = claimed(&other);
@@ -99,13 +102,31 @@ fn ranges_are_joined_after_all_of_them_are_done() {
 }
 
 #[test]
+fn worker_has_one_range_at_a_time_and_others_get_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let [one, other, third] = [(); 3].map(|()| SharedDirStore::join(&plan).unwrap());
+    let first = claimed(&one);
+    assert_eq!(one.claim().unwrap(), NextUnit::Wait, "two ranges are free");
+    let lost = claimed(&other);
+    silence(&one);
+    assert_eq!(one.claim().unwrap(), NextUnit::Wait, "neither is one taken over");
+    assert!(![first.unit, lost.unit].contains(&claimed(&third).unit));
+    third.beat(WorkerProgress::default()).unwrap();
+    one.state.lock().liveness.poll(Duration::ZERO).unwrap();
+    one.finish(&first, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+    assert_eq!(claimed(&one).unit, lost.unit);
+}
+
+#[test]
 fn worker_waits_for_a_range_that_it_has_failed_at_while_another_one_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of_ranges(dir.path());
     let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
-    let claims = [claimed(&one), claimed(&one), claimed(&one)];
-    one.finish(&claims[0], &UnitEnd::Failed("reset".into())).unwrap();
-    claims[1..].iter().for_each(|claim| one.finish(claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap());
+    one.finish(&claimed(&one), &UnitEnd::Failed("reset".into())).unwrap();
+    for _ in 0..2 {
+        one.finish(&claimed(&one), &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+    }
     let failed = NextUnit::Finished(Tally { units: 4, done: 2, failed: 1 });
     assert_eq!(one.claim().unwrap(), failed, "no worker has it");
     let again = claimed(&other);
@@ -123,8 +144,7 @@ fn ranges_that_cannot_be_joined_fail_once_for_each_worker() {
     let failed = NextUnit::Finished(Tally { units: 4, done: 0, failed: 1 });
     for _ in 0..MAX_ATTEMPTS {
         let store = SharedDirStore::join(&plan).unwrap();
-        let claims = [claimed(&store), claimed(&store)];
-        claims.iter().for_each(|claim| store.finish(claim, &UnitEnd::Unjoinable("weak".into())).unwrap());
+        store.finish(&claimed(&store), &UnitEnd::Unjoinable("weak".into())).unwrap();
         assert_eq!(store.claim().unwrap(), failed);
     }
     let store = SharedDirStore::join(&plan).unwrap();

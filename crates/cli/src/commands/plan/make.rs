@@ -13,7 +13,7 @@ use longhaul_core::proto::http::FileName;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::TransferOptions;
+use longhaul_engine::job::{RangeEvidence, TransferOptions};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::source::http::SafeUrl;
@@ -163,8 +163,8 @@ impl PlanRequest<'_> {
             None => name_of(url)?,
         };
         let urls = file.urls.into_iter().map(String::from).collect();
-        let file = PlannedFile { urls, path, size: file.size, modified: None, checksum: file.checksum };
-        if writer.is_cut(&file) && self.combines(&file, true) {
+        let mut file = PlannedFile { urls, path, size: file.size, modified: None, checksum: file.checksum };
+        if writer.is_cut(&file) && self.combines(&mut file, true) {
             writer.add_in_ranges(file)?;
         } else {
             writer.add(file)?;
@@ -173,8 +173,8 @@ impl PlanRequest<'_> {
     }
 
     /// Returns whether ranges of a file combine, as its server shows it now; in doubt they do not, and the file is planned as
-    /// one. With `once`, one file of each server is asked for.
-    fn combines(&self, file: &PlannedFile, once: bool) -> bool {
+    /// one. A file without checksum gets the one that its server states. With `once`, one file of each server is asked for.
+    fn combines(&self, file: &mut PlannedFile, once: bool) -> bool {
         let url = file.urls.first().and_then(|url| Url::parse(url).ok());
         let Some((url, size)) = url.zip(file.size) else { return false };
         let server = format!("{}:{}", url.scheme(), &url[Position::BeforeHost..Position::BeforePath]);
@@ -184,19 +184,28 @@ impl PlanRequest<'_> {
         }
         let logins_for = self.first.get().unwrap_or(&url);
         let asked = self.engine.combines_ranges(&url, size, &self.options, logins_for, &self.cancel);
-        let combines = *asked.as_ref().unwrap_or(&false);
-        if !combines && !self.cancel.is_cancelled() && known != Some(false) {
-            let why = asked.map_or_else(
-                |error| error.to_string(),
-                |_| "it does not show that ranges of it are of one state".to_owned(),
-            );
-            let shown = SafeUrl::of(&url);
-            tracing::warn!(
-                "{shown} is not cut into ranges, and one worker fetches it: {why}; further such files of this server are not named"
-            );
+        let shown = SafeUrl::of(&url);
+        match asked {
+            Ok(RangeEvidence { combines, digest }) => {
+                if combines {
+                    file.checksum = file.checksum.take().or(digest);
+                } else if known != Some(false) {
+                    tracing::warn!(
+                        "{shown} is not cut into ranges, and one worker fetches it: it does not show that ranges of it are of one \
+                         state; further such files of this server are not named"
+                    );
+                }
+                self.combining.lock().insert(server, combines);
+                combines
+            }
+            // It says nothing of the next file.
+            Err(error) => {
+                if !self.cancel.is_cancelled() {
+                    tracing::warn!("{shown} is not cut into ranges, and one worker fetches it: {error}");
+                }
+                false
+            }
         }
-        self.combining.lock().insert(server, combines);
-        combines
     }
 
     /// Adds one file, with the size and the time that its server states now.
@@ -251,10 +260,10 @@ impl PlanRequest<'_> {
     fn add(&self, writer: &Mutex<&mut PlanWriter>, file: ListedFile, below: &Path) -> Result<(), exit::Code> {
         let ListedFile { url, path, size, modified } = file;
         let (path, modified) = (below.join(path), modified.and_then(seconds_of));
-        let file = PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None };
+        let mut file = PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None };
         // Other threads add files while this one asks a server.
         let is_cut = writer.lock().is_cut(&file);
-        let is_cut = is_cut && self.combines(&file, false);
+        let is_cut = is_cut && self.combines(&mut file, false);
         let mut writer = writer.lock();
         let added = if is_cut { writer.add_in_ranges(file) } else { writer.add(file) };
         added.map_err(|error| exit::said(&error, exit::of(error.kind())))

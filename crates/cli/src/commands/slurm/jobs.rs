@@ -133,10 +133,17 @@ impl SlurmJobs {
         Ok(numbers)
     }
 
+    /// Returns the clusters that may have jobs of the plan, this host's in any case, with the numbers that were noted.
+    fn clusters(&self) -> Result<BTreeMap<Option<String>, BTreeSet<u32>>, Failure> {
+        let mut numbers = self.numbers()?;
+        numbers.entry(None).or_default();
+        Ok(numbers)
+    }
+
     /// Returns a line for each task that Slurm knows, or for each group of tasks that wait.
     pub(super) fn rows(&self) -> Result<Vec<String>, Failure> {
         let mut rows = Vec::new();
-        for (cluster, numbers) in self.numbers()? {
+        for (cluster, numbers) in self.clusters()? {
             let mut known = BTreeSet::new();
             for line in self.squeue(cluster.as_deref(), &numbers, &["-t", "all", "-o", "%i|%T|%N|%r"])? {
                 let mut fields = line.split('|');
@@ -164,7 +171,7 @@ impl SlurmJobs {
     /// Cancels the jobs that are queued or running; returns them.
     pub(super) fn cancel(&self) -> Result<Vec<String>, Failure> {
         let mut cancelled = Vec::new();
-        for (cluster, numbers) in self.numbers()? {
+        for (cluster, numbers) in self.clusters()? {
             let lines = self.squeue(cluster.as_deref(), &numbers, &["-o", "%F|"])?;
             // A line for each task.
             let active: BTreeSet<&str> =
@@ -192,26 +199,39 @@ impl SlurmJobs {
         command
     }
 
-    /// Returns the lines of squeue on these jobs, whose fields end with a bar.
+    /// Returns the lines of squeue on these jobs, and on the user's ones that were not noted: of a script that was given to sbatch
+    /// by hand. Fields end with a bar.
     fn squeue(
         &self,
         cluster: Option<&str>,
         numbers: &BTreeSet<u32>,
         options: &[&str],
     ) -> Result<Vec<String>, Failure> {
-        let mut squeue = self.command("squeue", cluster);
-        squeue.args(["-h", "-j", &listed(numbers)]).args(options);
-        match output("squeue", squeue) {
-            // A line without a bar names the cluster.
-            Ok(text) => Ok(text.lines().filter(|line| line.contains('|')).map(str::to_owned).collect()),
-            // Slurm forgets a job some minutes after its end.
-            Err(failure) if failure.to_string().contains("Invalid job id") => Ok(Vec::new()),
-            Err(error) => Err(error),
+        let ask = |selection: &[&str]| {
+            let mut squeue = self.command("squeue", cluster);
+            squeue.arg("-h").args(selection).args(options);
+            output("squeue", squeue)
+        };
+        let mut text = ask(&["--me"])?;
+        if !numbers.is_empty() {
+            match ask(&["-j", &listed(numbers)]) {
+                // Slurm forgets a job some minutes after its end.
+                Err(failure) if failure.to_string().contains("Invalid job id") => {}
+                answer => text += &answer?,
+            }
         }
+        let mut known = BTreeSet::new();
+        // A line without a bar names the cluster.
+        let is_new =
+            |line: &&str| line.split_once('|').is_some_and(|(task, _)| known.insert(task.to_owned()));
+        Ok(text.lines().filter(is_new).map(str::to_owned).collect())
     }
 
     /// Returns the lines of sacct on these jobs; none if the site keeps no accounts.
     fn accounted(&self, cluster: Option<&str>, numbers: &BTreeSet<u32>) -> Vec<String> {
+        if numbers.is_empty() {
+            return Vec::new();
+        }
         let mut sacct = self.command("sacct", cluster);
         sacct.args(["-n", "-X", "-P", "-o", "JobID,State", "-j", &listed(numbers)]);
         output("sacct", sacct).map_or_else(|_| Vec::new(), |text| text.lines().map(str::to_owned).collect())

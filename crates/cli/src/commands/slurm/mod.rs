@@ -134,11 +134,22 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         read => Some(read.map_err(io_failure("read", &path))?),
     };
+    if let Some(text) = &kept
+        && !script::names(text, plan.path())?
+    {
+        let message = format!(
+            "{} is of another plan, or of this one at another path: remove it for a new one, or write {shown} as an absolute path \
+             into it",
+            path.display()
+        );
+        return Err(Failure::new(FailureKind::Usage, message).into());
+    }
     if args.dry_run {
         say::bytes(kept.map_or_else(new, Ok)?.as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
     jobs.make_directory()?;
+    let is_new = kept.is_none();
     let (note, options) = match kept {
         Some(_) if is_of_others(&path)? => {
             let message = format!(
@@ -153,7 +164,12 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
             (String::new(), Vec::new())
         }
     };
-    let job = jobs.submit(&path, &options)?;
+    let submitted = jobs.submit(&path, &options);
+    if is_new && submitted.is_err() {
+        // Other options of the next attempt would be ignored.
+        let _ = fs::remove_file(&path);
+    }
+    let job = submitted?;
     say::output(format_args!("job {job} is submitted{note}\nits state: longhaul slurm status {shown}"));
     Ok(ExitCode::SUCCESS)
 }

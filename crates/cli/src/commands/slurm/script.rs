@@ -1,6 +1,6 @@
 //! The script of an array job: a worker each task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use longhaul_core::failure::{Failure, FailureKind};
 
@@ -9,15 +9,12 @@ use super::jobs::DIRECTORY;
 
 /// Returns the script for a plan, with the name of its jobs and further options of sbatch; later ones replace earlier ones.
 pub(super) fn text(plan: &Path, name: &str, options: &[String]) -> Result<String, Failure> {
-    let absolute = |path: &Path| std::path::absolute(path).map_err(io_failure("use", path));
     let plan = absolute(plan)?;
     let program = std::env::current_exe().map_err(io_failure("find", Path::new("longhaul")))?;
-    let path =
-        |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| unquotable(&path.to_string_lossy()));
     // sbatch replaces %A and %a in the name.
-    let logs = path(&plan.join(DIRECTORY))?.replace('%', "%%");
+    let logs = text_of(&plan.join(DIRECTORY))?.replace('%', "%%");
     let log = quoted(&format!("--output={logs}/%A_%a.log"))?;
-    let (plan, program) = (quoted(&path(&plan)?)?, quoted(&path(&program)?)?);
+    let (plan, program) = (quoted(&text_of(&plan)?)?, quoted(&text_of(&program)?)?);
     let array = if options.iter().any(|option| states_array(option)) { "" } else { " --array=1-1" };
     let options: Vec<String> = options.iter().map(|option| quoted(option)).collect::<Result<_, _>>()?;
     let options = match options.as_slice() {
@@ -61,6 +58,8 @@ while [ -n "$alive" ]; do
     code=$?
     [ $code -gt 128 ] || break
 done
+# A worker that was stopped before it could say so leaves units too.
+[ -z "$stopped" ] || [ $code -ne 143 ] || code=75
 # 75: units are left. A task that was cancelled is not running any more. A controller may be busy.
 task=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}
 unset SLURM_CLUSTERS "${{!SQUEUE_@}}"
@@ -75,6 +74,24 @@ done
 exit $code
 "##
     ))
+}
+
+/// Returns whether a script names a plan, as a word of its own. A path that cannot be quoted is one that the user has written.
+pub(super) fn names(script: &str, plan: &Path) -> Result<bool, Failure> {
+    let Ok(word) = text_of(&absolute(plan)?).and_then(|path| quoted(&path)) else { return Ok(true) };
+    let ends = |c: Option<char>, others: &str| c.is_none_or(|c| c.is_whitespace() || others.contains(c));
+    Ok(script.match_indices(&word).any(|(at, _)| {
+        let (before, after) = (&script[..at], &script[at + word.len()..]);
+        ends(before.chars().next_back(), "'\"=") && ends(after.chars().next(), "'\";&|)")
+    }))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(io_failure("use", path))
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    path.to_str().map(str::to_owned).ok_or_else(|| unquotable(&path.to_string_lossy()))
 }
 
 /// Returns whether an option of sbatch states the tasks of the array.
@@ -130,6 +147,17 @@ mod tests {
             assert_eq!(script(&[option]).contains(" --array=1-1 "), !is_stated, "{option}");
         }
         assert!(text.contains("'--output=/p 100%%/slurm/%A_%a.log'"), "{text}");
+        for (script, plan, is_named) in [
+            (text.as_str(), "/p 100%", true),
+            (&text, "/p", false),
+            ("x work /shared/p2 &", "/shared/p", false),
+            ("x work /mnt/shared/p", "/shared/p", false),
+            ("--output=/shared/p/slurm/%A.log", "/shared/p", false),
+            ("plan=\"/shared/p\"", "/shared/p", true),
+            ("x work /shared/p2 /shared/p", "/shared/p", true),
+        ] {
+            assert_eq!(names(script, Path::new(plan)).unwrap(), is_named, "{script} {plan}");
+        }
         assert!(text.contains("work -q '/p 100%' &\n") && text.contains("'--comment=a b' -A x\n"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -24,9 +25,14 @@ fn ranges_of_one_file_are_fetched_by_three_workers_and_joined() {
     let url = server.url("/f");
     let run = plan().args(["--unit-size", "1MiB", "-o", "p", &url, "here"]);
     assert!(run.run().ok().stdout.contains("p: 22 units of 1 file"));
-    let workers = [(); 3].map(|()| work(run.dir(), &["-q", "--limit", "40Mbit"]));
+    let workers = [(); 3].map(|()| work(run.dir(), &["-q", "--limit", "20Mbit"]));
     let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
     running.into_iter().for_each(|worker| drop(worker.end().ok()));
+    let mut shared = Command::new("grep");
+    let shared =
+        shared.args(["-rl", "--include=*.log", "\"done\""]).arg(run.path("p")).output().unwrap().stdout;
+    let shared = String::from_utf8(shared).unwrap();
+    assert!(shared.lines().count() >= 2, "one worker has done all: {shared}");
     same(run.path("here/f"), &bytes);
     let found = fs::metadata(run.path("here/f")).unwrap();
     assert_eq!((found.mtime(), found.mode() & 0o400), (1_100_000_000, 0o400));
@@ -151,36 +157,112 @@ fn file_is_cut_only_if_its_server_shows_that_ranges_combine() {
 }
 
 #[test]
-fn one_file_of_a_list_is_asked_for_at_each_server() {
+fn one_file_of_a_list_is_asked_for_at_each_server_until_one_answers() {
     let file = File::new(content(SIZE, 9));
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
-    let server = Server::replying(move |request| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        file.response(request)
+    let server = Server::replying(move |request| match counted.fetch_add(1, Ordering::Relaxed) {
+        0 => response("404 Not Found", "").into_bytes(),
+        _ => file.response(request),
     });
     let sum = sha256(b"");
     let entry =
         |number| format!("{}\n size={SIZE}\n checksum=sha256={sum}\n", server.url(&format!("/{number}")));
     let list: String = (0..5).map(entry).collect();
     let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
-    run.run().ok();
-    assert_eq!((asked.load(Ordering::Relaxed), &status(run.dir())["units"]), (1, &110.into()));
+    let made = run.run().ok();
+    assert!(made.stderr.contains("/0 is not cut into ranges"), "{made:?}");
+    assert_eq!((asked.load(Ordering::Relaxed), &status(run.dir())["units"]), (2, &(1 + 4 * 22).into()));
 }
 
 #[test]
-fn file_with_another_checksum_gets_no_name() {
+fn file_with_another_checksum_gets_no_name_whether_a_list_or_the_server_states_it() {
+    // The digest of an empty file.
+    let digest = "Repr-Digest: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:\r\n";
+    let dated = "Last-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n";
+    for by_list in [true, false] {
+        let fields = if by_list { String::new() } else { [dated, digest].concat() };
+        let server = Server::of(File { fields, ..File::new(content(SIZE, 7)) });
+        let url = server.url("/f");
+        let list = format!("{url}\n size={SIZE}\n checksum=sha256={}\n", sha256(b""));
+        let run = plan().file("list", list).args(["--unit-size", "1MiB", "-o", "p"]);
+        let run = if by_list { run.args(["-i", "list", "here"]) } else { run.args([&*url, "here"]) };
+        run.run().ok();
+        work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
+        let failure = status(run.dir())["failures"][0].clone();
+        assert_eq!(failure["unit"], 21, "{failure}");
+        let why = failure["why"].as_str().unwrap();
+        assert!(why.contains("has the digest") && why.contains("/file-21"), "{failure}");
+        assert!(!run.path("here/f").exists());
+    }
+}
+
+#[test]
+fn range_that_fails_is_tried_again_and_never_taken_from_the_whole_file() {
     let bytes = content(SIZE, 7);
-    let server = Server::of(File::new(bytes));
-    let list = format!("{}\n out=f\n size={SIZE}\n checksum=sha256={}\n", server.url("/f"), sha256(b""));
-    let run = plan().file("list", list).args(["-i", "list", "--unit-size", "1MiB", "-o", "p", "here"]);
+    let file = File::new(bytes.clone());
+    // The server fails at ranges before or within them; requests for the whole file succeed.
+    for within in [false, true] {
+        let (is_out, answered) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(0));
+        let (out, served) = (is_out.clone(), file.clone());
+        let server = Server::new(move |peer| {
+            while let Some(request) = peer.read_request() {
+                let (head, body) = served.answer(&request);
+                let fails = out.load(Ordering::Relaxed) && request.field("range").is_some();
+                if fails && !within {
+                    peer.send(response("404 Not Found", ""));
+                } else if fails {
+                    if answered.fetch_add(1, Ordering::Relaxed) == 0 {
+                        peer.send(head);
+                        peer.send(&body[..body.len() / 2]);
+                    }
+                    return peer.close();
+                } else if !peer.send(head) || !peer.send(body) {
+                    return;
+                }
+            }
+        });
+        let list =
+            format!("{}\n out=f\n size={SIZE}\n checksum=sha256={}\n", server.url("/f"), sha256(&bytes));
+        let run = plan().file("list", list).args(["-i", "list", "--unit-size", "8MiB", "-o", "p", "here"]);
+        run.run().ok();
+        is_out.store(true, Ordering::Relaxed);
+        work(run.dir(), &["--retries", "1", "--streams", "1"]).run().fails(1, &["failed"]);
+        let now = status(run.dir());
+        // The unit that joins the ranges has not failed.
+        assert!(now["failures"].as_array().unwrap().iter().all(|failure| failure["unit"] != 3), "{now}");
+        assert!(server.requests().iter().all(|request| request.field("range").is_some()), "{within}");
+        is_out.store(false, Ordering::Relaxed);
+        work(run.dir(), &[]).run().ok();
+        same(run.path("here/f"), &bytes);
+    }
+}
+
+#[test]
+fn stopped_worker_leaves_what_it_has_of_a_range_to_the_next_one() {
+    let server = Writable::start();
+    let bytes = content(SIZE, 5);
+    fs::write(server.path("f"), &bytes).unwrap();
+    age(&server.path(""), 1_100_000_000);
+    let run = plan().args(["--unit-size", "8MiB", "--lease", "1s", "-o", "p", &server.url("/f"), "here"]);
     run.run().ok();
-    work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
-    let failure = status(run.dir())["failures"][0].clone();
-    assert_eq!(failure["unit"], 21, "{failure}");
-    let why = failure["why"].as_str().unwrap();
-    assert!(why.contains("has the digest") && why.contains("/file-21"), "{failure}");
-    assert!(!run.path("here/f").exists());
+    let mut slow = work(run.dir(), &["--limit", "10Mbit", "--streams", "1"]).start();
+    slow.until("it receives", || {
+        status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0)
+    });
+    // As Slurm signals it: once itself, and once by its script.
+    slow.signal(Signal::TERM);
+    slow.signal(Signal::TERM);
+    slow.end().fails(75, &["run it again"]);
+    assert_eq!(status(run.dir())["done"], 0);
+    let left = work(run.dir(), &["--json"]).run().ok();
+    let fetched =
+        |done: &serde_json::Value| done["bytes"].as_u64().unwrap() - done["resumed"].as_u64().unwrap();
+    let fetched: u64 = left.events("done").iter().map(fetched).sum();
+    assert!(fetched > 0 && fetched < SIZE as u64, "{fetched}");
+    let now = status(run.dir());
+    assert_eq!(now["bytes_done"], now["bytes"]);
+    same(run.path("here/f"), &bytes);
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn array_job_completes_a_plan_although_a_node_is_lost_and_a_task_reaches_its_tim
     let cancelled = slurm("cancel", &q, &[]);
     assert!(cancelled.stdout.contains(&format!("cancelled: {job}\n")), "{cancelled:?}");
     cluster.until("the task has ended", || with(&tasks(&job), &["CANCELLED", "Restarts=0"]) == 1);
+    // Its worker has left its unit, although Slurm has signalled it too.
+    cluster.until("the unit is released", || log_lines(&q).iter().any(|line| line["result"] == "released"));
     assert!(slurm("cancel", &q, &[]).stdout.contains("no job of the plan"));
     assert_eq!(with(&tasks(&other), &["CANCELLED"]), 0, "the job of others");
 }
@@ -102,19 +104,30 @@ fn script_signals_its_worker_once_and_is_queued_again_although_slurm_is_busy() {
     let run = plan().args(["-o", "p", &server.url("/f"), "here"]).file("programs/none", "");
     run.run().ok();
     let at = |name: &str| run.path(name).display().to_string();
+    // Before the worker can heed a signal, the first one ends it.
+    for heeds in [true, false] {
+        script_ends(&run, &at, heeds);
+    }
+}
+
+fn script_ends(run: &Get, at: &dyn Fn(&str) -> String, heeds: bool) {
+    for name in ["signals", "busy", "queued"] {
+        let _ = fs::remove_file(run.path(name));
+    }
     let text = longhaul("slurm").args(["submit", &at("p"), "--dry-run"]).run().ok().stdout;
     let worker = text.lines().find(|line| line.contains(" work -q ")).unwrap();
     let script = text.replace(worker, &format!("bash {} &", at("worker")));
     fs::write(run.path("script"), script).unwrap();
     let signals = at("signals");
+    let stops_at_once = format!("echo ready >{signals}; while sleep 0.1; do :; done\n");
     let stops_late = format!(
         "trap 'echo TERM >>{signals}' TERM; echo ready >{signals}\n\
          until grep -q TERM {signals}; do sleep 0.1; done; sleep 1; exit 75\n"
     );
-    fs::write(run.path("worker"), stops_late).unwrap();
+    fs::write(run.path("worker"), if heeds { stops_late } else { stops_at_once }).unwrap();
     let busy = format!("[ -e {0} ] || {{ touch {0}; exit 1; }}; echo $SQUEUE_FORMAT RUNNING", at("busy"));
-    program(&run, "squeue", &busy);
-    program(&run, "scontrol", &format!("echo $* >>{}", at("queued")));
+    program(run, "squeue", &busy);
+    program(run, "scontrol", &format!("echo $* >>{}", at("queued")));
     let mut bash = Command::new("bash");
     let path = format!("{}:{}", at("programs"), std::env::var("PATH").unwrap());
     bash.arg(run.path("script")).env("PATH", path).env("SQUEUE_FORMAT", "%i");
@@ -123,10 +136,13 @@ fn script_signals_its_worker_once_and_is_queued_again_although_slurm_is_busy() {
     running
         .until("the worker runs", || fs::read_to_string(&signals).is_ok_and(|text| text.contains("ready")));
     running.signal(Signal::TERM);
-    running.until("the worker has got a signal", || fs::read_to_string(&signals).unwrap().contains("TERM"));
-    running.signal(Signal::TERM);
+    if heeds {
+        running
+            .until("the worker has got a signal", || fs::read_to_string(&signals).unwrap().contains("TERM"));
+        running.signal(Signal::TERM);
+    }
     assert_eq!(running.end().status.code(), Some(75));
-    assert_eq!(fs::read_to_string(&signals).unwrap(), "ready\nTERM\n");
+    assert_eq!(fs::read_to_string(&signals).unwrap(), if heeds { "ready\nTERM\n" } else { "ready\n" });
     assert_eq!(fs::read_to_string(run.path("queued")).unwrap(), "requeue 7_2\n");
 }
 
@@ -144,7 +160,7 @@ fn what_cannot_be_submitted_or_shown_is_named() {
     };
     slurm(&["submit"]).fails(69, &["cannot run sbatch", "-o SCRIPT"]);
     slurm(&["submit", "-N", "0"]).is_misused("0");
-    slurm(&["submit", "--dry-run", "--", "--comment=it's"]).ok();
+    assert!(!run.path("p/slurm/job.sh").exists(), "a next attempt would ignore its options");
     fs::remove_dir_all(run.path("p/slurm")).unwrap();
     slurm(&["submit", "--dry-run", "--", "--comment=it's"]).fails(64, &["it's", "cannot hold"]);
     let dry = slurm(&["submit", "-N", "8", "--partition", "dtn", "--dry-run", "--", "-A", "x"]).ok();
@@ -153,6 +169,13 @@ fn what_cannot_be_submitted_or_shown_is_named() {
     let script = run.path("script").display().to_string();
     slurm(&["submit", "-o", &script]).ok();
     slurm(&["submit", "-o", &script]).fails(73, &["script", "exists"]);
+    slurm(&["submit", "-o", &run.path("p/slurm/job.sh").display().to_string()]).ok();
+    let kept = run.path("p/slurm/job.sh");
+    let text = fs::read_to_string(&kept).unwrap();
+    fs::write(&kept, text.replace("/p &", "/older &")).unwrap();
+    slurm(&["submit", "--dry-run"]).fails(64, &["job.sh is of another plan", "remove it"]);
+    fs::write(&kept, text).unwrap();
+    slurm(&["submit", "--dry-run", "--", "--comment=it's"]).ok();
 
     program(&run, "sbatch", "echo 'sbatch: error: invalid partition: x' >&2; exit 1");
     slurm(&["submit"]).fails(69, &["sbatch has failed", "invalid partition: x"]);
@@ -162,16 +185,29 @@ fn what_cannot_be_submitted_or_shown_is_named() {
     slurm(&["submit"]).ok();
     let unknown = slurm(&["status"]).fails(69, &["cannot run squeue"]);
     assert!(unknown.stdout.contains("0 of 1 units done"), "{unknown:?}");
-    program(&run, "squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
+    let forgotten = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1";
+    program(&run, "squeue", &format!("case \" $*\" in *\" -j \"*) {forgotten};; esac"));
     assert!(slurm(&["status"]).ok().stdout.contains("no job of Slurm is known"));
     program(&run, "sacct", "echo '12_1|COMPLETED'");
     assert!(slurm(&["status"]).ok().stdout.contains("task 12_1 COMPLETED"));
+    // Without accounting, and of a job that was not noted.
+    program(&run, "sacct", "exit 1");
+    program(
+        &run,
+        "squeue",
+        "case \" $*\" in *\" --clusters=\"*) ;; *\" --me \"*) echo '14|RUNNING|n1|None';; *) echo 'Invalid job id' >&2; exit 1;; esac",
+    );
+    program(&run, "scancel", r#"case " $*" in *" --name=longhaul-"*" 14") ;; *) exit 1;; esac"#);
+    assert!(slurm(&["status"]).ok().stdout.contains("task 14 RUNNING on n1"));
+    assert!(slurm(&["cancel"]).ok().stdout.contains("cancelled: 14\n"));
     // Each command names cluster and jobs, whatever the user's variables say.
     let ours = r#"[ -z "$SQUEUE_STATES$SCANCEL_USER$SLURM_CLUSTERS" ] && case " $*" in *" --clusters=cluster --name=longhaul-"*12*) "#;
     program(
         &run,
         "squeue",
-        &format!("{ours} echo CLUSTER: cluster; echo '12|PENDING||Priority';; *) exit 1;; esac"),
+        &format!(
+            "{ours} echo CLUSTER: cluster; echo '12|PENDING||Priority';; *\" --me \"*) ;; *) exit 1;; esac"
+        ),
     );
     program(&run, "scancel", &format!("{ours} ;; *) exit 1;; esac"));
     let shown = slurm(&["status"]).ok().stdout;

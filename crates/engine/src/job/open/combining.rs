@@ -1,5 +1,6 @@
 //! Whether ranges of a file that several answers hold may be combined, as its server shows it.
 
+use longhaul_core::checksum::Checksum;
 use longhaul_core::failure::Failure;
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::ByteRange;
@@ -14,8 +15,17 @@ use crate::source::http::SourceOptions;
 use crate::source::{self, Ask, Resume};
 use crate::transfer::TransferOptions;
 
+/// What the answer to a request for one byte of a file shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeEvidence {
+    /// Whether ranges of the file that several answers hold may be combined.
+    pub combines: bool,
+    /// The digest of the whole file that the server states.
+    pub digest: Option<Checksum>,
+}
+
 /// Requests the last byte of a file; returns whether the answer is that range of a file of this size, with evidence by
-/// which other ranges are known to be of the same state.
+/// which other ranges are known to be of the same state, and the file's digest, if it is stated.
 ///
 /// Servers to which another one redirects may state different evidence of one file, so that theirs counts for nothing.
 ///
@@ -28,7 +38,7 @@ pub(crate) fn combines_ranges(
     options: &TransferOptions,
     logins_for: &Url,
     cancel: &Cancel,
-) -> Result<bool, Failure> {
+) -> Result<RangeEvidence, Failure> {
     let paths = KnownPaths::read(options.memory.as_deref(), &|_| ());
     let is_trusted = source::origin(url) == source::origin(logins_for);
     let source = source_of(engine, url, SourceOptions::of(options), is_trusted, &paths);
@@ -46,5 +56,6 @@ pub(crate) fn combines_ranges(
     let described = described?;
     let is_range = described.ranges.first.start() == last.start() && described.file.size == Some(size);
     let is_here = described.path.endpoint.as_ref().is_some_and(|endpoint| endpoint.is_at_host_of(url));
-    Ok(is_range && is_here && described.combines_answers())
+    let combines = is_range && is_here && described.combines_answers();
+    Ok(RangeEvidence { combines, digest: described.published.digest })
 }

@@ -49,9 +49,13 @@ impl Opener<'_> {
         let url = &self.job.urls[index];
         let mut prior = self.prior()?;
         let mut resume = match self.slice() {
-            Some(slice) => Some(Resume { gap: slice.range, identity: Identity::AssumedUnchanged }),
+            Some((slice, committed)) => {
+                let gap = committed.gaps(slice.range).first().copied().unwrap_or(slice.range);
+                Some(Resume { gap, identity: Identity::AssumedUnchanged })
+            }
             None => prior.as_ref().map(|journal| self.resume_of(journal, url)),
         };
+        let is_slice = self.slice().is_some();
         let mut shared = self.job.urls.len() > 1;
         loop {
             let at_most = shared.then_some(FIRST_OF_SEVERAL);
@@ -63,7 +67,7 @@ impl Opener<'_> {
                 at_most,
                 left,
                 waits,
-                falls_back: waits,
+                falls_back: waits && !is_slice,
                 cancel,
                 emit: self.emit,
             };
@@ -91,8 +95,8 @@ impl Opener<'_> {
                 return Err(TransferError::NotModified);
             }
             self.check_description(source, &description)?;
-            if let Some(slice) = self.slice() {
-                return begin_slice(source, slice, description);
+            if let Some((slice, committed)) = self.slice() {
+                return begin_slice(source, slice, committed, description);
             }
             if !shared && description.ranges.whole && description.names_proved_duplicates() {
                 // The response is the whole file: ask again, so that duplicates can share the work.
@@ -191,8 +195,8 @@ impl Opener<'_> {
 
     /// Returns the bytes left to fetch, if the file is of known size.
     fn left(&self, prior: Option<&Journal>) -> Option<Bytes> {
-        if let Some(slice) = self.slice() {
-            return Some(slice.range.len());
+        if let Some((slice, committed)) = self.slice() {
+            return Some(slice.size - committed.total());
         }
         prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
     }
@@ -246,6 +250,7 @@ impl Opener<'_> {
 fn begin_slice(
     source: &dyn Source,
     slice: &FileSlice,
+    committed: RangeSet,
     description: Description,
 ) -> Result<DescribedFile, TransferError> {
     let refused = |message: String| {
@@ -253,7 +258,8 @@ fn begin_slice(
         Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into()
     };
     let shown = source.shown();
-    let is_range = description.combines_answers() && description.ranges.first.start() == slice.range.start();
+    let first = committed.gaps(slice.range).first().map(|gap| gap.start());
+    let is_range = description.combines_answers() && Some(description.ranges.first.start()) == first;
     let Some(identity) = description.file.identity.as_ref().filter(|_| is_range) else {
         return Err(refused(format!(
             "{shown} answers no ranges, or states neither a strong entity tag nor a time that proves them to be of one \
@@ -265,7 +271,7 @@ fn begin_slice(
             "{shown} was changed: it is {identity}, and other ranges of it were {fixed}"
         )));
     }
-    Ok(DescribedFile { description, journal: None, committed: slice.others() })
+    Ok(DescribedFile { description, journal: None, committed })
 }
 
 fn shown(description: &Description) -> String {

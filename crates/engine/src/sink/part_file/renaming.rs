@@ -83,7 +83,7 @@ impl PartFile {
             OutputError::Write { operation, path, source }
         };
         let Some(names) = &self.names else {
-            if self.is_slice {
+            if self.is_slice() {
                 self.file.sync_all().map_err(|e| failed("sync", e))?;
             }
             return Ok(Finished { path, warnings: Vec::new() });

@@ -50,6 +50,8 @@ pub(crate) struct SourceOptions {
     pub(crate) retries: u32,
     /// Whether the user guarantees that a file without a strong validator does not change.
     pub(crate) assume_unchanged: bool,
+    /// Whether ranges alone are of use: the whole file is not requested if the server fails at them.
+    pub(crate) needs_ranges: bool,
 }
 
 impl SourceOptions {
@@ -62,6 +64,7 @@ impl SourceOptions {
             pace: options.pace,
             retries: options.retries,
             assume_unchanged: false,
+            needs_ranges: false,
         }
     }
 
@@ -171,7 +174,7 @@ impl<'e> HttpSource<'e> {
 
     /// Returns whether the whole file may be requested because the server failed at ranges: once only.
     pub(super) fn falls_back(&self) -> bool {
-        self.described().is_ok_and(|described| described.file.falls_back())
+        !self.options.needs_ranges && self.described().is_ok_and(|described| described.file.falls_back())
     }
 
     /// Records an answer with bytes of the described file.

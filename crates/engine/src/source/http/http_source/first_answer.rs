@@ -137,7 +137,7 @@ impl HttpSource<'_> {
         };
         let may_give_up = || {
             let fails = |target: &ResolvedUrl| ask.resume.is_none() || client.refuses_ranges(target, None);
-            ranged.borrow().as_ref().is_some_and(|(_, target)| fails(target))
+            ask.falls_back && ranged.borrow().as_ref().is_some_and(|(_, target)| fails(target))
         };
         let (first, failure) = match self.open(client, &choose, ask, &may_give_up) {
             Ok(opened) => {
