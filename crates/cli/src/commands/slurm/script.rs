@@ -76,14 +76,20 @@ exit $code
     ))
 }
 
-/// Returns whether a script names a plan, as a word of its own. A path that cannot be quoted is one that the user has written.
+/// Returns whether a script names a plan, as a word of its own of a command. A path that cannot be quoted is one that the user has written.
 pub(super) fn names(script: &str, plan: &Path) -> Result<bool, Failure> {
     let Ok(word) = text_of(&absolute(plan)?).and_then(|path| quoted(&path)) else { return Ok(true) };
     let ends = |c: Option<char>, others: &str| c.is_none_or(|c| c.is_whitespace() || others.contains(c));
-    Ok(script.match_indices(&word).any(|(at, _)| {
-        let (before, after) = (&script[..at], &script[at + word.len()..]);
-        ends(before.chars().next_back(), "'\"=") && ends(after.chars().next(), "'\";&|)")
-    }))
+    let is_word = |line: &str, at: usize| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        match before {
+            Some('\'' | '"') => after == before,
+            _ => ends(before, "=") && ends(after, ";&|)"),
+        }
+    };
+    let mut commands = script.lines().filter(|line| !line.starts_with('#'));
+    Ok(commands.any(|line| line.match_indices(&word).any(|(at, _)| is_word(line, at))))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
