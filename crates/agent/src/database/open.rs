@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
-use super::schema::{APPLICATION, STEPS, VERSION};
+use super::schema::{APPLICATION, VERSION, migrate};
 use super::{Database, DatabaseError};
 use crate::paths::make_private;
 
@@ -95,20 +95,6 @@ fn set_up(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     Ok(version)
-}
-
-/// Migrates the tables to the current version in one transaction.
-fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
-    if version == VERSION {
-        return Ok(());
-    }
-    let transaction = connection.transaction()?;
-    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or_default()) {
-        transaction.execute_batch(step)?;
-    }
-    transaction.pragma_update(None, "application_id", APPLICATION)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
-    transaction.commit()
 }
 
 /// Renames a database and its side files; returns its new path.

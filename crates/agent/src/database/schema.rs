@@ -1,5 +1,7 @@
 //! The tables, and the migrations between versions.
 
+use rusqlite::Connection;
+
 /// Identifies the file as this program's (PRAGMA application_id): `LHQ1`.
 pub(super) const APPLICATION: i64 = 0x4c48_5131;
 
@@ -66,6 +68,20 @@ ALTER TABLE transfers ADD COLUMN busy_retries INTEGER NOT NULL DEFAULT 0;
 
 /// The current version.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
+
+/// Migrates the tables to the current version in one transaction.
+pub(super) fn migrate(connection: &mut Connection, version: i64) -> rusqlite::Result<()> {
+    if version == VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    for step in STEPS.iter().skip(usize::try_from(version).unwrap_or_default()) {
+        transaction.execute_batch(step)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}
 
 /// The version of a farm's tables.
 pub(super) const FARM_VERSION: i64 = 1;

@@ -1,6 +1,6 @@
 //! A stream of a round, as used by its worker: leases ranges, and moves their bytes over a connection.
 
-mod leases;
+mod leasing;
 mod receiving;
 mod sending;
 

@@ -11,11 +11,11 @@ use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
 use super::answer::UploadAnswer;
+use super::attempts::{Completion, Difference, ServerPart, UploadProtocol};
 use super::context::UploadContext;
 use super::error::UploadError;
 use super::hashing::digests_of;
 use super::progress::prefix;
-use super::protocol::{Completion, Difference, ServerPart, UploadProtocol};
 use super::resumable::{PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
 use super::{dav, plain, ranges};

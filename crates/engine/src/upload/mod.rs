@@ -22,6 +22,7 @@
 //! paces, an optional one takes samples; with O_DIRECT each ring has a reader and a hasher.
 
 mod answer;
+mod attempts;
 mod body;
 mod context;
 mod dav;
@@ -33,7 +34,6 @@ mod known_path;
 mod monitor;
 mod plain;
 mod progress;
-mod protocol;
 mod range_peer;
 mod range_worker;
 mod ranges;
@@ -116,7 +116,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
             if is_ftp {
                 return gridftp::put(context, threads);
             }
-            protocol::run(&mut HttpUpload::new(UploadSession::new(context, &client)?), threads)
+            attempts::run(&mut HttpUpload::new(UploadSession::new(context, &client)?), threads)
         });
         progress.cancel.cancel();
         drop(alive);

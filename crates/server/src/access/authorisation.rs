@@ -17,7 +17,7 @@ use crate::reply::static_files::StaticFiles;
 
 use super::Token;
 use super::failed_logins::{FailedLogins, Login};
-use super::token_set::{TokenEntry, TokenFile};
+use super::token_file::{TokenEntry, TokenFile};
 
 /// The tokens of a server.
 #[derive(Debug, Clone, Default)]

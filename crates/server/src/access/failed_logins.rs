@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::token_set::TokenEntry;
+use super::token_file::TokenEntry;
 use crate::admission::ClientKey;
 
 /// How many wrong tokens a client may show at once.

@@ -4,9 +4,9 @@ mod authorisation;
 mod failed_logins;
 mod token;
 mod token_directory;
-mod token_set;
+mod token_file;
 
 pub use authorisation::Tokens;
 pub(crate) use authorisation::{Access, Grant, RequestOrigin, Right};
 pub use token::{Token, TokenError};
-pub use token_set::WIDE_MODE;
+pub use token_file::WIDE_MODE;

@@ -289,6 +289,8 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
 fn options(args: &GetArgs, first: Option<&Url>, cancel: &Cancel) -> anyhow::Result<JobOptions> {
     let common = &args.transfer;
     first.map_or(Ok(()), |url| common.client.check_cleartext(url))?;
+    // Before a password is asked for.
+    common.streams.requested()?;
     Ok(JobOptions {
         transfer: common.transfer_options(common.receiving_limit(), client(args, cancel)?)?,
         segment: args.buffers.segment,

@@ -92,8 +92,18 @@ fn key(name: &str) -> String {
 
 /// Checks the value of an option; a trace is read when the path is made.
 fn checked(name: &str, text: &str) -> Result<String, String> {
-    check_units(name, text)?;
-    let set = if name == "trace" { Ok(()) } else { PathSpec::default().set(&key(name), text) };
+    let set = match name {
+        "trace" => Ok(()),
+        "rate" => {
+            // A space may stand before its unit.
+            Rate::with_unit(text)?;
+            PathSpec::default().set(name, text)
+        }
+        _ => {
+            check_units(name, text)?;
+            PathSpec::default().set(&key(name), text)
+        }
+    };
     set.map(|()| text.to_owned()).map_err(|error| match error {
         LabError::Spec { why, .. } => why,
         other => other.to_string(),
@@ -120,4 +130,24 @@ fn check_units(name: &str, text: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_need_units_and_may_have_spaces_before_them() {
+        for (name, text, is_valid) in [
+            ("rate", "10 Mbit", true),
+            ("rate", "10M", false),
+            ("rate-steps", "100Mbit@0s,20M@8s", false),
+            ("up", "rate=10Mbit; queue=100packets", true),
+            ("up", "rate=10M", false),
+            ("queue", "64K", false),
+            ("trace", "rate=10M", true),
+        ] {
+            assert_eq!(checked(name, text).is_ok(), is_valid, "--{name} {text}");
+        }
+    }
 }

@@ -26,9 +26,9 @@ use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
+use super::attempts::{self, Completion, Difference, ServerPart, UploadProtocol};
 use super::context::UploadContext;
 use super::error::UploadError;
-use super::protocol::{self, Completion, Difference, ServerPart, UploadProtocol};
 use super::ranges;
 use crate::cancel::Cancel;
 use crate::source::gridftp::{StoreSession, StoreStart, StoreTarget};
@@ -61,7 +61,7 @@ pub(super) fn put<'scope>(
         stored: RangeSet::new(),
         began: false,
     };
-    let result = protocol::run(&mut upload, threads);
+    let result = attempts::run(&mut upload, threads);
     if result.is_err() && !upload.is_lasting && upload.began {
         upload.discard();
     }

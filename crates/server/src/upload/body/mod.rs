@@ -2,7 +2,7 @@
 
 pub(super) mod body_reader;
 pub(super) mod body_receiver;
-mod completion;
+mod final_reply;
 pub(super) mod handler;
 pub(super) mod opened;
 pub(super) mod ranged;

@@ -27,6 +27,18 @@ impl KeyPin {
     pub fn of_key(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
+
+    /// Checks that a public key in DER has one of `pins`.
+    ///
+    /// # Errors
+    /// The reason, with the pin that the key has.
+    pub(super) fn check(pins: &[Self], key: &[u8]) -> Result<(), String> {
+        let found = Self::of_key(key);
+        match pins.contains(&found) {
+            true => Ok(()),
+            false => Err(format!("the server's key is {found}, which --pin does not name")),
+        }
+    }
 }
 
 impl FromStr for KeyPin {

@@ -72,11 +72,7 @@ impl ServerTrust {
     }
 
     fn check_pins(&self, certificate: &X509Certificate<'_>) -> Result<(), Error> {
-        let found = KeyPin::of_key(certificate.public_key().raw);
-        if self.pins.contains(&found) {
-            return Ok(());
-        }
-        Err(Error::General(format!("the server's key is {found}, which --pin does not name")))
+        KeyPin::check(&self.pins, certificate.public_key().raw).map_err(Error::General)
     }
 
     /// Returns whether a given authority issued the certificate. One whose names are constrained does not count.

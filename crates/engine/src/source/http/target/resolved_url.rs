@@ -187,10 +187,7 @@ impl ResolvedUrl {
     pub(crate) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
         let from = if absolute { Position::BeforeScheme } else { Position::BeforePath };
         let mut headers = self.headers.clone();
-        if let Some(cookie) = self.cookie() {
-            headers.retain(|header| !header.is("cookie"));
-            headers.push(cookie);
-        }
+        self.put_cookies(&mut headers);
         headers.extend(via_proxy.cloned());
         let host = self.url[Position::BeforeHost..Position::AfterPort].to_owned();
         let target = self.url[from..Position::AfterQuery].to_owned();

@@ -22,6 +22,14 @@ impl ResolvedUrl {
         Some(CookieScope { host, path: self.url.path(), is_encrypted: is_safe })
     }
 
+    /// Replaces the user's Cookie header by one with all cookies of this URL.
+    pub(super) fn put_cookies(&self, headers: &mut Vec<HeaderField>) {
+        if let Some(cookie) = self.cookie() {
+            headers.retain(|header| !header.is("cookie"));
+            headers.push(cookie);
+        }
+    }
+
     /// Returns the Cookie header, including the user's own cookies.
     pub(crate) fn cookie(&self) -> Option<HeaderField> {
         let given = self.headers.iter().filter(|header| header.is("cookie"));
