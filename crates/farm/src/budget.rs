@@ -106,11 +106,11 @@ impl FarmLimits {
 
 /// What a worker has of a limit and needs of it: bits per second, or connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Portion {
     /// Its share; `u64::MAX` without a limit, 0 before the first one.
     pub share: u64,
     /// What it needs; `None` for more than its share.
-    #[serde(default)]
     pub need: Option<u64>,
 }
 
@@ -124,6 +124,7 @@ impl Portion {
 
 /// What a worker uses of a source host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostUse {
     /// The source host.
     pub host: String,
