@@ -20,19 +20,21 @@ const WAIT_TICK: Duration = Duration::from_millis(100);
 pub(crate) struct HostGates {
     /// The limit of the worker's user.
     limit: Option<RateLimit>,
+    /// The interval of beats.
+    interval: Duration,
     hosts: Mutex<BTreeMap<String, Arc<HostGate>>>,
 }
 
 impl HostGates {
-    pub(crate) fn new(limit: Option<RateLimit>) -> Self {
-        Self { limit, hosts: Mutex::default() }
+    pub(crate) fn new(limit: Option<RateLimit>, interval: Duration) -> Self {
+        Self { limit, interval, hosts: Mutex::default() }
     }
 
     /// Announces a file of a host; returns whether the host is new.
     pub(crate) fn enter(&self, host: &str) -> (Arc<HostGate>, bool) {
         let mut hosts = self.hosts.lock();
         let is_new = !hosts.contains_key(host);
-        let new = || Arc::new(HostGate::new(host, self.limit.as_ref()));
+        let new = || Arc::new(HostGate::new(host, self.limit.as_ref(), self.interval / 2));
         let gate = hosts.entry(host.to_owned()).or_insert_with(new);
         gate.enter();
         (Arc::clone(gate), is_new)
@@ -78,7 +80,9 @@ struct GateState {
     next_file: u64,
     /// Whether a file was there since the last beat.
     was_used: bool,
-    /// The bytes at the last beat.
+    /// The shortest time that shows what the host's files need: a beat may follow their begin at once.
+    least_time: Duration,
+    /// The bytes at the last beat that measured them.
     measured: (Instant, u64),
 }
 
@@ -91,8 +95,9 @@ struct RunningFile {
 }
 
 impl HostGate {
-    /// Creates that of a host without a share yet, within the limit of this worker's user.
-    pub(crate) fn new(host: &str, user: Option<&RateLimit>) -> Self {
+    /// Creates that of a host without a share yet, within the limit of this worker's user; needs are measured over
+    /// `least_time` or more.
+    pub(crate) fn new(host: &str, user: Option<&RateLimit>, least_time: Duration) -> Self {
         let least = Some(MIN_RATE);
         let limit = RateLimit::share_of_farm(user, least);
         let state = GateState {
@@ -102,6 +107,7 @@ impl HostGate {
             waiting: 0,
             next_file: 0,
             was_used: true,
+            least_time,
             measured: (Instant::now(), 0),
         };
         Self { limit, received: AtomicU64::new(0), state: Mutex::new(state), changed: Condvar::new() }
@@ -147,9 +153,10 @@ impl HostGate {
         state.divide();
         self.changed.notify_all();
         state.announced = next;
-        if is_beat && before.rate.share > 0 {
+        let elapsed = state.measured.0.elapsed();
+        if is_beat && before.rate.share > 0 && elapsed >= state.least_time {
             let received = self.received.load(Ordering::Relaxed);
-            let rate = Rate::over(Bytes::new(received - state.measured.1), state.measured.0.elapsed());
+            let rate = Rate::over(Bytes::new(received - state.measured.1), elapsed);
             state.measured = (Instant::now(), received);
             state.announced.rate.need = before.rate.need_of(rate);
             state.announced.connections.need = (!state.is_short()).then_some(used);
@@ -253,7 +260,7 @@ mod tests {
 
     #[test]
     fn files_divide_the_connections_and_wait_for_one() {
-        let (gate, cancel) = (Arc::new(HostGate::new("h", None)), Cancel::new());
+        let (gate, cancel) = (Arc::new(HostGate::new("h", None, Duration::ZERO)), Cancel::new());
         let admit = |wants| {
             gate.enter();
             gate.admit(wants, &cancel)
@@ -290,7 +297,7 @@ mod tests {
 
     #[test]
     fn higher_rate_is_applied_after_its_announcement_and_need_follows_the_rate() {
-        let gate = Arc::new(HostGate::new("h", None));
+        let gate = Arc::new(HostGate::new("h", None, Duration::ZERO));
         gate.enter();
         let file = gate.admit(1, &Cancel::new());
         let first = gate.set_shares(shares(8_000_000, 1), false);
@@ -308,5 +315,11 @@ mod tests {
         gate.set_shares(shares(u64::MAX, 1), true);
         gate.apply();
         assert!(!file.limit().is_farms(), "nothing limits it");
+        // A beat that follows the begin at once has measured nothing.
+        let young = HostGate::new("h", None, Duration::from_secs(3600));
+        young.enter();
+        young.set_shares(shares(8_000_000, 1), false);
+        let announced = young.set_shares(shares(8_000_000, 1), true);
+        assert_eq!((announced.rate.need, announced.connections.need), (None, None));
     }
 }

@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
             counts: ByteCounts::default(),
             has_file: AtomicBool::new(false),
             refused_units: AtomicU32::new(0),
-            gates: HostGates::new(None),
+            gates: HostGates::new(None, beat_interval(plan.header().lease)),
             progress: Mutex::default(),
             farm: Mutex::default(),
         })
@@ -181,7 +181,7 @@ impl<'a> Worker<'a> {
     /// Sets the limit of this worker's user, within which the farm's limits apply.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<RateLimit>) -> Self {
-        self.gates = HostGates::new(limit);
+        self.gates = HostGates::new(limit, beat_interval(self.plan.header().lease));
         self
     }
 
