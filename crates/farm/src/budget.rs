@@ -187,21 +187,23 @@ impl Bounds<'_> {
                 *target = bounds.map(|bound| (bound / self.workers).max(1)).fold(*target, u64::min);
             }
         }
-        let wants: Vec<(&str, u64, u64)> = (demands.iter().zip(&targets))
-            .map(|(demand, target)| (demand.host, demand.portion.share, *target))
-            .collect();
-        let all = self.all.map(|limit| FreePart::of(limit, wants.iter()));
-        let hosts: BTreeMap<&str, FreePart> = (self.hosts.iter())
-            .map(|(host, limit)| (*host, FreePart::of(*limit, wants.iter().filter(|want| want.0 == *host))))
-            .collect();
-        let next = |(host, share, target): &(&str, u64, u64)| {
-            let raise = target.saturating_sub(*share);
-            let parts = all.iter().chain(hosts.get(host));
-            let raised = (*share).min(*target) + parts.map(|part| part.scale(raise)).fold(raise, u64::min);
-            let least = if *share == 0 { self.least.min(*target) } else { 1 };
+        let mut all = self.all.map(FreePart::new);
+        let mut hosts: BTreeMap<&str, FreePart> =
+            self.hosts.iter().map(|(host, limit)| (*host, FreePart::new(*limit))).collect();
+        for (demand, target) in demands.iter().zip(&targets) {
+            for part in all.iter_mut().chain(hosts.get_mut(demand.host)) {
+                part.count(demand.portion.share, *target);
+            }
+        }
+        let next = |(demand, target): (&Demand<'_>, &u64)| {
+            let share = demand.portion.share;
+            let raise = target.saturating_sub(share);
+            let parts = all.iter().chain(hosts.get(demand.host));
+            let raised = share.min(*target) + parts.map(|part| part.scale(raise)).fold(raise, u64::min);
+            let least = if share == 0 { self.least.min(*target) } else { 1 };
             raised.max(least).max(1)
         };
-        wants.iter().map(next).collect()
+        demands.iter().zip(&targets).map(next).collect()
     }
 
     /// Returns the fair shares: what each use needs, and an equal part of the rest, so that a use may grow.
@@ -210,37 +212,35 @@ impl Bounds<'_> {
             .map(|demand| (demand.host, demand.portion.need.unwrap_or(u64::MAX).max(self.least)))
             .collect();
         let met = self.fill(&needs);
-        let sum = |of: &dyn Fn(&str) -> bool| {
-            let parts = needs.iter().zip(&met).filter(|((host, _), _)| of(host));
-            parts.fold(0, |sum: u64, (_, met)| sum.saturating_add(*met))
-        };
-        let rest = Self {
-            all: self.all.map(|limit| limit.saturating_sub(sum(&|_| true))),
-            hosts: (self.hosts.iter())
-                .map(|(host, limit)| (*host, limit.saturating_sub(sum(&|of| of == *host))))
-                .collect(),
-            ..*self
-        };
+        let mut rest = self.clone();
+        for ((host, _), met) in needs.iter().zip(&met) {
+            for limit in rest.all.iter_mut().chain(rest.hosts.get_mut(*host)) {
+                *limit = limit.saturating_sub(*met);
+            }
+        }
         let more = rest.fill(&needs.iter().map(|(host, _)| (*host, u64::MAX)).collect::<Vec<_>>());
         met.iter().zip(more).map(|(met, more)| met.saturating_add(more)).collect()
     }
 
     /// Returns the max-min fair part of each need.
     fn fill(&self, needs: &[(&str, u64)]) -> Vec<u64> {
-        let of_host = |host| needs.iter().filter(move |need| need.0 == host).map(|need| need.1);
-        let levels: BTreeMap<&str, u64> =
-            self.hosts.iter().map(|(host, limit)| (*host, water_level(*limit, of_host(*host)))).collect();
+        let mut of_hosts: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (host, need) in needs {
+            of_hosts.entry(*host).or_default().push(*need);
+        }
+        let levels: BTreeMap<&str, u64> = (of_hosts.into_iter())
+            .filter_map(|(host, needs)| Some((host, water_level(*self.hosts.get(host)?, needs))))
+            .collect();
         let within: Vec<u64> = (needs.iter())
             .map(|(host, need)| levels.get(host).map_or(*need, |level| *need.min(level)))
             .collect();
-        let level = self.all.map_or(u64::MAX, |limit| water_level(limit, within.iter().copied()));
+        let level = self.all.map_or(u64::MAX, |limit| water_level(limit, within.clone()));
         within.into_iter().map(|need| need.min(level)).collect()
     }
 }
 
 /// Returns the largest level at which the needs, each cut off at it, add up to at most the limit.
-fn water_level(limit: u64, needs: impl Iterator<Item = u64>) -> u64 {
-    let mut needs: Vec<u64> = needs.collect();
+fn water_level(limit: u64, mut needs: Vec<u64>) -> u64 {
     needs.sort_unstable();
     let (mut rest, mut left) = (limit, needs.len() as u64);
     for need in needs {
@@ -261,14 +261,15 @@ struct FreePart {
 }
 
 impl FreePart {
-    /// Creates that of the uses with a host, a share and a target each.
-    fn of<'a>(limit: u64, wants: impl Iterator<Item = &'a (&'a str, u64, u64)>) -> Self {
-        let (mut announced, mut wanted) = (0_u128, 0_u128);
-        for (_, share, target) in wants {
-            announced += u128::from(*share);
-            wanted += u128::from(target.saturating_sub(*share));
-        }
-        Self { free: u128::from(limit).saturating_sub(announced), wanted }
+    /// Creates that of a limit without uses.
+    fn new(limit: u64) -> Self {
+        Self { free: u128::from(limit), wanted: 0 }
+    }
+
+    /// Counts a use.
+    fn count(&mut self, share: u64, target: u64) {
+        self.free = self.free.saturating_sub(u128::from(share));
+        self.wanted += u128::from(target.saturating_sub(share));
     }
 
     fn scale(self, raise: u64) -> u64 {

@@ -1,5 +1,6 @@
 //! What a worker uses of one source host: its shares of the farm's limits, which change while files are received.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,9 @@ use crate::budget::{self, FarmLimits, HostUse, MIN_RATE};
 
 /// The interval at which a waiting file looks whether it was cancelled.
 const WAIT_TICK: Duration = Duration::from_millis(100);
+
+/// The most hosts that a worker announces, as its heartbeat must be readable. The uses that are left out count for it alone.
+const MAX_USES: usize = 200;
 
 /// The source hosts that a worker uses.
 pub(crate) struct HostGates {
@@ -40,7 +44,8 @@ impl HostGates {
         (Arc::clone(gate), is_new)
     }
 
-    /// Sets the next shares; returns what to announce. A beat leaves out what was not used since the last one.
+    /// Sets the next shares; returns what to announce, of too many hosts those in use now and the largest shares. A beat leaves
+    /// out what was not used since the last one.
     pub(crate) fn share_out(
         &self,
         limits: &FarmLimits,
@@ -53,7 +58,12 @@ impl HostGates {
         }
         let mut own: Vec<HostUse> = hosts.values().map(|gate| gate.announced()).collect();
         budget::share_out(limits, &mut own, others);
-        hosts.values().zip(own).map(|(gate, next)| gate.set_shares(next, is_beat)).collect()
+        let mut uses: Vec<(bool, HostUse)> = (hosts.values().zip(own))
+            .map(|(gate, next)| (gate.is_used(), gate.set_shares(next, is_beat)))
+            .collect();
+        uses.sort_by_key(|(is_used, next)| Reverse((*is_used, next.rate.share, next.connections.share)));
+        uses.truncate(MAX_USES);
+        uses.into_iter().map(|(_, next)| next).collect()
     }
 
     /// Applies the rates that were announced.
@@ -135,8 +145,13 @@ impl HostGate {
     /// Returns whether files were received or waited for since the last call.
     pub(crate) fn take_use(&self) -> bool {
         let mut state = self.state.lock();
-        let is_used = state.waiting > 0 || !state.files.is_empty();
+        let is_used = state.is_used();
         std::mem::replace(&mut state.was_used, is_used)
+    }
+
+    /// Returns whether files are received or waited for.
+    fn is_used(&self) -> bool {
+        self.state.lock().is_used()
     }
 
     /// Returns what was announced last.
@@ -184,6 +199,11 @@ impl HostGate {
 }
 
 impl GateState {
+    /// Returns whether files are received or waited for.
+    fn is_used(&self) -> bool {
+        self.waiting > 0 || !self.files.is_empty()
+    }
+
     /// Returns the connections in use.
     fn used(&self) -> u64 {
         self.files.iter().map(|file| file.streams.max(1) as u64).sum()
@@ -321,5 +341,17 @@ mod tests {
         young.set_shares(shares(8_000_000, 1), false);
         let announced = young.set_shares(shares(8_000_000, 1), true);
         assert_eq!((announced.rate.need, announced.connections.need), (None, None));
+    }
+
+    #[test]
+    fn of_many_hosts_those_in_use_are_announced() {
+        let (gates, cancel) = (HostGates::new(None, Duration::ZERO), Cancel::new());
+        for number in 0..2 * MAX_USES {
+            drop(gates.enter(&format!("h{number}")).0.admit(1, &cancel));
+        }
+        let file = gates.enter("last").0.admit(1, &cancel);
+        let uses = gates.share_out(&FarmLimits::default(), &[], true);
+        assert_eq!((uses.len(), uses[0].host.as_str()), (MAX_USES, "last"));
+        drop(file);
     }
 }

@@ -15,7 +15,7 @@ use crate::error::FarmError;
 use crate::store::WorkerProgress;
 use crate::unit::UnitId;
 
-/// The largest heartbeat: a worker executes few units at once, of some hundred source hosts at most.
+/// The largest heartbeat: a worker executes few units at once, and announces some hundred source hosts at most.
 const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
 /// The longest part of a host's name that a worker's has.
 const MAX_HOST: usize = 40;
@@ -145,7 +145,14 @@ impl Heartbeat {
     /// Replaces the worker's file in `directory`.
     pub(crate) fn store(&self, directory: &Path) -> Result<(), FarmError> {
         let path = directory.join(&self.worker);
-        let text = serde_json::to_vec(self).map_err(|error| FarmError::io("write", &path)(error.into()))?;
+        let written = |heartbeat: &Self| {
+            serde_json::to_vec(heartbeat).map_err(|error| FarmError::io("write", &path)(error.into()))
+        };
+        let mut text = written(self)?;
+        if text.len() as u64 > MAX_HEARTBEAT.get() {
+            // Unreadable, it would be silence, and the units would be taken over.
+            text = written(&Self { uses: Vec::new(), ..self.clone() })?;
+        }
         atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write the heartbeat", &path))
     }
 
@@ -192,5 +199,15 @@ mod tests {
                 && !is_worker_name("")
                 && is_worker_name("n-1.x")
         );
+    }
+
+    #[test]
+    fn heartbeat_is_readable_however_long_the_names_of_hosts_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut heartbeat = Heartbeat::of_this_process();
+        heartbeat.uses = vec![HostUse { host: "h".repeat(1000), ..HostUse::default() }; 100];
+        heartbeat.store(dir.path()).unwrap();
+        let read = Heartbeat::read(dir.path(), heartbeat.worker()).unwrap();
+        assert_eq!((read.beat, read.uses), (heartbeat.beat, Vec::new()));
     }
 }
