@@ -16,6 +16,7 @@
 //!   limit divided by the number of workers, and never less than 100 kbit/s and one connection. Workers that begin at the
 //!   same moment do not see each other's announcement; each may exceed the limit by that part of it, until its next beat.
 //! - What a use does not need is given to others. Each use gets what it needs, or as much as any other one.
+//! - A live worker of another version, which announces no uses, has of the limit of all what it receives.
 //! - The share of a worker that is lost is free when its lease expires.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,6 +97,13 @@ impl FarmLimits {
         let path = state.join(LIMITS);
         let text = serde_json::to_vec(self).map_err(|error| FarmError::io("write", &path)(error.into()))?;
         atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write", &path))
+    }
+
+    /// Returns what is left for workers that announce their uses, if others receive at a rate.
+    pub(crate) fn without(mut self, unseen: Rate) -> Self {
+        let left = |limit: Rate| limit.as_bits_per_sec().saturating_sub(unseen.as_bits_per_sec());
+        self.rate = self.rate.map(|limit| Rate::bits_per_sec(left(limit)));
+        self
     }
 
     /// Returns whether a rate is limited.
