@@ -16,6 +16,7 @@
 //!   limit divided by the number of workers, and never less than 100 kbit/s and one connection. Workers that begin at the
 //!   same moment do not see each other's announcement; each may exceed the limit by that part of it, until its next beat.
 //! - What a use does not need is given to others. Each use gets what it needs, or as much as any other one.
+//! - A live worker of another version, which announces no uses, has of the limit of all what it receives.
 //! - The share of a worker that is lost is free when its lease expires.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +99,13 @@ impl FarmLimits {
         atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write", &path))
     }
 
+    /// Returns what is left for workers that announce their uses, if others receive at a rate.
+    pub(crate) fn without(mut self, unseen: Rate) -> Self {
+        let left = |limit: Rate| limit.as_bits_per_sec().saturating_sub(unseen.as_bits_per_sec());
+        self.rate = self.rate.map(|limit| Rate::bits_per_sec(left(limit)));
+        self
+    }
+
     /// Returns whether a rate is limited.
     pub fn limits_rate(&self) -> bool {
         self.rate.is_some() || !self.host_rates.is_empty()
@@ -106,11 +114,11 @@ impl FarmLimits {
 
 /// What a worker has of a limit and needs of it: bits per second, or connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Portion {
     /// Its share; `u64::MAX` without a limit, 0 before the first one.
     pub share: u64,
     /// What it needs; `None` for more than its share.
-    #[serde(default)]
     pub need: Option<u64>,
 }
 
@@ -124,6 +132,7 @@ impl Portion {
 
 /// What a worker uses of a source host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostUse {
     /// The source host.
     pub host: String,
@@ -186,21 +195,23 @@ impl Bounds<'_> {
                 *target = bounds.map(|bound| (bound / self.workers).max(1)).fold(*target, u64::min);
             }
         }
-        let wants: Vec<(&str, u64, u64)> = (demands.iter().zip(&targets))
-            .map(|(demand, target)| (demand.host, demand.portion.share, *target))
-            .collect();
-        let all = self.all.map(|limit| FreePart::of(limit, wants.iter()));
-        let hosts: BTreeMap<&str, FreePart> = (self.hosts.iter())
-            .map(|(host, limit)| (*host, FreePart::of(*limit, wants.iter().filter(|want| want.0 == *host))))
-            .collect();
-        let next = |(host, share, target): &(&str, u64, u64)| {
-            let raise = target.saturating_sub(*share);
-            let parts = all.iter().chain(hosts.get(host));
-            let raised = (*share).min(*target) + parts.map(|part| part.scale(raise)).fold(raise, u64::min);
-            let least = if *share == 0 { self.least.min(*target) } else { 1 };
+        let mut all = self.all.map(FreePart::new);
+        let mut hosts: BTreeMap<&str, FreePart> =
+            self.hosts.iter().map(|(host, limit)| (*host, FreePart::new(*limit))).collect();
+        for (demand, target) in demands.iter().zip(&targets) {
+            for part in all.iter_mut().chain(hosts.get_mut(demand.host)) {
+                part.count(demand.portion.share, *target);
+            }
+        }
+        let next = |(demand, target): (&Demand<'_>, &u64)| {
+            let share = demand.portion.share;
+            let raise = target.saturating_sub(share);
+            let parts = all.iter().chain(hosts.get(demand.host));
+            let raised = share.min(*target) + parts.map(|part| part.scale(raise)).fold(raise, u64::min);
+            let least = if share == 0 { self.least.min(*target) } else { 1 };
             raised.max(least).max(1)
         };
-        wants.iter().map(next).collect()
+        demands.iter().zip(&targets).map(next).collect()
     }
 
     /// Returns the fair shares: what each use needs, and an equal part of the rest, so that a use may grow.
@@ -209,37 +220,35 @@ impl Bounds<'_> {
             .map(|demand| (demand.host, demand.portion.need.unwrap_or(u64::MAX).max(self.least)))
             .collect();
         let met = self.fill(&needs);
-        let sum = |of: &dyn Fn(&str) -> bool| {
-            let parts = needs.iter().zip(&met).filter(|((host, _), _)| of(host));
-            parts.fold(0, |sum: u64, (_, met)| sum.saturating_add(*met))
-        };
-        let rest = Self {
-            all: self.all.map(|limit| limit.saturating_sub(sum(&|_| true))),
-            hosts: (self.hosts.iter())
-                .map(|(host, limit)| (*host, limit.saturating_sub(sum(&|of| of == *host))))
-                .collect(),
-            ..*self
-        };
+        let mut rest = self.clone();
+        for ((host, _), met) in needs.iter().zip(&met) {
+            for limit in rest.all.iter_mut().chain(rest.hosts.get_mut(*host)) {
+                *limit = limit.saturating_sub(*met);
+            }
+        }
         let more = rest.fill(&needs.iter().map(|(host, _)| (*host, u64::MAX)).collect::<Vec<_>>());
         met.iter().zip(more).map(|(met, more)| met.saturating_add(more)).collect()
     }
 
     /// Returns the max-min fair part of each need.
     fn fill(&self, needs: &[(&str, u64)]) -> Vec<u64> {
-        let of_host = |host| needs.iter().filter(move |need| need.0 == host).map(|need| need.1);
-        let levels: BTreeMap<&str, u64> =
-            self.hosts.iter().map(|(host, limit)| (*host, water_level(*limit, of_host(*host)))).collect();
+        let mut of_hosts: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        for (host, need) in needs {
+            of_hosts.entry(*host).or_default().push(*need);
+        }
+        let levels: BTreeMap<&str, u64> = (of_hosts.into_iter())
+            .filter_map(|(host, needs)| Some((host, water_level(*self.hosts.get(host)?, needs))))
+            .collect();
         let within: Vec<u64> = (needs.iter())
             .map(|(host, need)| levels.get(host).map_or(*need, |level| *need.min(level)))
             .collect();
-        let level = self.all.map_or(u64::MAX, |limit| water_level(limit, within.iter().copied()));
+        let level = self.all.map_or(u64::MAX, |limit| water_level(limit, within.clone()));
         within.into_iter().map(|need| need.min(level)).collect()
     }
 }
 
 /// Returns the largest level at which the needs, each cut off at it, add up to at most the limit.
-fn water_level(limit: u64, needs: impl Iterator<Item = u64>) -> u64 {
-    let mut needs: Vec<u64> = needs.collect();
+fn water_level(limit: u64, mut needs: Vec<u64>) -> u64 {
     needs.sort_unstable();
     let (mut rest, mut left) = (limit, needs.len() as u64);
     for need in needs {
@@ -260,14 +269,15 @@ struct FreePart {
 }
 
 impl FreePart {
-    /// Creates that of the uses with a host, a share and a target each.
-    fn of<'a>(limit: u64, wants: impl Iterator<Item = &'a (&'a str, u64, u64)>) -> Self {
-        let (mut announced, mut wanted) = (0_u128, 0_u128);
-        for (_, share, target) in wants {
-            announced += u128::from(*share);
-            wanted += u128::from(target.saturating_sub(*share));
-        }
-        Self { free: u128::from(limit).saturating_sub(announced), wanted }
+    /// Creates that of a limit without uses.
+    fn new(limit: u64) -> Self {
+        Self { free: u128::from(limit), wanted: 0 }
+    }
+
+    /// Counts a use.
+    fn count(&mut self, share: u64, target: u64) {
+        self.free = self.free.saturating_sub(u128::from(share));
+        self.wanted += u128::from(target.saturating_sub(share));
     }
 
     fn scale(self, raise: u64) -> u64 {

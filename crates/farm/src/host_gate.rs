@@ -1,5 +1,6 @@
 //! What a worker uses of one source host: its shares of the farm's limits, which change while files are received.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,29 +17,35 @@ use crate::budget::{self, FarmLimits, HostUse, MIN_RATE};
 /// The interval at which a waiting file looks whether it was cancelled.
 const WAIT_TICK: Duration = Duration::from_millis(100);
 
+/// The most hosts that a worker announces, as its heartbeat must be readable. The uses that are left out count for it alone.
+const MAX_USES: usize = 200;
+
 /// The source hosts that a worker uses.
 pub(crate) struct HostGates {
     /// The limit of the worker's user.
     limit: Option<RateLimit>,
+    /// The interval of beats.
+    interval: Duration,
     hosts: Mutex<BTreeMap<String, Arc<HostGate>>>,
 }
 
 impl HostGates {
-    pub(crate) fn new(limit: Option<RateLimit>) -> Self {
-        Self { limit, hosts: Mutex::default() }
+    pub(crate) fn new(limit: Option<RateLimit>, interval: Duration) -> Self {
+        Self { limit, interval, hosts: Mutex::default() }
     }
 
     /// Announces a file of a host; returns whether the host is new.
     pub(crate) fn enter(&self, host: &str) -> (Arc<HostGate>, bool) {
         let mut hosts = self.hosts.lock();
         let is_new = !hosts.contains_key(host);
-        let new = || Arc::new(HostGate::new(host, self.limit.as_ref()));
+        let new = || Arc::new(HostGate::new(host, self.limit.as_ref(), self.interval / 2));
         let gate = hosts.entry(host.to_owned()).or_insert_with(new);
         gate.enter();
         (Arc::clone(gate), is_new)
     }
 
-    /// Sets the next shares; returns what to announce. A beat leaves out what was not used since the last one.
+    /// Sets the next shares; returns what to announce, of too many hosts those in use now and the largest shares. A beat leaves
+    /// out what was not used since the last one.
     pub(crate) fn share_out(
         &self,
         limits: &FarmLimits,
@@ -51,7 +58,12 @@ impl HostGates {
         }
         let mut own: Vec<HostUse> = hosts.values().map(|gate| gate.announced()).collect();
         budget::share_out(limits, &mut own, others);
-        hosts.values().zip(own).map(|(gate, next)| gate.set_shares(next, is_beat)).collect()
+        let mut uses: Vec<(bool, HostUse)> = (hosts.values().zip(own))
+            .map(|(gate, next)| (gate.is_used(), gate.set_shares(next, is_beat)))
+            .collect();
+        uses.sort_by_key(|(is_used, next)| Reverse((*is_used, next.rate.share, next.connections.share)));
+        uses.truncate(MAX_USES);
+        uses.into_iter().map(|(_, next)| next).collect()
     }
 
     /// Applies the rates that were announced.
@@ -78,7 +90,9 @@ struct GateState {
     next_file: u64,
     /// Whether a file was there since the last beat.
     was_used: bool,
-    /// The bytes at the last beat.
+    /// The shortest time that shows what the host's files need: a beat may follow their begin at once.
+    least_time: Duration,
+    /// The bytes at the last beat that measured them.
     measured: (Instant, u64),
 }
 
@@ -91,8 +105,9 @@ struct RunningFile {
 }
 
 impl HostGate {
-    /// Creates that of a host without a share yet, within the limit of this worker's user.
-    pub(crate) fn new(host: &str, user: Option<&RateLimit>) -> Self {
+    /// Creates that of a host without a share yet, within the limit of this worker's user; needs are measured over
+    /// `least_time` or more.
+    pub(crate) fn new(host: &str, user: Option<&RateLimit>, least_time: Duration) -> Self {
         let least = Some(MIN_RATE);
         let limit = RateLimit::share_of_farm(user, least);
         let state = GateState {
@@ -102,6 +117,7 @@ impl HostGate {
             waiting: 0,
             next_file: 0,
             was_used: true,
+            least_time,
             measured: (Instant::now(), 0),
         };
         Self { limit, received: AtomicU64::new(0), state: Mutex::new(state), changed: Condvar::new() }
@@ -129,8 +145,13 @@ impl HostGate {
     /// Returns whether files were received or waited for since the last call.
     pub(crate) fn take_use(&self) -> bool {
         let mut state = self.state.lock();
-        let is_used = state.waiting > 0 || !state.files.is_empty();
+        let is_used = state.is_used();
         std::mem::replace(&mut state.was_used, is_used)
+    }
+
+    /// Returns whether files are received or waited for.
+    fn is_used(&self) -> bool {
+        self.state.lock().is_used()
     }
 
     /// Returns what was announced last.
@@ -147,9 +168,10 @@ impl HostGate {
         state.divide();
         self.changed.notify_all();
         state.announced = next;
-        if is_beat && before.rate.share > 0 {
+        let elapsed = state.measured.0.elapsed();
+        if is_beat && before.rate.share > 0 && elapsed >= state.least_time {
             let received = self.received.load(Ordering::Relaxed);
-            let rate = Rate::over(Bytes::new(received - state.measured.1), state.measured.0.elapsed());
+            let rate = Rate::over(Bytes::new(received - state.measured.1), elapsed);
             state.measured = (Instant::now(), received);
             state.announced.rate.need = before.rate.need_of(rate);
             state.announced.connections.need = (!state.is_short()).then_some(used);
@@ -177,6 +199,11 @@ impl HostGate {
 }
 
 impl GateState {
+    /// Returns whether files are received or waited for.
+    fn is_used(&self) -> bool {
+        self.waiting > 0 || !self.files.is_empty()
+    }
+
     /// Returns the connections in use.
     fn used(&self) -> u64 {
         self.files.iter().map(|file| file.streams.max(1) as u64).sum()
@@ -253,7 +280,7 @@ mod tests {
 
     #[test]
     fn files_divide_the_connections_and_wait_for_one() {
-        let (gate, cancel) = (Arc::new(HostGate::new("h", None)), Cancel::new());
+        let (gate, cancel) = (Arc::new(HostGate::new("h", None, Duration::ZERO)), Cancel::new());
         let admit = |wants| {
             gate.enter();
             gate.admit(wants, &cancel)
@@ -290,7 +317,7 @@ mod tests {
 
     #[test]
     fn higher_rate_is_applied_after_its_announcement_and_need_follows_the_rate() {
-        let gate = Arc::new(HostGate::new("h", None));
+        let gate = Arc::new(HostGate::new("h", None, Duration::ZERO));
         gate.enter();
         let file = gate.admit(1, &Cancel::new());
         let first = gate.set_shares(shares(8_000_000, 1), false);
@@ -308,5 +335,23 @@ mod tests {
         gate.set_shares(shares(u64::MAX, 1), true);
         gate.apply();
         assert!(!file.limit().is_farms(), "nothing limits it");
+        // A beat that follows the begin at once has measured nothing.
+        let young = HostGate::new("h", None, Duration::from_secs(3600));
+        young.enter();
+        young.set_shares(shares(8_000_000, 1), false);
+        let announced = young.set_shares(shares(8_000_000, 1), true);
+        assert_eq!((announced.rate.need, announced.connections.need), (None, None));
+    }
+
+    #[test]
+    fn of_many_hosts_those_in_use_are_announced() {
+        let (gates, cancel) = (HostGates::new(None, Duration::ZERO), Cancel::new());
+        for number in 0..2 * MAX_USES {
+            drop(gates.enter(&format!("h{number}")).0.admit(1, &cancel));
+        }
+        let file = gates.enter("last").0.admit(1, &cancel);
+        let uses = gates.share_out(&FarmLimits::default(), &[], true);
+        assert_eq!((uses.len(), uses[0].host.as_str()), (MAX_USES, "last"));
+        drop(file);
     }
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::FarmError;
 use crate::unit::{Unit, UnitId, path_text};
 
-/// The latest version of the format, which has ranges of files; plans without ranges are of version 1.
+/// The latest version of the format, which has ranges of files and limits; plans made without both are of version 1.
 pub const VERSION: u32 = 2;
 /// What `format` of a header says.
 pub(crate) const FORMAT: &str = "longhaul-plan";

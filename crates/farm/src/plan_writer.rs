@@ -263,6 +263,11 @@ impl PlanWriter {
         if self.header.units == 0 {
             return Err(FarmError::Empty);
         }
+        let is_limited = self.limits != FarmLimits::default();
+        if is_limited {
+            // A worker of version 1 keeps to no limit.
+            self.header.version = VERSION;
+        }
         self.header.index = self.index_digest.finalize().to_hex().to_string();
         self.header.checksum = self.header.digest();
         let Some(unfinished) = self.unfinished.clone() else { return Err(FarmError::Empty) };
@@ -282,7 +287,7 @@ impl PlanWriter {
             File::open(&unfinished)?.sync_all()
         };
         write().map_err(FarmError::io("write", &at))?;
-        if self.limits != FarmLimits::default() {
+        if is_limited {
             self.limits.store(&unfinished.join(self.header.state()))?;
         }
         Target::create(&self.header)?;

@@ -101,7 +101,7 @@ impl PlanStatus {
         let is_live = |heartbeat: &&Heartbeat| {
             workers.iter().any(|worker| worker.worker == heartbeat.worker() && !worker.ended)
         };
-        let uses = heartbeats.iter().filter(is_live).flat_map(|heartbeat| &heartbeat.uses);
+        let uses = heartbeats.iter().filter(is_live).flat_map(|heartbeat| heartbeat.uses.iter().flatten());
         let is_capped = is_capped(&limits, uses);
         let explanation = Explanation::of(&hosts, &log.evidence().rates(), is_capped);
         Ok(Self {

@@ -133,8 +133,8 @@ pub struct OtherWorker {
     pub host: String,
     /// The rate at which it receives.
     pub rate: Rate,
-    /// What it uses of each source host.
-    pub uses: Vec<HostUse>,
+    /// What it uses of each source host; `None` if it is of another version and does not say.
+    pub uses: Option<Vec<HostUse>>,
 }
 
 /// The number of units of each state.

@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
             counts: ByteCounts::default(),
             has_file: AtomicBool::new(false),
             refused_units: AtomicU32::new(0),
-            gates: HostGates::new(None),
+            gates: HostGates::new(None, beat_interval(plan.header().lease)),
             progress: Mutex::default(),
             farm: Mutex::default(),
         })
@@ -181,7 +181,7 @@ impl<'a> Worker<'a> {
     /// Sets the limit of this worker's user, within which the farm's limits apply.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<RateLimit>) -> Self {
-        self.gates = HostGates::new(limit);
+        self.gates = HostGates::new(limit, beat_interval(self.plan.header().lease));
         self
     }
 
@@ -425,11 +425,16 @@ impl<'a> Worker<'a> {
     /// Sets the next shares; returns what to announce.
     fn share_out(&self, farm: FarmState, is_beat: bool) -> Vec<HostUse> {
         let FarmState { limits, others } = farm;
-        let at_work = others.iter().filter(|other| !other.uses.is_empty());
+        let is_at_work = |other: &&OtherWorker| {
+            other.uses.as_ref().map_or(other.rate > Rate::default(), |uses| !uses.is_empty())
+        };
+        let at_work = others.iter().filter(is_at_work);
         let names: BTreeSet<&str> = at_work.map(|other| &*other.host).chain([self.store.host()]).collect();
         let rate = others.iter().fold(Rate::default(), |sum, other| sum + other.rate);
         *self.farm.lock() = (names.len() as u32, rate);
-        let uses: Vec<Vec<HostUse>> = others.into_iter().map(|OtherWorker { uses, .. }| uses).collect();
+        let unseen = others.iter().filter(|other| other.uses.is_none());
+        let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
+        let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
         self.gates.share_out(&limits, &uses, is_beat)
     }
 

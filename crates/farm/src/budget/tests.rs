@@ -104,6 +104,10 @@ fn joining_changing_and_lost_workers_get_and_leave_their_shares() {
     workers.pop();
     round(&mut workers, &limits, true);
     assert_eq!(shares(&workers), [8 * GBIT], "the share of a lost worker is free");
+    for (unseen, left) in [(0, 8 * GBIT), (3 * GBIT, 5 * GBIT), (9 * GBIT, MIN_LIMIT.as_bits_per_sec())] {
+        round(&mut workers, &limits.clone().without(Rate::bits_per_sec(unseen)), true);
+        assert_eq!(shares(&workers), [left], "one that announces no uses receives at {unseen}");
+    }
     // Three that begin before they see each other's announcement have counted each other.
     let others = [vec![], vec![]];
     let mut own = [HostUse { host: "h".into(), ..HostUse::default() }];

@@ -42,6 +42,21 @@ fn units_end_by_bytes_or_files_and_are_read_back() {
 }
 
 #[test]
+fn plan_with_limits_is_refused_by_workers_that_know_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let limited = FarmLimits { connections: 3, ..FarmLimits::default() };
+    for (name, limits, version) in [("p", FarmLimits::default(), 1), ("q", limited, 2)] {
+        let (path, target) = (dir.path().join(name), dir.path().join(name).with_extension("t"));
+        let mut writer =
+            PlanWriter::create(&path, &target, UnitSize::default(), Duration::from_secs(30)).unwrap();
+        writer.add(file(1)).unwrap();
+        writer.set_limits(limits.clone());
+        assert_eq!(writer.finish().unwrap().version, version, "{name}");
+        assert_eq!(FarmLimits::of(&Plan::open(&path).unwrap()).unwrap(), limits);
+    }
+}
+
+#[test]
 fn huge_file_is_cut_only_where_symbolic_links_can_be_made() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "").unwrap();

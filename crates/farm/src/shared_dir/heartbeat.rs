@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::HostUse;
 use crate::error::FarmError;
+use crate::lenient;
 use crate::store::WorkerProgress;
 use crate::unit::UnitId;
 
-/// The largest heartbeat: a worker executes few units at once, of some hundred source hosts at most.
+/// The largest heartbeat: a worker executes few units at once, and announces some hundred source hosts at most.
 const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
 /// The longest part of a host's name that a worker's has.
 const MAX_HOST: usize = 40;
@@ -36,9 +37,9 @@ pub(crate) struct Heartbeat {
     pub(crate) units: Vec<UnitId>,
     #[serde(default)]
     pub(crate) progress: WorkerProgress,
-    /// What it uses of each source host.
-    #[serde(default)]
-    pub(crate) uses: Vec<HostUse>,
+    /// What it uses of each source host; `None` in one of another version, which may use any part of a limit.
+    #[serde(default, deserialize_with = "lenient::if_readable")]
+    pub(crate) uses: Option<Vec<HostUse>>,
 }
 
 /// What identifies a process on a host.
@@ -114,7 +115,7 @@ impl Heartbeat {
             ended: false,
             units: Vec::new(),
             progress: WorkerProgress::default(),
-            uses: Vec::new(),
+            uses: Some(Vec::new()),
         }
     }
 
@@ -139,13 +140,20 @@ impl Heartbeat {
     /// Makes this heartbeat the last one.
     pub(crate) fn end(&mut self) {
         self.advance(WorkerProgress { bytes: self.progress.bytes, ..WorkerProgress::default() }, Vec::new());
-        (self.ended, self.uses) = (true, Vec::new());
+        (self.ended, self.uses) = (true, Some(Vec::new()));
     }
 
     /// Replaces the worker's file in `directory`.
     pub(crate) fn store(&self, directory: &Path) -> Result<(), FarmError> {
         let path = directory.join(&self.worker);
-        let text = serde_json::to_vec(self).map_err(|error| FarmError::io("write", &path)(error.into()))?;
+        let written = |heartbeat: &Self| {
+            serde_json::to_vec(heartbeat).map_err(|error| FarmError::io("write", &path)(error.into()))
+        };
+        let mut text = written(self)?;
+        if text.len() as u64 > MAX_HEARTBEAT.get() {
+            // Unreadable, it would be silence, and the units would be taken over.
+            text = written(&Self { uses: None, ..self.clone() })?;
+        }
         atomic_file::replace(&path, &text, 0o644).map_err(FarmError::io("write the heartbeat", &path))
     }
 
@@ -192,5 +200,26 @@ mod tests {
                 && !is_worker_name("")
                 && is_worker_name("n-1.x")
         );
+    }
+
+    #[test]
+    fn heartbeat_is_readable_however_long_the_names_of_hosts_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut heartbeat = Heartbeat::of_this_process();
+        heartbeat.uses = Some(vec![HostUse { host: "h".repeat(1000), ..HostUse::default() }; 100]);
+        heartbeat.store(dir.path()).unwrap();
+        let read = Heartbeat::read(dir.path(), heartbeat.worker()).unwrap();
+        assert_eq!((read.beat, read.uses), (heartbeat.beat, None));
+        // Neither do uses of another version make it silent.
+        let mut other = serde_json::to_value(Heartbeat::of_this_process()).unwrap();
+        for (uses, expected) in
+            [(r#"[{"host":7}]"#, None), (r#"[{"later":7}]"#, Some(vec![HostUse::default()]))]
+        {
+            other["uses"] = serde_json::from_str(uses).unwrap();
+            let read: Heartbeat = serde_json::from_value(other.clone()).unwrap();
+            assert_eq!(read.uses, expected, "{uses}");
+        }
+        other.as_object_mut().unwrap().remove("uses");
+        assert_eq!(serde_json::from_value::<Heartbeat>(other).unwrap().uses, None);
     }
 }

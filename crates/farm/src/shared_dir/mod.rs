@@ -361,7 +361,7 @@ impl ClaimStore for SharedDirStore {
     }
 
     fn announce(&self, uses: Vec<HostUse>) {
-        self.state.lock().heartbeat.uses = uses;
+        self.state.lock().heartbeat.uses = Some(uses);
     }
 
     fn tally(&self) -> Result<Tally, FarmError> {

@@ -16,6 +16,7 @@ use super::claims::MAX_EPOCH;
 use super::heartbeat::is_worker_name;
 use crate::error::FarmError;
 use crate::explanation::{Evidence, UnitReport};
+use crate::lenient;
 use crate::store::{MAX_ATTEMPTS, Tally};
 use crate::unit::UnitId;
 
@@ -38,7 +39,8 @@ pub(crate) enum LogEntry {
     /// All files are synced under their final names.
     Done {
         bytes: Bytes,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// Left out if it cannot be read: the unit is done all the same.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "lenient::if_readable")]
         report: Option<UnitReport>,
     },
     /// It failed on a host.
@@ -296,7 +298,12 @@ mod tests {
         // A name that leaves the staging directory is none; an epoch that is not made by this program says nothing.
         one.append(UnitId(5), 7, LogEntry::Released { worker: "../x".into() }).unwrap();
         one.append(UnitId(6), u64::MAX, failed("stray")).unwrap();
+        // A report of another version is left out, and the unit is done.
+        let other_report =
+            b"{\"unit\":7,\"epoch\":1,\"result\":\"done\",\"bytes\":5,\"report\":{\"hosts\":\"two\"}}\n";
+        other.file.write_all(other_report).unwrap();
         log.refresh().unwrap();
         assert_eq!((log.released_by(UnitId(5)), log.epoch(UnitId(5)), log.epoch(UnitId(6))), (None, 7, 0));
+        assert!(log.is_done(UnitId(7)));
     }
 }
