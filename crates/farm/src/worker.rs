@@ -351,6 +351,7 @@ impl<'a> Worker<'a> {
         let (gate, is_new) = self.gates.enter(host);
         if is_new {
             // Announced before it is used.
+            gate.set_announced();
             self.beat(None);
         }
         gate.admit(wants, cancel)
