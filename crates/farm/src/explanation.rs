@@ -103,7 +103,9 @@ impl Evidence {
     pub fn held(&self, host: &str) -> Option<HeldBy> {
         let mut times: BTreeMap<HeldBy, Duration> = BTreeMap::new();
         for (held, time) in self.recent.get(host)? {
-            *times.entry(*held).or_default() += *time;
+            let sum = times.entry(*held).or_default();
+            // A file of another program may say any time.
+            *sum = sum.saturating_add(*time);
         }
         times.into_iter().max_by_key(|(_, time)| *time).map(|(held, _)| held)
     }
