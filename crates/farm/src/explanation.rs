@@ -4,7 +4,7 @@
 //! host has for itself, one more host has as well; what all share is not doubled. Which of both a path is cannot be seen
 //! from one number of hosts: then the answer is unknown, unless the plan was worked on by fewer hosts before.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ pub struct HostState {
 /// What holds a farm back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// What holds most hosts back; `None` if that is not known, or differs.
+    /// What holds more than half of the hosts back; `None` if that is not known, or differs.
     pub limited_by: Option<HeldBy>,
     /// A host that is far slower than the others.
     pub slow_host: Option<String>,
@@ -177,14 +177,14 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Returns what holds at least half of the hosts back.
+/// Returns what holds more than half of the hosts back.
 fn most_common(hosts: &[HostState]) -> Option<HeldBy> {
     let mut counts: BTreeMap<HeldBy, usize> = BTreeMap::new();
     for held in hosts.iter().filter_map(|host| host.limited_by) {
         *counts.entry(held).or_default() += 1;
     }
     let (held, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    (2 * count >= hosts.len()).then_some(held)
+    (2 * count > hosts.len()).then_some(held)
 }
 
 /// Returns what each host has added since there were fewer, if that was seen.
@@ -211,9 +211,12 @@ fn expected_gain(hosts: &[HostState], held: Option<HeldBy>, is_capped: bool) -> 
         Some(Rate::bits_per_sec(sum / hosts.len().max(1) as u64))
     };
     let Some(HeldBy::Transfer(limit)) = held else {
-        let is_early = hosts.iter().all(|host| host.limited_by.is_none());
-        let why =
-            if is_early { "no unit of these hosts is done" } else { "hosts are limited by different things" };
+        let known: BTreeSet<HeldBy> = hosts.iter().filter_map(|host| host.limited_by).collect();
+        let why = match known.len() {
+            0 => "no unit of these hosts is done",
+            1 => "too few of these hosts have done a unit",
+            _ => "hosts are limited by different things",
+        };
         return (None, why.to_owned());
     };
     let (gain, why) = match limit {
@@ -293,6 +296,10 @@ mod tests {
             (&[(50, by(Path)); 4], &[(2, 195), (4, 200)], false, by(Path), Some(0), "2 hosts had 195 Mbit/s"),
             (&[(100, by(Server)); 2], &[(1, 100), (2, 190)], false, by(Server), Some(90), "and 2 have 190"),
             (&[(100, by(Server)); 2], &[(2, 190), (4, 200)], false, by(Server), Some(0), "share"),
+            // Half of the hosts are not the farm.
+            (&[(90, by(Disk)), (90, by(Server))], &[], false, None, None, "different things"),
+            (&[(90, by(Disk)), (90, None)], &[], false, None, None, "too few"),
+            (&[(90, by(Disk)), (90, by(Disk)), (90, None)], &[], false, by(Disk), Some(0), "one file system"),
         ];
         for (hosts, rates, is_capped, limited_by, gain, why) in rows {
             let hosts: Vec<_> =
