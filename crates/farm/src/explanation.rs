@@ -4,7 +4,7 @@
 //! host has for itself, one more host has as well; what all share is not doubled. Which of both a path is cannot be seen
 //! from one number of hosts: then the answer is unknown, unless the plan was worked on by fewer hosts before.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -73,11 +73,19 @@ pub struct UnitReport {
     pub time: Duration,
     /// What held it back for longest.
     pub limited_by: HeldBy,
-    /// The hosts that worked on the plan at its end.
+    /// The farm at its end; `None` if it had changed too shortly before to be measured.
+    #[serde(flatten)]
+    pub farm: Option<FarmRate>,
+}
+
+/// The rate of a number of hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FarmRate {
+    /// The hosts that worked on the plan.
     pub hosts: u32,
     /// The rate of all of them.
     #[serde(rename = "farm_bps")]
-    pub farm_rate: Rate,
+    pub rate: Rate,
 }
 
 /// What the reports of a plan's units show.
@@ -91,9 +99,13 @@ pub struct Evidence {
 impl Evidence {
     /// Adds a report.
     pub fn add(&mut self, report: UnitReport) {
-        let (units, rates) = self.by_hosts.entry(report.hosts).or_default();
-        *units += 1;
-        *rates = rates.saturating_add(report.farm_rate.as_bits_per_sec());
+        let is_farms = report.limited_by == HeldBy::FarmLimit;
+        // Under the farm's limit, the rate says nothing of the number of hosts.
+        if let Some(farm) = report.farm.filter(|farm| farm.hosts > 0 && !is_farms) {
+            let (units, rates) = self.by_hosts.entry(farm.hosts).or_default();
+            *units += 1;
+            *rates = rates.saturating_add(farm.rate.as_bits_per_sec());
+        }
         let recent = self.recent.entry(report.host).or_default();
         recent.truncate(MAX_RECENT - 1);
         recent.push_front((report.limited_by, report.time));
@@ -103,7 +115,9 @@ impl Evidence {
     pub fn held(&self, host: &str) -> Option<HeldBy> {
         let mut times: BTreeMap<HeldBy, Duration> = BTreeMap::new();
         for (held, time) in self.recent.get(host)? {
-            *times.entry(*held).or_default() += *time;
+            let sum = times.entry(*held).or_default();
+            // A file of another program may say any time.
+            *sum = sum.saturating_add(*time);
         }
         times.into_iter().max_by_key(|(_, time)| *time).map(|(held, _)| held)
     }
@@ -129,7 +143,7 @@ pub struct HostState {
 /// What holds a farm back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// What holds most hosts back; `None` if that is not known, or differs.
+    /// What holds more than half of the hosts back; `None` if that is not known, or differs.
     pub limited_by: Option<HeldBy>,
     /// A host that is far slower than the others.
     pub slow_host: Option<String>,
@@ -175,14 +189,14 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Returns what holds at least half of the hosts back.
+/// Returns what holds more than half of the hosts back.
 fn most_common(hosts: &[HostState]) -> Option<HeldBy> {
     let mut counts: BTreeMap<HeldBy, usize> = BTreeMap::new();
     for held in hosts.iter().filter_map(|host| host.limited_by) {
         *counts.entry(held).or_default() += 1;
     }
     let (held, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    (2 * count >= hosts.len()).then_some(held)
+    (2 * count > hosts.len()).then_some(held)
 }
 
 /// Returns what each host has added since there were fewer, if that was seen.
@@ -204,14 +218,14 @@ fn expected_gain(hosts: &[HostState], held: Option<HeldBy>, is_capped: bool) -> 
         ServerSendBuffer, SlowStart, Unknown,
     };
     let nothing = Some(Rate::default());
-    let each = || {
-        let sum: u64 = hosts.iter().map(|host| host.rate.as_bits_per_sec()).sum();
-        Some(Rate::bits_per_sec(sum / hosts.len().max(1) as u64))
-    };
+    let each = || Some(Rate::bits_per_sec(sum_of_rates(hosts) / hosts.len().max(1) as u64));
     let Some(HeldBy::Transfer(limit)) = held else {
-        let is_early = hosts.iter().all(|host| host.limited_by.is_none());
-        let why =
-            if is_early { "no unit of these hosts is done" } else { "hosts are limited by different things" };
+        let known: BTreeSet<HeldBy> = hosts.iter().filter_map(|host| host.limited_by).collect();
+        let why = match known.len() {
+            0 => "no unit of these hosts is done",
+            1 => "too few of these hosts have done a unit",
+            _ => "hosts are limited by different things",
+        };
         return (None, why.to_owned());
     };
     let (gain, why) = match limit {
@@ -232,12 +246,15 @@ fn expected_gain(hosts: &[HostState], held: Option<HeldBy>, is_capped: bool) -> 
     (gain, why.to_owned())
 }
 
+fn sum_of_rates(hosts: &[HostState]) -> u64 {
+    hosts.iter().fold(Rate::default(), |sum, host| sum + host.rate).as_bits_per_sec()
+}
+
 /// Returns the slowest host, if the others are far faster.
 fn slow_host(hosts: &[HostState]) -> Option<String> {
     let slowest = hosts.iter().min_by_key(|host| host.rate)?;
     let others = hosts.len().checked_sub(1).filter(|others| *others > 0)?;
-    let sum: u64 = hosts.iter().map(|host| host.rate.as_bits_per_sec()).sum();
-    let mean = (sum - slowest.rate.as_bits_per_sec()) as f64 / others as f64;
+    let mean = (sum_of_rates(hosts) - slowest.rate.as_bits_per_sec()) as f64 / others as f64;
     ((slowest.rate.as_bits_per_sec() as f64) < SLOW * mean).then(|| slowest.host.clone())
 }
 
@@ -279,6 +296,10 @@ mod tests {
                 "plan limit",
             ),
             (&[(90, by(Path)), (90, by(Cpu)), (90, by(Disk))], &[], false, None, None, "different things"),
+            // Half of the hosts are not the farm.
+            (&[(90, by(Disk)), (90, by(Server))], &[], false, None, None, "different things"),
+            (&[(90, by(Disk)), (90, None)], &[], false, None, None, "too few"),
+            (&[(90, by(Disk)), (90, by(Disk)), (90, None)], &[], false, by(Disk), Some(0), "one file system"),
             // What was measured with fewer hosts precedes what is expected.
             (
                 &[(100, by(Path)); 2],
@@ -320,16 +341,27 @@ mod tests {
             host: "h".into(),
             time: Duration::from_secs(time),
             limited_by: held.to_owned().into(),
-            hosts,
-            farm_rate: MBIT(rate),
+            farm: Some(FarmRate { hosts, rate: MBIT(rate) }),
         };
         (0..20).for_each(|_| evidence.add(report("disk", 9, 1, 100)));
-        (0..7).for_each(|_| evidence.add(report("farm-limit", 2, 2, 150)));
+        (0..7).for_each(|_| evidence.add(report("farm-limit", 2, 2, 10)));
+        let early = UnitReport { farm: None, ..report("path", 3, 4, 400) };
+        for _ in 0..3 {
+            // The last two say nothing of the number of hosts.
+            for other in [report("path", 1, 2, 150), early.clone(), report("path", 1, 0, 10)] {
+                evidence.add(UnitReport { host: "other".into(), ..other });
+            }
+        }
         assert_eq!(evidence.held("h"), Some(HeldBy::FarmLimit), "14 s of 23 s in the last 8 units");
         evidence.add(report("eclipse", 100, 3, 150));
         assert_eq!(evidence.held("h"), Some(HeldBy::Transfer(LimitedBy::Unknown)));
         assert_eq!(evidence.rates(), BTreeMap::from([(1, MBIT(100)), (2, MBIT(150))]));
         let line = serde_json::to_string(&report("path", 3, 4, 400)).unwrap();
         assert_eq!(line, r#"{"host":"h","seconds":3.0,"limited_by":"path","hosts":4,"farm_bps":400000000}"#);
+        let line = serde_json::to_string(&early).unwrap();
+        assert_eq!(line, r#"{"host":"h","seconds":3.0,"limited_by":"path"}"#);
+        assert_eq!(serde_json::from_str::<UnitReport>(&line).unwrap(), early);
+        (0..2).for_each(|_| evidence.add(report("disk", u64::MAX, 1, 100)));
+        assert_eq!(evidence.held("h"), Some(HeldBy::Transfer(LimitedBy::Disk)), "not a sum of times");
     }
 }

@@ -19,6 +19,8 @@ const WAIT_TICK: Duration = Duration::from_millis(100);
 
 /// The most hosts that a worker announces, as its heartbeat must be readable. The uses that are left out count for it alone.
 const MAX_USES: usize = 200;
+/// The longest time for which files wait for the first announcement of a host.
+const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(30);
 
 /// The source hosts that a worker uses.
 pub(crate) struct HostGates {
@@ -83,6 +85,8 @@ pub(crate) struct HostGate {
 struct GateState {
     /// As announced last.
     announced: HostUse,
+    /// Whether the first announcement was made, or has failed.
+    is_announced: bool,
     /// The connections that files may have together.
     connections: u64,
     files: Vec<RunningFile>,
@@ -112,6 +116,7 @@ impl HostGate {
         let limit = RateLimit::share_of_farm(user, least);
         let state = GateState {
             announced: HostUse { host: host.to_owned(), ..HostUse::default() },
+            is_announced: false,
             connections: 1,
             files: Vec::new(),
             waiting: 0,
@@ -129,10 +134,19 @@ impl HostGate {
         (state.waiting, state.was_used) = (state.waiting + 1, true);
     }
 
-    /// Waits until a connection is free for a file that has entered, and could use so many; a cancelled one does not wait.
+    /// Lets files in: the host's first announcement was made, or has failed.
+    pub(crate) fn set_announced(&self) {
+        self.state.lock().is_announced = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the host is announced and a connection is free for a file that has entered, and could use so many; a
+    /// cancelled one does not wait.
     pub(crate) fn admit(self: &Arc<Self>, wants: usize, cancel: &Cancel) -> Admission {
+        let began = Instant::now();
+        let is_early = |state: &GateState| !state.is_announced && began.elapsed() < MAX_ANNOUNCEMENT;
         let mut state = self.state.lock();
-        while state.files.len() as u64 >= state.connections && !cancel.is_cancelled() {
+        while (is_early(&state) || state.files.len() as u64 >= state.connections) && !cancel.is_cancelled() {
             self.changed.wait_for(&mut state, WAIT_TICK);
         }
         let (number, cap) = (state.next_file, StreamCap::new(1));
@@ -285,6 +299,15 @@ mod tests {
             gate.enter();
             gate.admit(wants, &cancel)
         };
+        std::thread::scope(|threads| {
+            let early = threads.spawn(|| admit(128).stream_cap().get());
+            while gate.state.lock().waiting == 0 {
+                std::thread::yield_now();
+            }
+            gate.set_shares(shares(u64::MAX, 9), false);
+            gate.set_announced();
+            assert_eq!(early.join().unwrap(), 9, "it has waited for the first share");
+        });
         gate.set_shares(shares(u64::MAX, 9), true);
         let (large, small) = (admit(128), admit(1));
         assert_eq!((large.stream_cap().get(), small.stream_cap().get()), (8, 1));
@@ -319,6 +342,7 @@ mod tests {
     fn higher_rate_is_applied_after_its_announcement_and_need_follows_the_rate() {
         let gate = Arc::new(HostGate::new("h", None, Duration::ZERO));
         gate.enter();
+        gate.set_announced();
         let file = gate.admit(1, &Cancel::new());
         let first = gate.set_shares(shares(8_000_000, 1), false);
         assert_eq!(first.rate, Portion { share: 8_000_000, need: None });

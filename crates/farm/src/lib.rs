@@ -53,6 +53,7 @@
 pub mod budget;
 pub mod error;
 pub mod explanation;
+mod farm_view;
 pub mod files;
 pub mod host_gate;
 mod lenient;

@@ -129,6 +129,10 @@ pub struct FarmState {
 /// A live worker, as it has announced itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherWorker {
+    /// Its name.
+    pub worker: String,
+    /// The number of its last heartbeat.
+    pub beat: u64,
     /// Its host.
     pub host: String,
     /// The rate at which it receives.

@@ -14,12 +14,11 @@ use parking_lot::Mutex;
 use crate::budget::HostUse;
 use crate::error::FarmError;
 use crate::explanation::{HeldBy, UnitReport};
+use crate::farm_view::FarmView;
 use crate::host_gate::{Admission, HostGates};
 use crate::plan::Plan;
 use crate::shared_dir::beat_interval;
-use crate::store::{
-    Claim, ClaimStore, FarmState, NextUnit, OtherWorker, Tally, UnitDone, UnitEnd, WorkerProgress,
-};
+use crate::store::{Claim, ClaimStore, FarmState, NextUnit, Tally, UnitDone, UnitEnd, WorkerProgress};
 use crate::target::Target;
 use crate::unit::{FilePart, PlannedFile, UnitId};
 
@@ -49,8 +48,7 @@ pub struct Worker<'a> {
     gates: HostGates,
     /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
     progress: Mutex<WorkerProgress>,
-    /// The number of hosts at work, and the rate of the other workers.
-    farm: Mutex<(u32, Rate)>,
+    farm: Mutex<FarmView>,
 }
 
 /// What a worker has received, and read to verify files, in bytes.
@@ -352,6 +350,7 @@ impl<'a> Worker<'a> {
         if is_new {
             // Announced before it is used.
             self.beat(None);
+            gate.set_announced();
         }
         gate.admit(wants, cancel)
     }
@@ -425,13 +424,7 @@ impl<'a> Worker<'a> {
     /// Sets the next shares; returns what to announce.
     fn share_out(&self, farm: FarmState, is_beat: bool) -> Vec<HostUse> {
         let FarmState { limits, others } = farm;
-        let is_at_work = |other: &&OtherWorker| {
-            other.uses.as_ref().map_or(other.rate > Rate::default(), |uses| !uses.is_empty())
-        };
-        let at_work = others.iter().filter(is_at_work);
-        let names: BTreeSet<&str> = at_work.map(|other| &*other.host).chain([self.store.host()]).collect();
-        let rate = others.iter().fold(Rate::default(), |sum, other| sum + other.rate);
-        *self.farm.lock() = (names.len() as u32, rate);
+        self.farm.lock().note(self.store.host(), &others, is_beat);
         let unseen = others.iter().filter(|other| other.uses.is_none());
         let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
         let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
@@ -441,10 +434,10 @@ impl<'a> Worker<'a> {
     /// Returns how a unit was done, if something was received.
     fn report(&self, unit: &UnitRun, state: &RunState) -> Option<UnitReport> {
         let (limited_by, _) = state.held.iter().max_by_key(|(_, time)| **time)?;
-        let (hosts, others) = *self.farm.lock();
-        let farm_rate = self.progress.lock().rate + others;
+        let own = self.progress.lock().rate;
+        let farm = self.farm.lock().rate_with(own);
         let (host, time) = (self.store.host().to_owned(), unit.started.elapsed());
-        Some(UnitReport { host, time, limited_by: *limited_by, hosts: hosts.max(1), farm_rate })
+        Some(UnitReport { host, time, limited_by: *limited_by, farm })
     }
 
     fn lose(&self, unit: UnitId) {

@@ -37,7 +37,7 @@ pub(super) fn start_joining<'scope>(
             let left = pipeline.size().unwrap_or_default() - pipeline.written();
             let options = &fetch.job.options.transfer;
             let start = CountStart::of_fetch(fetch.sources[set.index], description, false, left);
-            let control = chosen(options.streams, &start.capped(&options.stream_cap));
+            let control = chosen(options.streams, &options.stream_cap, &start);
             // The result is not stored: the mirror's streams shared this host's link with others.
             control.start(set, starter);
         }

@@ -94,8 +94,8 @@ pub(crate) fn run(
     let left = size.unwrap_or_default() - committed.total();
     let control = chosen(
         options.transfer.streams,
-        &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left)
-            .capped(&options.transfer.stream_cap),
+        &options.transfer.stream_cap,
+        &CountStart::of_fetch(sources[primary].as_ref(), &description, paced, left),
     );
 
     let mut requested = committed.clone();

@@ -117,31 +117,27 @@ impl CountStart {
             multiplexed: source.multiplexes(),
         }
     }
-
-    /// Lowers the limit of streams to a cap.
-    pub(crate) fn capped(mut self, cap: &StreamCap) -> Self {
-        self.tuner.most = self.tuner.most.min(cap.get());
-        self
-    }
 }
 
-/// Chooses the control from the user's choice and the limits of the transfer.
-pub(crate) fn chosen(streams: Streams, start: &CountStart) -> CountControl {
+/// Chooses the control from the user's choice and the limits of the transfer. A tuner begins within the cap, and follows it
+/// when it rises.
+pub(crate) fn chosen(streams: Streams, cap: &StreamCap, start: &CountStart) -> CountControl {
     let CountStart { divisible, alone, first_window, rest, tuner: start, multiplexed } = *start;
     let StreamTunerStart { rtt, most, .. } = start;
     match streams {
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let tuner = if multiplexed {
+            let mut tuner = if multiplexed {
                 AutoTuner::Doubling(Doubling::new(&start))
             } else {
                 AutoTuner::Streams(StreamTuner::new(&start))
             };
+            tuner.set_cap(cap.get(), Duration::ZERO);
             CountControl::Auto { tuner: Box::new(tuner), rtt }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if divisible => {
-            let window = first_window;
+            let (window, most) = (first_window, most.min(cap.get()));
             CountControl::Apt(Box::new(Apt::new(Parameters { n0, alpha, delta, window, rtt, most })))
         }
         _ => CountControl::Fixed(1),
@@ -293,5 +289,49 @@ struct Unbounded<'a>(&'a SharedSchedule);
 impl Drop for Unbounded<'_> {
     fn drop(&mut self) {
         self.0.change(|schedule| schedule.allow(Bytes::new(u64::MAX)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuner_begins_within_a_low_cap_and_follows_it_when_it_rises() {
+        const STEP: Duration = Duration::from_millis(100);
+        let (rtt, left) = (Rtt::new(STEP), Bytes::gib(64));
+        for multiplexed in [false, true] {
+            let start = CountStart {
+                divisible: true,
+                alone: false,
+                first_window: Bytes::kib(64),
+                rest: left,
+                tuner: StreamTunerStart { rtt, left, most: MAX_STREAMS, remembered: None, bound: None },
+                multiplexed,
+            };
+            let control = chosen(Streams::Auto, &StreamCap::new(1), &start);
+            assert_eq!(control.streams(), 1);
+            let CountControl::Auto { mut tuner, .. } = control else { panic!("a fixed number") };
+            // Each stream is limited by its window.
+            let mut run = |cap, steps: std::ops::Range<u32>| {
+                for step in steps {
+                    let (now, streams) = (STEP * step, tuner.streams());
+                    tuner.set_cap(cap, now);
+                    let seen = Interval {
+                        goodput: Rate::bits_per_sec(10_000_000 * streams as u64),
+                        rtt,
+                        data_rtt: Some(rtt),
+                        streams,
+                        out_of_order: 0,
+                        left,
+                        held_back: false,
+                        pressure: 0.0,
+                    };
+                    assert!(tuner.observe(&seen, now) <= cap);
+                }
+                tuner.streams()
+            };
+            assert_eq!([run(1, 1..120), run(32, 120..1200)], [1, 32], "multiplexed: {multiplexed}");
+        }
     }
 }

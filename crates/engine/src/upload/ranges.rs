@@ -113,7 +113,7 @@ pub(super) fn control_of(context: &UploadContext<'_>, rtt: Rtt, left: Bytes, mos
         Streams::Fixed(streams) => Streams::Fixed(streams.min(most)),
         streams => streams,
     };
-    chosen(streams, &start)
+    chosen(streams, &request.transfer.stream_cap, &start)
 }
 
 /// Returns the bound of each connection, and the maximum rate; `None` if the kernel does not report

@@ -353,6 +353,8 @@ impl ClaimStore for SharedDirStore {
         state.liveness.refresh()?;
         let others = state.liveness.live().filter(|heartbeat| heartbeat.worker() != self.claims.worker());
         let others = others.map(|heartbeat| OtherWorker {
+            worker: heartbeat.worker().to_owned(),
+            beat: heartbeat.beat,
             host: heartbeat.host().to_owned(),
             rate: heartbeat.progress.rate,
             uses: heartbeat.uses.clone(),
