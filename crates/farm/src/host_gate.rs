@@ -370,10 +370,15 @@ mod tests {
     #[test]
     fn of_many_hosts_those_in_use_are_announced() {
         let (gates, cancel) = (HostGates::new(None, Duration::ZERO), Cancel::new());
+        let admit = |host: &str| {
+            let (gate, _) = gates.enter(host);
+            gate.set_announced();
+            gate.admit(1, &cancel)
+        };
         for number in 0..2 * MAX_USES {
-            drop(gates.enter(&format!("h{number}")).0.admit(1, &cancel));
+            drop(admit(&format!("h{number}")));
         }
-        let file = gates.enter("last").0.admit(1, &cancel);
+        let file = admit("last");
         let uses = gates.share_out(&FarmLimits::default(), &[], true);
         assert_eq!((uses.len(), uses[0].host.as_str()), (MAX_USES, "last"));
         drop(file);
