@@ -218,7 +218,9 @@ impl File {
             }
             None => ("200 OK".to_owned(), &self.bytes[..]),
         };
-        (format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {}\r\n\r\n", body.len()), body)
+        let head = format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {}\r\n\r\n", body.len());
+        // What followed such a head would be taken for the next answer on the connection.
+        (head, if request.head.starts_with("HEAD") { &[] } else { body })
     }
 
     /// Returns the response to `request`.

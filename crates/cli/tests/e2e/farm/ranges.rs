@@ -187,10 +187,10 @@ fn file_with_another_checksum_gets_no_name_whether_a_list_or_the_server_states_i
         let list = format!("{url}\n size={SIZE}\n checksum=sha256={}\n", sha256(b""));
         let run = plan().file("list", list).args(["--unit-size", "1MiB", "-o", "p"]);
         let run = if by_list { run.args(["-i", "list", "here"]) } else { run.args([&*url, "here"]) };
-        run.run().ok();
+        let planned = run.run().ok();
         work(run.dir(), &[]).run().fails(1, &["a unit has failed"]);
         let failure = status(run.dir())["failures"][0].clone();
-        assert_eq!(failure["unit"], 21, "{failure}");
+        assert_eq!(failure["unit"], 21, "{failure}, {planned:?}");
         let why = failure["why"].as_str().unwrap();
         assert!(why.contains("has the digest") && why.contains("/file-21"), "{failure}");
         assert!(!run.path("here/f").exists());
