@@ -1,32 +1,31 @@
 //! One worker: turns units into files to fetch, and ends a unit with its last file.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
 
-use crate::budget::HostUse;
 use crate::error::FarmError;
-use crate::explanation::{HeldBy, UnitReport};
-use crate::farm_view::FarmView;
-use crate::host_gate::{Admission, HostGates};
+use crate::explanation::UnitReport;
+use crate::host_gate::Admission;
 use crate::plan::Plan;
+use crate::presence::Presence;
 use crate::shared_dir::beat_interval;
-use crate::store::{Claim, ClaimStore, FarmState, NextUnit, Tally, UnitDone, UnitEnd, WorkerProgress};
+use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitDone, UnitEnd};
 use crate::target::Target;
-use crate::unit::{FilePart, PlannedFile, UnitId};
+use crate::unit::{FilePart, UnitId};
+pub use crate::unit_run::{FileEnd, FileTask};
+use crate::unit_run::{RunState, UnitRun};
 
 /// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
 /// attempts of units that other hosts can fetch.
 const MAX_REFUSED_UNITS: u32 = 3;
-/// The most characters of a reason that are logged: a server may have chosen its words.
-const MAX_REASON: usize = 500;
 
 /// A worker of a plan. Its methods may be called from several threads.
 pub struct Worker<'a> {
@@ -40,108 +39,11 @@ pub struct Worker<'a> {
     /// Whether to claim no further unit.
     retires: AtomicBool,
     end: Mutex<Option<Result<NextUnit, FarmError>>>,
-    counts: ByteCounts,
     /// Whether a file was received, or was there.
     has_file: AtomicBool,
     /// The units that have failed by what may be at fault on this host, before it received a file.
     refused_units: AtomicU32,
-    gates: HostGates,
-    /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
-    progress: Mutex<WorkerProgress>,
-    farm: Mutex<FarmView>,
-}
-
-/// What a worker has received, and read to verify files, in bytes.
-#[derive(Default)]
-struct ByteCounts {
-    received: AtomicU64,
-    verified: AtomicU64,
-}
-
-/// A unit that is being executed.
-struct UnitRun {
-    claim: Claim,
-    stage: PathBuf,
-    cancel: Cancel,
-    started: Instant,
-    state: Mutex<RunState>,
-}
-
-#[derive(Default)]
-struct RunState {
-    files_left: usize,
-    bytes: Bytes,
-    failure: Option<String>,
-    /// Whether this host may be at fault for a failure.
-    is_refused: bool,
-    /// Whether a failure is one of all ranges of the file.
-    is_unjoinable: bool,
-    /// The directories that have got a file, below the target.
-    changed: BTreeSet<PathBuf>,
-    /// Whether the claim was lost to another worker.
-    is_lost: bool,
-    /// For how long files were held back, by what.
-    held: BTreeMap<HeldBy, Duration>,
-}
-
-/// A file to fetch.
-pub struct FileTask {
-    file: PlannedFile,
-    part: Option<FilePart>,
-    staged: PathBuf,
-    /// Whether other ranges of the file are done.
-    has_range: bool,
-    unit: Arc<UnitRun>,
-}
-
-impl FileTask {
-    /// Returns the file.
-    pub fn file(&self) -> &PlannedFile {
-        &self.file
-    }
-
-    /// Returns what is to be done with the file; `None` if it is to be fetched.
-    pub fn part(&self) -> Option<FilePart> {
-        self.part
-    }
-
-    /// Returns whether other ranges of the file are done, so that the file that receives them must be there.
-    pub fn has_range(&self) -> bool {
-        self.has_range
-    }
-
-    /// Returns the path below the target that receives the file.
-    pub fn staged(&self) -> &Path {
-        &self.staged
-    }
-
-    /// Records for how long what held the file back.
-    pub fn explain(&self, held: impl IntoIterator<Item = (HeldBy, Duration)>) {
-        let mut state = self.unit.state.lock();
-        held.into_iter().for_each(|(held, time)| *state.held.entry(held).or_default() += time);
-    }
-
-    /// Returns the flag that ends the file: raised with the command's, or if the unit is lost to another worker.
-    pub fn cancel(&self) -> &Cancel {
-        &self.unit.cancel
-    }
-}
-
-/// How a file ended.
-pub enum FileEnd {
-    /// It was received into its staging path.
-    Received(Bytes),
-    /// It was there already.
-    Present(Bytes),
-    /// It failed.
-    Failed {
-        /// The reason.
-        why: String,
-        /// Whether this host may be at fault: its network, logins or settings.
-        is_refused: bool,
-    },
-    /// It is a range, and no range of the file can be joined with others; the reason.
-    Unjoinable(String),
+    presence: Presence<'a>,
 }
 
 impl<'a> Worker<'a> {
@@ -167,19 +69,16 @@ impl<'a> Worker<'a> {
             under_way: Mutex::default(),
             retires: AtomicBool::new(false),
             end: Mutex::new(None),
-            counts: ByteCounts::default(),
             has_file: AtomicBool::new(false),
             refused_units: AtomicU32::new(0),
-            gates: HostGates::new(None, beat_interval(plan.header().lease)),
-            progress: Mutex::default(),
-            farm: Mutex::default(),
+            presence: Presence::new(store, beat_interval(plan.header().lease)),
         })
     }
 
     /// Sets the limit of this worker's user, within which the farm's limits apply.
     #[must_use]
     pub fn with_limit(mut self, limit: Option<RateLimit>) -> Self {
-        self.gates = HostGates::new(limit, beat_interval(self.plan.header().lease));
+        self.presence = self.presence.with_limit(limit);
         self
     }
 
@@ -251,7 +150,7 @@ impl<'a> Worker<'a> {
             return FileEnd::Present(Bytes::ZERO);
         }
         let count = |bytes: Bytes| {
-            self.counts.verified.fetch_add(bytes.get(), Ordering::Relaxed);
+            self.presence.count_verified(bytes);
         };
         match self.target.complete(&task.staged, file, cancel, &count) {
             Ok(()) => FileEnd::Received(Bytes::ZERO),
@@ -340,19 +239,12 @@ impl<'a> Worker<'a> {
 
     /// Counts bytes that were received.
     pub fn count(&self, bytes: Bytes, admission: &Admission) {
-        self.counts.received.fetch_add(bytes.get(), Ordering::Relaxed);
-        admission.count(bytes);
+        self.presence.count(bytes, admission);
     }
 
     /// Waits until a file may be received from `host`, over at most so many connections.
     pub fn admit(&self, host: &str, wants: usize, cancel: &Cancel) -> Admission {
-        let (gate, is_new) = self.gates.enter(host);
-        if is_new {
-            // Announced before it is used.
-            self.beat(None);
-            gate.set_announced();
-        }
-        gate.admit(wants, cancel)
+        self.presence.admit(host, wants, cancel, |unit| self.lose(unit))
     }
 
     /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
@@ -387,57 +279,14 @@ impl<'a> Worker<'a> {
 
     /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over.
     pub fn keep_alive(&self, stop: &Cancel) {
-        let (mut reported, mut at) = ((0, 0), Instant::now());
-        // More often than needed: a late timer must not cost the lease.
-        while !stop.sleep(beat_interval(self.plan.header().lease)) {
-            let received = self.counts.received.load(Ordering::Relaxed);
-            let verified = self.counts.verified.load(Ordering::Relaxed);
-            let elapsed = at.elapsed().max(Duration::from_millis(1));
-            let over = |bytes, before| Rate::over(Bytes::new(bytes - before), elapsed);
-            let (rate, verifying) = (over(received, reported.0), over(verified, reported.1));
-            (reported, at) = ((received, verified), Instant::now());
-            self.beat(Some(WorkerProgress { bytes: Bytes::new(received), rate, verifying }));
-        }
-    }
-
-    /// Reports and announces, and applies the shares of the farm's limits; one without progress announces a new host.
-    fn beat(&self, progress: Option<WorkerProgress>) {
-        let mut last = self.progress.lock();
-        *last = progress.unwrap_or(*last);
-        match self.store.farm() {
-            Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
-            // The shares stay.
-            Err(error) => tracing::warn!("{error}"),
-        }
-        let lost = self.store.beat(*last);
-        drop(last);
-        match lost {
-            Ok(lost) => {
-                self.gates.apply();
-                lost.iter().for_each(|unit| self.lose(*unit));
-            }
-            // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
-            Err(error) => tracing::warn!("{error}"),
-        }
-    }
-
-    /// Sets the next shares; returns what to announce.
-    fn share_out(&self, farm: FarmState, is_beat: bool) -> Vec<HostUse> {
-        let FarmState { limits, others } = farm;
-        self.farm.lock().note(self.store.host(), &others, is_beat);
-        let unseen = others.iter().filter(|other| other.uses.is_none());
-        let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
-        let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
-        self.gates.share_out(&limits, &uses, is_beat)
+        self.presence.keep(stop, |unit| self.lose(unit));
     }
 
     /// Returns how a unit was done, if something was received.
     fn report(&self, unit: &UnitRun, state: &RunState) -> Option<UnitReport> {
         let (limited_by, _) = state.held.iter().max_by_key(|(_, time)| **time)?;
-        let own = self.progress.lock().rate;
-        let farm = self.farm.lock().rate_with(own);
         let (host, time) = (self.store.host().to_owned(), unit.started.elapsed());
-        Some(UnitReport { host, time, limited_by: *limited_by, farm })
+        Some(UnitReport { host, time, limited_by: *limited_by, farm: self.presence.farm_rate() })
     }
 
     fn lose(&self, unit: UnitId) {
@@ -447,11 +296,5 @@ impl<'a> Worker<'a> {
             run.state.lock().is_lost = true;
             run.cancel.cancel();
         }
-    }
-}
-
-impl RunState {
-    fn fail(&mut self, why: &str) {
-        self.failure.get_or_insert_with(|| why.chars().take(MAX_REASON).collect());
     }
 }

@@ -38,7 +38,10 @@ pub(super) fn verify(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode> {
         tracing::warn!("{note}");
     }
     if wrong == 0 {
-        say::output(format_args!("{right} files are as planned"));
+        match right {
+            1 => say::output(format_args!("1 file is as planned")),
+            _ => say::output(format_args!("{right} files are as planned")),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let message = format!(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 
-use super::{of_plan, plan, status, work};
+use super::{Get, of_plan, plan, status, work};
 use crate::support::{
     File, Scripted, Server, Writable, age, content, fetched_and_unchanged, longhaul, names, response, same,
     sha256,
@@ -41,7 +41,7 @@ fn ranges_of_one_file_are_fetched_by_three_workers_and_joined() {
     assert_eq!((&now["done"], &now["bytes_done"], &now["files"]), (&22.into(), &now["bytes"], &1.into()));
     assert_eq!(now["bytes"], SIZE);
     let verified = of_plan(run.dir(), "verify", &[]).ok();
-    assert!(verified.stdout.contains("1 files are as planned"), "{verified:?}");
+    assert!(verified.stdout.contains("1 file is as planned"), "{verified:?}");
     assert_eq!(of_plan(run.dir(), "manifest", &[]).ok().stdout, format!("{}  f\n", sha256(&bytes)));
     // A file that is there is not fetched in ranges.
     let run = run.again(["--unit-size", "1MiB", "-o", "q", &url, "here"]);
@@ -102,17 +102,27 @@ fn shared_file_that_is_lost_is_not_begun_anew_without_its_ranges() {
     assert!(!run.path("here/f").exists());
 }
 
-#[test]
-fn worker_that_is_continued_after_the_file_has_its_name_keeps_its_time() {
+/// Plans a file in ranges of 8 MiB; returns its server, its bytes and the plan `p`.
+fn planned_in_ranges() -> (Writable, Vec<u8>, Get) {
     let server = Writable::start();
     let bytes = content(SIZE, 5);
     fs::write(server.path("f"), &bytes).unwrap();
     age(&server.path(""), 1_100_000_000);
     let run = plan().args(["--unit-size", "8MiB", "--lease", "1s", "-o", "p", &server.url("/f"), "here"]);
     run.run().ok();
+    (server, bytes, run)
+}
+
+/// Returns whether a worker receives.
+fn receives(run: &Get) -> bool {
+    status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0)
+}
+
+#[test]
+fn worker_that_is_continued_after_the_file_has_its_name_keeps_its_time() {
+    let (_server, bytes, run) = planned_in_ranges();
     let mut late = work(run.dir(), &["--limit", "10Mbit", "--parallel", "1"]).start();
-    let receives = || status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0);
-    late.until("it receives", receives);
+    late.until("it receives", || receives(&run));
     late.signal(Signal::STOP);
     work(run.dir(), &[]).run().ok();
     let modified = || fs::metadata(run.path("here/f")).unwrap().mtime();
@@ -240,16 +250,9 @@ fn range_that_fails_is_tried_again_and_never_taken_from_the_whole_file() {
 
 #[test]
 fn stopped_worker_leaves_what_it_has_of_a_range_to_the_next_one() {
-    let server = Writable::start();
-    let bytes = content(SIZE, 5);
-    fs::write(server.path("f"), &bytes).unwrap();
-    age(&server.path(""), 1_100_000_000);
-    let run = plan().args(["--unit-size", "8MiB", "--lease", "1s", "-o", "p", &server.url("/f"), "here"]);
-    run.run().ok();
+    let (_server, bytes, run) = planned_in_ranges();
     let mut slow = work(run.dir(), &["--limit", "10Mbit", "--streams", "1"]).start();
-    slow.until("it receives", || {
-        status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0)
-    });
+    slow.until("it receives", || receives(&run));
     // As Slurm signals it: once itself, and once by its script.
     slow.signal(Signal::TERM);
     slow.signal(Signal::TERM);

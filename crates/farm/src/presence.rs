@@ -1,0 +1,130 @@
+//! What a worker reports of itself to the others, and the shares of the farm's limits that follow from what they report.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use longhaul_core::units::{Bytes, Rate};
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::rate_limit::RateLimit;
+use parking_lot::Mutex;
+
+use crate::budget::HostUse;
+use crate::explanation::FarmRate;
+use crate::farm_view::FarmView;
+use crate::host_gate::{Admission, HostGates};
+use crate::store::{ClaimStore, FarmState, WorkerProgress};
+use crate::unit::UnitId;
+
+/// The heartbeats of a worker.
+pub(crate) struct Presence<'a> {
+    store: &'a dyn ClaimStore,
+    interval: Duration,
+    /// The bytes received.
+    received: AtomicU64,
+    /// The bytes read to verify files.
+    verified: AtomicU64,
+    gates: HostGates,
+    /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
+    progress: Mutex<WorkerProgress>,
+    farm: Mutex<FarmView>,
+}
+
+impl<'a> Presence<'a> {
+    pub(crate) fn new(store: &'a dyn ClaimStore, interval: Duration) -> Self {
+        Self {
+            store,
+            interval,
+            received: AtomicU64::new(0),
+            verified: AtomicU64::new(0),
+            gates: HostGates::new(None, interval),
+            progress: Mutex::default(),
+            farm: Mutex::default(),
+        }
+    }
+
+    /// Sets the limit of this worker's user, within which the farm's limits apply.
+    pub(crate) fn with_limit(self, limit: Option<RateLimit>) -> Self {
+        Self { gates: HostGates::new(limit, self.interval), ..self }
+    }
+
+    /// Counts bytes that were received.
+    pub(crate) fn count(&self, bytes: Bytes, admission: &Admission) {
+        self.received.fetch_add(bytes.get(), Ordering::Relaxed);
+        admission.count(bytes);
+    }
+
+    /// Counts bytes that were read to verify a file.
+    pub(crate) fn count_verified(&self, bytes: Bytes) {
+        self.verified.fetch_add(bytes.get(), Ordering::Relaxed);
+    }
+
+    /// Waits until a file may be received from `host`, over at most so many connections. Calls `lose` for units that other
+    /// workers have taken over, here as in [`keep`](Self::keep).
+    pub(crate) fn admit(
+        &self,
+        host: &str,
+        wants: usize,
+        cancel: &Cancel,
+        lose: impl Fn(UnitId),
+    ) -> Admission {
+        let (gate, is_new) = self.gates.enter(host);
+        if is_new {
+            // Announced before it is used.
+            self.beat(None, lose);
+            gate.set_announced();
+        }
+        gate.admit(wants, cancel)
+    }
+
+    /// Reports this worker as alive until `stop` is raised.
+    pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId)) {
+        let (mut reported, mut at) = ((0, 0), Instant::now());
+        // More often than needed: a late timer must not cost the lease.
+        while !stop.sleep(self.interval) {
+            let received = self.received.load(Ordering::Relaxed);
+            let verified = self.verified.load(Ordering::Relaxed);
+            let elapsed = at.elapsed().max(Duration::from_millis(1));
+            let over = |bytes, before| Rate::over(Bytes::new(bytes - before), elapsed);
+            let (rate, verifying) = (over(received, reported.0), over(verified, reported.1));
+            (reported, at) = ((received, verified), Instant::now());
+            self.beat(Some(WorkerProgress { bytes: Bytes::new(received), rate, verifying }), &lose);
+        }
+    }
+
+    /// Returns the rate of all hosts together, where it is known.
+    pub(crate) fn farm_rate(&self) -> Option<FarmRate> {
+        let own = self.progress.lock().rate;
+        self.farm.lock().rate_with(own)
+    }
+
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress announces a new host.
+    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) {
+        let mut last = self.progress.lock();
+        *last = progress.unwrap_or(*last);
+        match self.store.farm() {
+            Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
+            // The shares stay.
+            Err(error) => tracing::warn!("{error}"),
+        }
+        let lost = self.store.beat(*last);
+        drop(last);
+        match lost {
+            Ok(lost) => {
+                self.gates.apply();
+                lost.into_iter().for_each(lose);
+            }
+            // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    /// Sets the next shares; returns what to announce.
+    fn share_out(&self, farm: FarmState, is_beat: bool) -> Vec<HostUse> {
+        let FarmState { limits, others } = farm;
+        self.farm.lock().note(self.store.host(), &others, is_beat);
+        let unseen = others.iter().filter(|other| other.uses.is_none());
+        let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
+        let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
+        self.gates.share_out(&limits, &uses, is_beat)
+    }
+}
