@@ -37,9 +37,9 @@ pub(crate) struct Farm {
 pub struct FarmStatus {
     /// The address of the database.
     pub database: String,
-    /// The time after which the transfers of an agent that is not heard of are given to others, in seconds.
+    /// The time after which the transfers of an agent that does not report are given to others, in seconds.
     pub lease_seconds: u64,
-    /// The agents that were heard of within a day.
+    /// The agents that have reported within a day.
     pub hosts: Vec<FarmHost>,
 }
 
@@ -50,9 +50,9 @@ pub struct FarmHost {
     pub name: String,
     /// The program's version.
     pub version: String,
-    /// The seconds since it was heard of.
+    /// The seconds since its last report.
     pub seen_seconds: u64,
-    /// Whether it was heard of within a lease.
+    /// Whether it has reported within a lease.
     pub is_alive: bool,
     /// The number of its running transfers.
     pub running: u64,

@@ -57,7 +57,7 @@ pub(crate) struct Doors {
 pub struct FarmSettings {
     /// The address of the database, without a password.
     pub url: String,
-    /// The time after which the transfers of an agent that is not heard of are given to others, in seconds.
+    /// The time after which the transfers of an agent that does not report are given to others, in seconds.
     pub lease_seconds: u64,
 }
 

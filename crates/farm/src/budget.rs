@@ -33,7 +33,7 @@ use crate::plan::Plan;
 
 /// The connections to each source host of all workers together, unless set: what one `get` may open.
 pub const DEFAULT_CONNECTIONS: u32 = 64;
-/// The lowest limit of a rate, which leaves each of some hundred workers a packet a second.
+/// The lowest limit of a rate, at which each of some hundred workers can send a packet a second.
 pub const MIN_LIMIT: Rate = Rate::bits_per_sec(1_000_000);
 /// The rate that a use gets before others have made room for it.
 pub(crate) const MIN_RATE: Rate = Rate::bits_per_sec(100_000);

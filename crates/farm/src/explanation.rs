@@ -12,7 +12,7 @@ use longhaul_core::advice::LimitedBy;
 use longhaul_core::units::{Rate, seconds};
 use serde::{Deserialize, Serialize};
 
-/// The last units of a host that tell what holds it back now.
+/// The last units of a host from which its present limit is derived.
 const MAX_RECENT: usize = 8;
 /// The fewest units that show how fast a number of hosts is.
 const MIN_UNITS: u32 = 3;

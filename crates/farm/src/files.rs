@@ -69,7 +69,7 @@ pub fn compare(target: &Target, file: &PlannedFile, cancel: &Cancel) -> Comparis
     compare_at(&target.path_of(file), file, cancel, &|_| ())
 }
 
-/// Compares the file at a path with the plan of it; `count` is told what is read.
+/// Compares the file at a path with the plan of it; `count` receives the bytes that are read.
 pub(crate) fn compare_at(
     path: &Path,
     file: &PlannedFile,

@@ -128,7 +128,7 @@ impl HostGate {
         Self { limit, received: AtomicU64::new(0), state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Announces a file, so that the gate stays until [`admit`](Self::admit).
+    /// Announces a file, so that the gate is kept until [`admit`](Self::admit).
     pub(crate) fn enter(&self) {
         let mut state = self.state.lock();
         (state.waiting, state.was_used) = (state.waiting + 1, true);

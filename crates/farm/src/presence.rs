@@ -103,7 +103,7 @@ impl<'a> Presence<'a> {
         *last = progress.unwrap_or(*last);
         match self.store.farm() {
             Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
-            // The shares stay.
+            // The shares do not change.
             Err(error) => tracing::warn!("{error}"),
         }
         let lost = self.store.beat(*last);

@@ -119,7 +119,7 @@ impl Target {
     }
 
     /// Checks a file whose ranges are all there, sets its time, and records that it may have its name; returns what is
-    /// wrong with it. `count` is told what is read.
+    /// wrong with it. `count` receives the bytes that are read.
     pub(crate) fn complete(
         &self,
         shared: &Path,

@@ -116,7 +116,7 @@ impl FarmAddress {
             let remedy = "use a Unix socket, an SSH tunnel or a private network, and neither sslmode nor channel_binding in the address";
             refused("connections to the database have no TLS", remedy)
         };
-        // The parser's text may show the password. It knows no sslmode but disable, prefer and require.
+        // The parser's text may show the password. It accepts disable, prefer and require as sslmode, and no other.
         let config: Config = text.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error);
             match cause.is_some_and(|cause| cause.to_string().ends_with("`sslmode`")) {

@@ -143,7 +143,7 @@ impl Database {
         open::open(path, now)
     }
 
-    /// Uses the transfers of a farm from now on; the settings stay in the file.
+    /// Uses the transfers of a farm from now on; the settings are still those of the file.
     pub(crate) fn join(&mut self, farm: FarmDatabase) {
         self.farm = Some(farm);
     }

@@ -71,7 +71,7 @@ pub(crate) struct WorkArgs {
 pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
-        // First: a worker that is stopped leaves units, however early.
+        // First: a worker that is stopped early must release its units too.
         interrupt::listen(&cancel)?;
         let plan = Plan::open(&args.plan)?;
         let options = options(args, plan.header(), &cancel)?;

@@ -78,7 +78,7 @@ impl Postgres {
     pub(crate) fn kill(&mut self) {
         let Some(mut server) = self.server.take() else { return };
         let pid = Pid::from_raw(server.id().cast_signed()).unwrap();
-        // QUIT ends its children too, and leaves recovery to the next start.
+        // QUIT ends its children too; the next start recovers.
         let _ = kill_process(pid, Signal::QUIT);
         server.wait().unwrap();
     }

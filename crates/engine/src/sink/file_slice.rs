@@ -31,7 +31,7 @@ const KEPT_ALIGNMENT: u64 = 64 << 10;
 ///
 /// The first transfer into the file fixes the identity of its source, by a symbolic link beside the file. Ones of
 /// another identity fail before they write, so that two writers of a range write equal bytes. A transfer that ends within
-/// the range leaves what it has synced of it to the next one, by another link.
+/// the range records what it has synced of it for the next one, in another link.
 #[derive(Debug, Clone)]
 pub struct FileSlice {
     /// The directory that the path cannot leave.

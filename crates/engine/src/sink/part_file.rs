@@ -301,7 +301,8 @@ impl PartFile {
         self.file.set_len(size.get()).map_err(failed)
     }
 
-    /// Reserves the space of a range of a shared file, whose length stays. What lies there already is asked for too.
+    /// Reserves the space of a range of a shared file, whose length does not change. Blocks that are allocated already are
+    /// counted again.
     fn reserve_slice(&self, range: ByteRange) -> Result<(), OutputError> {
         let size = range.len();
         let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
@@ -376,7 +377,7 @@ impl PartFile {
 
     /// Removes the partial file and its journal, whose content is no longer of use.
     ///
-    /// A different file under this name stays, and so does the journal of another transfer. A second call does nothing.
+    /// A different file under this name is kept, and so is the journal of another transfer. A second call does nothing.
     pub fn discard(&self) {
         if self.is_discarded.swap(true, Ordering::SeqCst) {
             return;

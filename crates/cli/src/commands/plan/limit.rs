@@ -73,7 +73,7 @@ fn set(limits: &mut FarmLimits, rates: &[RateOf]) {
     }
 }
 
-/// Changes the limits, if told to, and prints them.
+/// Changes the limits that are given, and prints all.
 pub(super) fn run(args: &LimitArgs) -> anyhow::Result<ExitCode> {
     let plan = Plan::open(&args.plan.path)?;
     let mut limits = FarmLimits::of(&plan)?;

@@ -1,4 +1,4 @@
-//! The jobs of a plan: their numbers in the plan's directory, and their tasks as Slurm knows them.
+//! The jobs of a plan: their numbers in the plan's directory, and their tasks as Slurm lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -140,7 +140,7 @@ impl SlurmJobs {
         Ok(numbers)
     }
 
-    /// Returns a line for each task that Slurm knows, or for each group of tasks that wait.
+    /// Returns a line for each task that Slurm lists, or for each group of tasks that wait.
     pub(super) fn rows(&self) -> Result<Vec<String>, Failure> {
         let mut rows = Vec::new();
         for (cluster, numbers) in self.clusters()? {
@@ -215,7 +215,7 @@ impl SlurmJobs {
         let mut text = ask(&["--me"])?;
         if !numbers.is_empty() {
             match ask(&["-j", &listed(numbers)]) {
-                // Slurm forgets a job some minutes after its end.
+                // Slurm removes a job from its list some minutes after its end.
                 Err(failure) if failure.to_string().contains("Invalid job id") => {}
                 answer => text += &answer?,
             }
