@@ -44,9 +44,14 @@ const CROWDED_SHARE: f64 = 0.75;
 const PATH_CHANGE: f64 = 0.25;
 
 impl StreamTuner {
-    pub(super) fn ramp_up(&mut self, first: Option<Duration>, seen: &Interval, now: Duration) {
+    pub(super) fn ramp_up(
+        &mut self,
+        (first, initial): (Option<Duration>, usize),
+        seen: &Interval,
+        now: Duration,
+    ) {
         let first = first.or((seen.goodput > Rate::default()).then_some(now));
-        self.phase = TunerPhase::RampUp { first };
+        self.phase = TunerPhase::RampUp { first, initial };
         let Some(first) = first else {
             self.changed.at = now;
             return;

@@ -185,6 +185,8 @@ struct Anchor {
 enum TunerPhase {
     RampUp {
         first: Option<Duration>,
+        /// The number to begin with, which a cap may hold back for a time.
+        initial: usize,
     },
     Hold,
     Trial {
@@ -203,12 +205,13 @@ impl StreamTuner {
         let rest =
             |seconds| Duration::from_secs(seconds).max(start.rtt.get().saturating_mul(10 * seconds as u32));
         let known = start.remembered.is_some();
+        let initial = initial_count::streams(start);
         Self {
-            wanted: initial_count::streams(start),
+            wanted: initial,
             limit: StreamLimit::new(start.most),
             bound: start.bound,
             statistics: IntervalStatistics::default(),
-            phase: TunerPhase::RampUp { first: None },
+            phase: TunerPhase::RampUp { first: None, initial },
             changed: CountChange::default(),
             backoffs: StepBackoffs {
                 // A remembered number is changed in single steps; an unknown one doubles.
@@ -246,13 +249,11 @@ impl StreamTuner {
 
     fn keep_within_limit(&mut self, now: Duration) {
         let allowed = self.limit.at(now);
-        if allowed >= self.wanted {
-            return;
-        }
         match self.phase {
+            TunerPhase::RampUp { initial, .. } => self.wanted = self.wanted.max(initial).min(allowed),
+            _ if allowed >= self.wanted => {}
             // The number has grown, but by less than intended: the trial continues with it.
             TunerPhase::Trial { from } if from.streams < allowed => self.wanted = allowed,
-            TunerPhase::RampUp { .. } => self.wanted = allowed,
             TunerPhase::Trial { .. } | TunerPhase::HandOver { .. } | TunerPhase::Hold => {
                 self.phase = TunerPhase::Hold;
                 self.change(allowed, self.changed.settling, now);
@@ -267,7 +268,7 @@ impl StreamTuner {
         self.statistics.push(seen, now);
         self.watch_streams(seen, now);
         match self.phase {
-            TunerPhase::RampUp { first } => self.ramp_up(first, seen, now),
+            TunerPhase::RampUp { first, initial } => self.ramp_up((first, initial), seen, now),
             TunerPhase::Hold => self.hold(seen, now),
             TunerPhase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
             TunerPhase::Trial { from } => self.try_fewer(&from, seen, now),

@@ -1,6 +1,6 @@
 //! One session without competing sessions.
 
-use super::super::MAX_INITIAL_STREAMS;
+use super::super::{MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use super::*;
 
 #[test]
@@ -148,4 +148,15 @@ fn small_remainder_or_a_limit_of_the_server_keeps_the_number_low() {
     assert_eq!((session.left, session.streams(), session.trace.len()), (0.0, 1, 1));
     let (_, session) = alone(long_fat(STOCK).but(|path| path.server_takes = 5), 0.0, 50.0);
     assert_eq!((session.streams(), session.changes(1.0)), (5, 0), "{:?}", session.trace);
+}
+
+#[test]
+fn number_that_a_cap_held_back_at_the_begin_is_taken_when_the_cap_is_raised() {
+    let rtt = Rtt::new(Duration::from_millis(100));
+    let start = StreamTunerStart { rtt, left: Bytes::gib(1), most: 128, remembered: None, bound: None };
+    let mut tuner = StreamTuner::new(&start);
+    for (cap, streams) in [(1, 1), (16, 16), (4, 4), (64, 33)] {
+        tuner.set_cap(cap, Duration::ZERO);
+        assert_eq!(tuner.streams(), streams, "{cap}");
+    }
 }
