@@ -12,10 +12,12 @@
 //!
 //! - The announced shares add up to at most the limit, once every worker has read the last announcement of each other one
 //!   and has announced its own: what is free is divided between those that want more of it.
-//! - A worker that begins to receive from a host reads the announcements of that moment. It takes what is free, at most the
-//!   limit divided by the number of workers, and never less than 100 kbit/s and one connection. Workers that begin at the
-//!   same moment do not see each other's announcement; each may exceed the limit by that part of it, until its next beat.
-//! - What a use does not need is given to others. Each use gets what it needs, or as much as any other one.
+//! - A worker that begins to receive from a host reads the announcements of that moment. It takes half of what is free, so that
+//!   others that begin within the same beat find something, at most the limit divided by the number of workers, and never less
+//!   than 100 kbit/s and one connection. Workers that begin at the same moment do not see each other's announcement; each may
+//!   exceed the limit by that part of it, until its next beat.
+//! - Of a rate, what a use does not need is given to others: each use gets what it needs, or as much as any other one. The
+//!   connections to a host are divided equally, as the number that a file needs changes faster than beats follow.
 //! - A live worker of another version, which announces no uses, has of the limit of all what it receives.
 //! - The share of a worker that is lost is free when its lease expires.
 
@@ -118,7 +120,7 @@ impl FarmLimits {
 pub struct Portion {
     /// Its share; `u64::MAX` without a limit, 0 before the first one.
     pub share: u64,
-    /// What it needs; `None` for more than its share.
+    /// What it needs of a rate; `None` for more than its share, and of connections.
     pub need: Option<u64>,
 }
 
@@ -189,19 +191,21 @@ impl Bounds<'_> {
     /// Returns the next share of each use.
     fn next(&self, demands: &[Demand<'_>]) -> Vec<u64> {
         let mut targets = self.targets(demands);
-        for (target, demand) in targets.iter_mut().zip(demands) {
-            if demand.portion.share == 0 {
-                let bounds = self.all.into_iter().chain(self.hosts.get(demand.host).copied());
-                *target = bounds.map(|bound| (bound / self.workers).max(1)).fold(*target, u64::min);
-            }
-        }
         let mut all = self.all.map(FreePart::new);
         let mut hosts: BTreeMap<&str, FreePart> =
             self.hosts.iter().map(|(host, limit)| (*host, FreePart::new(*limit))).collect();
-        for (demand, target) in demands.iter().zip(&targets) {
-            for part in all.iter_mut().chain(hosts.get_mut(demand.host)) {
-                part.count(demand.portion.share, *target);
+        for demand in demands {
+            let parts = all.iter_mut().chain(hosts.get_mut(demand.host));
+            parts.for_each(|part| part.take(demand.portion.share));
+        }
+        for (target, demand) in targets.iter_mut().zip(demands) {
+            if demand.portion.share == 0 {
+                let parts = all.iter().chain(hosts.get(demand.host));
+                *target =
+                    parts.map(|part| part.first_share(self.workers, self.least)).fold(*target, u64::min);
             }
+            let parts = all.iter_mut().chain(hosts.get_mut(demand.host));
+            parts.for_each(|part| part.want(target.saturating_sub(demand.portion.share)));
         }
         let next = |(demand, target): (&Demand<'_>, &u64)| {
             let share = demand.portion.share;
@@ -264,6 +268,7 @@ fn water_level(limit: u64, mut needs: Vec<u64>) -> u64 {
 /// The part of the wanted raises that a limit has room for.
 #[derive(Debug, Clone, Copy)]
 struct FreePart {
+    limit: u64,
     free: u128,
     wanted: u128,
 }
@@ -271,13 +276,23 @@ struct FreePart {
 impl FreePart {
     /// Creates that of a limit without uses.
     fn new(limit: u64) -> Self {
-        Self { free: u128::from(limit), wanted: 0 }
+        Self { limit, free: u128::from(limit), wanted: 0 }
     }
 
-    /// Counts a use.
-    fn count(&mut self, share: u64, target: u64) {
+    /// Counts what a use has.
+    fn take(&mut self, share: u64) {
         self.free = self.free.saturating_sub(u128::from(share));
-        self.wanted += u128::from(target.saturating_sub(share));
+    }
+
+    /// Counts what a use wants beyond that.
+    fn want(&mut self, raise: u64) {
+        self.wanted += u128::from(raise);
+    }
+
+    /// Returns what a use that begins may have.
+    fn first_share(&self, workers: u64, least: u64) -> u64 {
+        let half = u64::try_from(self.free.div_ceil(2)).unwrap_or(u64::MAX);
+        half.max(least).min((self.limit / workers).max(1))
     }
 
     fn scale(self, raise: u64) -> u64 {

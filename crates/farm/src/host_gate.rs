@@ -188,7 +188,6 @@ impl HostGate {
             let rate = Rate::over(Bytes::new(received - state.measured.1), elapsed);
             state.measured = (Instant::now(), received);
             state.announced.rate.need = before.rate.need_of(rate);
-            state.announced.connections.need = (!state.is_short()).then_some(used);
         }
         // Surplus connections are free for others when they are closed.
         let connections = &mut state.announced.connections.share;
@@ -221,12 +220,6 @@ impl GateState {
     /// Returns the connections in use.
     fn used(&self) -> u64 {
         self.files.iter().map(|file| file.streams.max(1) as u64).sum()
-    }
-
-    /// Returns whether files could use more connections than they may have.
-    fn is_short(&self) -> bool {
-        let is_at_cap = |file: &RunningFile| file.streams >= file.cap.get() && file.wants > file.cap.get();
-        self.waiting > 0 || self.files.iter().any(is_at_cap)
     }
 
     /// Divides the connections between the files that can use several.
@@ -313,21 +306,16 @@ mod tests {
         assert_eq!((large.stream_cap().get(), small.stream_cap().get()), (8, 1));
         let second = admit(128);
         assert_eq!([&large, &small, &second].map(|file| file.stream_cap().get()), [4, 1, 4]);
-        // The one that uses all that it may have, needs more; what is still open is announced.
-        large.note_streams(2);
-        assert_eq!(
-            gate.set_shares(shares(u64::MAX, 9), true).connections,
-            Portion { share: 9, need: Some(4) }
-        );
+        // What is still open is announced.
         large.note_streams(8);
-        assert_eq!(gate.set_shares(shares(u64::MAX, 3), true).connections, Portion { share: 10, need: None });
+        assert_eq!(gate.set_shares(shares(u64::MAX, 3), true).connections.share, 10);
         assert_eq!(large.stream_cap().get(), 1);
         std::thread::scope(|threads| {
             let third = threads.spawn(|| admit(1).stream_cap().get());
             while gate.state.lock().waiting == 0 {
                 std::thread::yield_now();
             }
-            assert!(gate.state.lock().is_short() && !third.is_finished());
+            assert!(!third.is_finished());
             drop(small);
             assert_eq!(third.join().unwrap(), 1);
         });
@@ -363,8 +351,7 @@ mod tests {
         let young = HostGate::new("h", None, Duration::from_secs(3600));
         young.enter();
         young.set_shares(shares(8_000_000, 1), false);
-        let announced = young.set_shares(shares(8_000_000, 1), true);
-        assert_eq!((announced.rate.need, announced.connections.need), (None, None));
+        assert_eq!(young.set_shares(shares(8_000_000, 1), true).rate.need, None);
     }
 
     #[test]

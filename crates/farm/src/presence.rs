@@ -15,6 +15,9 @@ use crate::host_gate::{Admission, HostGates};
 use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
+/// The parts of a worker's first interval that end with a beat each, which measures nothing yet.
+const FIRST_BEATS: u32 = 6;
+
 /// The heartbeats of a worker.
 pub(crate) struct Presence<'a> {
     store: &'a dyn ClaimStore,
@@ -79,6 +82,13 @@ impl<'a> Presence<'a> {
     /// Reports this worker as alive until `stop` is raised.
     pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId)) {
         let (mut reported, mut at) = ((0, 0), Instant::now());
+        // Workers that begin together share the limits soon.
+        for _ in 1..FIRST_BEATS {
+            if stop.sleep(self.interval / FIRST_BEATS) {
+                return;
+            }
+            self.beat(None, &lose);
+        }
         // More often than needed: a late timer must not cost the lease.
         while !stop.sleep(self.interval) {
             let received = self.received.load(Ordering::Relaxed);
@@ -97,7 +107,7 @@ impl<'a> Presence<'a> {
         self.farm.lock().rate_with(own)
     }
 
-    /// Reports and announces, and applies the shares of the farm's limits; one without progress announces a new host.
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing.
     fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) {
         let mut last = self.progress.lock();
         *last = progress.unwrap_or(*last);

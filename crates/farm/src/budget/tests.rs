@@ -88,8 +88,10 @@ fn shares_follow_what_each_worker_is_able_to_receive() {
 fn joining_changing_and_lost_workers_get_and_leave_their_shares() {
     let limits = limited(8 * GBIT);
     let mut workers = vec![worker("h", 100 * GBIT)];
-    round(&mut workers, &limits, true);
-    assert_eq!(shares(&workers), [8 * GBIT], "the first one takes all");
+    for share in [4, 8] {
+        round(&mut workers, &limits, true);
+        assert_eq!(shares(&workers), [share * GBIT], "the first one leaves half to others for a beat");
+    }
     workers.push(worker("h", 100 * GBIT));
     let first = workers[0].used.clone();
     workers[1].beat(&limits, &[first]);
@@ -108,11 +110,17 @@ fn joining_changing_and_lost_workers_get_and_leave_their_shares() {
         round(&mut workers, &limits.clone().without(Rate::bits_per_sec(unseen)), true);
         assert_eq!(shares(&workers), [left], "one that announces no uses receives at {unseen}");
     }
-    // Three that begin before they see each other's announcement have counted each other.
-    let others = [vec![], vec![]];
+    // One that begins after seven others that have begun to receive nothing yet counts them.
     let mut own = [HostUse { host: "h".into(), ..HostUse::default() }];
-    share_out(&limits, &mut own, &others);
-    assert_eq!(own[0].rate.share, 8 * GBIT / 3);
+    share_out(&limits, &mut own, &[const { vec![] }; 7]);
+    assert_eq!(own[0].rate.share, GBIT);
+    // Those that begin one after the other within a beat.
+    let mut workers = [0; 4].map(|_| worker("h", 100 * GBIT));
+    round(&mut workers, &limits, true);
+    assert_eq!(shares(&workers), [2 * GBIT, 2 * GBIT, 2 * GBIT, GBIT]);
+    round(&mut workers, &limits, true);
+    round(&mut workers, &limits, true);
+    assert_eq!(shares(&workers), [2 * GBIT; 4]);
 }
 
 #[test]
