@@ -6,6 +6,7 @@ use longhaul_core::advice::{Finding, Shares};
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 use longhaul_engine::job::Outcome;
+use longhaul_farm::work_run::CompleteFile;
 
 use crate::say;
 
@@ -86,5 +87,19 @@ impl Complete for Outcome {
 
     fn finding(&self) -> Option<&Finding> {
         Some(&self.finding)
+    }
+}
+
+impl Complete for CompleteFile {
+    fn done(&self) -> Done {
+        self.done.clone()
+    }
+
+    fn finding(&self) -> Option<&Finding> {
+        self.finding.as_ref()
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.done.unchanged
     }
 }

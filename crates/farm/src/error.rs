@@ -71,6 +71,9 @@ pub enum FarmError {
     /// The plan would have more units than its format can number.
     #[error("more than {} units: plan larger ones, or several plans", u32::MAX)]
     TooLarge,
+    /// The thread that renews the lease cannot be started.
+    #[error("cannot start a thread for the lease: {0}")]
+    Thread(io::Error),
 }
 
 impl FarmError {
@@ -92,6 +95,7 @@ impl FarmError {
             }
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
+            Self::Thread(_) => FailureKind::Host,
         }
     }
 }

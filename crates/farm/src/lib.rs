@@ -7,9 +7,10 @@
 //!     '-----> ClaimStore::finish                    PLAN/state-ID/{claims,workers,log}           (the state)
 //! ```
 //!
-//! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one process. The
+//! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one process, or one run of an agent. The
 //! [`ClaimStore`](store::ClaimStore) says which worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore)
-//! keeps the claims in the plan's directory, on a file system that all workers see.
+//! keeps the claims in the plan's directory, on a file system that all workers see. A [`WorkRun`](work_run::WorkRun) executes
+//! the units of a worker with the engine, from the command line or in an agent.
 //!
 //! # The state in the plan's directory
 //!
@@ -66,4 +67,5 @@ pub mod store;
 pub mod target;
 pub mod unit;
 mod unit_run;
+pub mod work_run;
 pub mod worker;

@@ -277,6 +277,14 @@ impl<'a> Worker<'a> {
         runs.iter().try_for_each(|run| self.store.finish(&run.claim, &UnitEnd::Released))
     }
 
+    /// Ends this worker: its claims expire at once.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be written.
+    pub fn leave(&self) -> Result<(), FarmError> {
+        self.store.leave()
+    }
+
     /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over.
     pub fn keep_alive(&self, stop: &Cancel) {
         self.presence.keep(stop, |unit| self.lose(unit));

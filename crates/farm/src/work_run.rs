@@ -1,0 +1,360 @@
+//! One run of a worker: executes the units of a plan with the engine until none is left.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use longhaul_core::admission::JobAdmission;
+use longhaul_core::advice::{Finding, LimitedBy};
+use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::tune::MAX_STREAMS;
+use longhaul_core::units::Bytes;
+use longhaul_engine::cancel::Cancel;
+use longhaul_engine::engine::Engine;
+use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams, TransferError};
+use longhaul_engine::sink::file_slice::FileSlice;
+use longhaul_engine::sink::output::Output;
+use longhaul_engine::sink::output_error::OutputError;
+use longhaul_engine::source::http::SafeUrl;
+use parking_lot::Mutex;
+use url::Url;
+
+use crate::error::FarmError;
+use crate::explanation::HeldBy;
+use crate::host_gate::Admission;
+use crate::store::Tally;
+use crate::unit::FilePart;
+use crate::worker::{FileEnd, FileTask, Worker};
+
+/// The default number of large files that a worker fetches at once.
+pub const PARALLEL: usize = 3;
+/// The interval at which a worker looks for units of workers that have failed or are lost.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The size up to which a file takes a single connection of those that the farm may open.
+const MAX_SMALL: Bytes = Bytes::mib(4);
+
+/// Shows the files of a worker. Called from several threads.
+pub trait FileDisplay: Sync {
+    /// Calls `transfer` once, which executes a job, and shows its events and its end.
+    fn show(
+        &self,
+        job: &JobTag,
+        transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>,
+    );
+}
+
+/// A file that is complete.
+#[derive(Debug, Clone)]
+pub struct CompleteFile {
+    /// The last event of its job.
+    pub done: Done,
+    /// What limited the transfer; `None` if nothing was moved.
+    pub finding: Option<Finding>,
+}
+
+impl From<&Outcome> for CompleteFile {
+    fn from(outcome: &Outcome) -> Self {
+        Self { done: outcome.into(), finding: Some(outcome.finding.clone()) }
+    }
+}
+
+/// How the run of a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkEnd {
+    /// All units are done.
+    Done,
+    /// The worker was stopped, and has released its units.
+    Stopped,
+    /// Other workers execute the units that are left.
+    UnitsLeft,
+    /// This host cannot fetch or write files.
+    HostFailed,
+    /// So many units have failed.
+    UnitsFailed(u32),
+}
+
+impl WorkEnd {
+    fn of(tally: Tally, is_retired: bool) -> Self {
+        match tally.failed {
+            _ if tally.done == tally.units => Self::Done,
+            0 if is_retired => Self::HostFailed,
+            0 => Self::UnitsLeft,
+            units => Self::UnitsFailed(units),
+        }
+    }
+}
+
+impl fmt::Display for WorkEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("all units are done"),
+            Self::Stopped => f.write_str("stopped"),
+            Self::UnitsLeft => f.write_str("other workers have the units that are left"),
+            Self::HostFailed => f.write_str("this host cannot fetch or write files: other workers may"),
+            Self::UnitsFailed(1) => f.write_str("a unit has failed"),
+            Self::UnitsFailed(units) => write!(f, "{units} units have failed"),
+        }
+    }
+}
+
+/// Raises a flag however its scope is left.
+struct RaisedOnDrop<'a>(&'a Cancel);
+
+impl Drop for RaisedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// One run of a worker.
+pub struct WorkRun<'a> {
+    engine: &'a Engine,
+    worker: &'a Worker<'a>,
+    display: &'a dyn FileDisplay,
+    options: JobOptions,
+    cancel: &'a Cancel,
+    /// The number of files so far.
+    jobs: AtomicU64,
+    /// The first error of the plan's state.
+    error: Mutex<Option<FarmError>>,
+}
+
+impl<'a> WorkRun<'a> {
+    /// Creates a run that fetches each file with `options`, until `cancel` is raised.
+    pub fn new(
+        engine: &'a Engine,
+        worker: &'a Worker<'a>,
+        display: &'a dyn FileDisplay,
+        options: JobOptions,
+        cancel: &'a Cancel,
+    ) -> Self {
+        Self { engine, worker, display, options, cancel, jobs: AtomicU64::new(0), error: Mutex::new(None) }
+    }
+
+    /// Executes units, `parallel` large files at once, until none is left for the worker, and ends the worker.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be read or written, or no thread can be started.
+    pub fn run(&self, parallel: usize) -> Result<WorkEnd, FarmError> {
+        let alive = Cancel::new();
+        let ended = thread::scope(|threads| {
+            // The scope waits for the thread, however the work ends.
+            let _ends = RaisedOnDrop(&alive);
+            let keep = || self.worker.keep_alive(&alive);
+            let lease = thread::Builder::new().name("lease".into()).spawn_scoped(threads, keep);
+            lease.map_err(FarmError::Thread)?;
+            self.execute(parallel)
+        });
+        let left = self.worker.leave();
+        let end = ended?;
+        left?;
+        // Another worker may still write what it completes too late.
+        if end == WorkEnd::Done
+            && let Err(error) = self.worker.target().clean()
+        {
+            tracing::warn!("{end}, but {error}: remove the directory when no worker runs");
+        }
+        Ok(end)
+    }
+
+    /// Fetches files until no unit is left for this worker.
+    fn execute(&self, parallel: usize) -> Result<WorkEnd, FarmError> {
+        loop {
+            let before = self.jobs.load(Ordering::Relaxed);
+            let files = std::iter::from_fn(|| self.worker.next_file());
+            self.engine
+                .run_each(files, JobAdmission::new(parallel), self.cancel, |task| self.execute_file(task));
+            if let Some(error) = self.error.lock().take() {
+                return Err(error);
+            }
+            if self.cancel.is_cancelled() {
+                return self.worker.release().map(|()| WorkEnd::Stopped);
+            }
+            let (tally, is_retired) = (self.worker.pause()?, self.worker.is_retired());
+            if tally.is_some() || is_retired {
+                let tally = tally.map_or_else(|| self.worker.tally(), Ok)?;
+                return Ok(WorkEnd::of(tally, is_retired));
+            }
+            if self.jobs.load(Ordering::Relaxed) == before {
+                self.cancel.sleep(POLL_INTERVAL);
+            }
+        }
+    }
+
+    fn execute_file(&self, task: FileTask) -> Option<Bytes> {
+        // Whatever fails within one file, even by a panic, its unit ends.
+        let caught = catch_unwind(AssertUnwindSafe(|| self.fetch(&task)));
+        let end = caught.unwrap_or_else(|_| file_failed("an internal error: report it as a bug".to_owned()));
+        let size = match end {
+            FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
+            FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => None,
+        };
+        if let Err(error) = self.worker.finish_file(task, end) {
+            self.worker.retire();
+            self.error.lock().get_or_insert(error);
+        }
+        size
+    }
+
+    fn fetch(&self, task: &FileTask) -> FileEnd {
+        let file = task.file();
+        let urls: Result<Vec<Url>, _> = file.urls.iter().map(|url| url.parse()).collect();
+        let urls = match urls {
+            Ok(urls) if !urls.is_empty() => urls,
+            _ => return file_failed(format!("{} has no valid URL", file.path.display())),
+        };
+        let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
+        let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
+        let range = match task.part() {
+            Some(FilePart::Range { start, end, .. }) => Some(ByteRange::new(start, end)),
+            _ => None,
+        };
+        let is_range = range.is_some();
+        if let Some(size) = self.worker.target().present(file).filter(|_| !is_range) {
+            let path = self.worker.target().path_of(file);
+            let done = Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() };
+            let there = CompleteFile { done, finding: None };
+            self.display.show(&tag, &mut |_| Ok(there.clone()));
+            return FileEnd::Present(size);
+        }
+        if let Some(FilePart::Join { .. }) = task.part() {
+            return self.worker.join(task);
+        }
+        let expected = Expected {
+            // Apache states no length of an empty file.
+            size: file.size.filter(|size| *size > Bytes::ZERO),
+            checksums: file.checksum.iter().filter(|_| !is_range).cloned().collect(),
+            modified: file.modified(),
+            is_dated: true,
+            is_listed: true,
+            ..Expected::default()
+        };
+        let (root, path) = (self.worker.target().root().clone(), task.staged().to_owned());
+        let output = match range.zip(file.size) {
+            Some((range, size)) => {
+                let creates = !task.has_range();
+                Output::Slice(FileSlice { root, path, size, range, creates })
+            }
+            _ => Output::Beneath { root, path },
+        };
+        let admission = self.admit(&urls[0], file.size, task.cancel());
+        let job = Job { urls, output, expected, options: self.options_of(&admission) };
+        let (mut size, mut failed) = (Bytes::ZERO, None);
+        self.display.show(&tag, &mut |observer| {
+            let (worker, received) = (self.worker, AtomicU64::new(0));
+            let counted = CountedBytes { observer, worker, admission: &admission, received };
+            let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
+            let outcome = result.map_err(|error| {
+                failed = Some(self.noted(&error, is_range));
+                Failure::new(error.kind(), error.to_string())
+            })?;
+            size = outcome.size;
+            counted.count_to(outcome.size - outcome.resumed);
+            task.explain(Self::held(&outcome, &admission));
+            Ok(CompleteFile::from(&outcome))
+        });
+        if let Some(failed) = failed {
+            return failed;
+        }
+        match file.size {
+            Some(planned) if planned != size => file_failed(format!(
+                "{} has {} bytes, and {} were planned: it was changed",
+                tag.url(),
+                size.get(),
+                planned.get()
+            )),
+            // A part of it may be of a worker that was stopped.
+            _ => FileEnd::Received(range.map_or(size, ByteRange::len)),
+        }
+    }
+
+    /// Waits until a file may be received.
+    fn admit(&self, url: &Url, size: Option<Bytes>, cancel: &Cancel) -> Admission {
+        let wants = match self.options.transfer.streams {
+            _ if size.is_some_and(|size| size <= MAX_SMALL) => 1,
+            Streams::Fixed(streams) => streams,
+            Streams::Auto | Streams::Apt(_) => MAX_STREAMS,
+        };
+        let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
+        self.worker.admit(&host, wants, cancel)
+    }
+
+    /// Returns the options of a file, within its shares of the farm's limits.
+    fn options_of(&self, admission: &Admission) -> JobOptions {
+        let mut options = self.options.clone();
+        let transfer = &mut options.transfer;
+        (transfer.limit, transfer.stream_cap) =
+            (Some(admission.limit().clone()), admission.stream_cap().clone());
+        if let Streams::Fixed(streams) = &mut transfer.streams {
+            *streams = admission.stream_cap().get().min(*streams);
+        }
+        options
+    }
+
+    /// Returns for how long what held a file back.
+    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
+        let is_farms = admission.limit().is_farms();
+        let held = |limit| match limit {
+            LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
+            limit => HeldBy::Transfer(limit),
+        };
+        let ranked = outcome.finding.shares.ranked().into_iter();
+        ranked.map(|(limit, share)| (held(limit), outcome.time.mul_f64(share))).collect()
+    }
+
+    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
+    fn noted(&self, error: &TransferError, is_range: bool) -> FileEnd {
+        use FailureKind::{CannotCreate, Config, Denied, Disk, Host, NoHost, Protocol, Unavailable};
+        let is_of_all_ranges = match error {
+            // The source has another state, or proves none.
+            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
+            // The file that receives the ranges is missing.
+            TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
+            _ => false,
+        };
+        if is_range && is_of_all_ranges {
+            return FileEnd::Unjoinable(error.to_string());
+        }
+        if matches!(error.kind(), Disk | CannotCreate | Host) {
+            self.worker.retire();
+        }
+        let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config);
+        FileEnd::Failed { why: error.to_string(), is_refused }
+    }
+}
+
+/// Returns the failure of a file that is not the host's fault.
+fn file_failed(why: String) -> FileEnd {
+    FileEnd::Failed { why, is_refused: false }
+}
+
+/// Counts the bytes that a job receives for the worker's heartbeat.
+struct CountedBytes<'a> {
+    observer: JobObserver<'a>,
+    worker: &'a Worker<'a>,
+    admission: &'a Admission,
+    received: AtomicU64,
+}
+
+impl CountedBytes<'_> {
+    /// Counts what was received since the last call; `received` is all of the job.
+    fn count_to(&self, received: Bytes) {
+        let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
+        self.worker.count(received - Bytes::new(before), self.admission);
+    }
+}
+
+impl Observer for CountedBytes<'_> {
+    fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
+        if let Event::Progress(progress) = event {
+            self.count_to(progress.received);
+            self.admission.note_streams(progress.streams);
+        }
+        self.observer.on(at, event);
+    }
+}
