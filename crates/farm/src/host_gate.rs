@@ -106,6 +106,8 @@ struct RunningFile {
     /// The most connections that it can use.
     wants: usize,
     streams: usize,
+    /// Whether it is about to end, and keeps its connections until then: each that were closed would have to grow again.
+    is_ending: bool,
 }
 
 impl HostGate {
@@ -150,7 +152,8 @@ impl HostGate {
             self.changed.wait_for(&mut state, WAIT_TICK);
         }
         let (number, cap) = (state.next_file, StreamCap::new(1));
-        state.files.push(RunningFile { number, cap: cap.clone(), wants, streams: 1 });
+        let file = RunningFile { number, cap: cap.clone(), wants, streams: 1, is_ending: false };
+        state.files.push(file);
         (state.waiting, state.next_file) = (state.waiting - 1, number + 1);
         state.divide();
         Admission { gate: Arc::clone(self), number, cap }
@@ -224,11 +227,13 @@ impl GateState {
 
     /// Divides the connections between the files that can use several.
     fn divide(&self) {
-        let several = self.files.iter().filter(|file| file.wants > 1).count() as u64;
-        let single = self.files.len() as u64 - several;
-        let each = self.connections.saturating_sub(single).checked_div(several).unwrap_or(1).max(1);
+        let divides = |file: &&RunningFile| file.wants > 1 && !file.is_ending;
+        let several = self.files.iter().filter(divides).count() as u64;
+        let kept: u64 =
+            self.files.iter().filter(|file| !divides(file)).map(|file| file.streams.max(1) as u64).sum();
+        let each = self.connections.saturating_sub(kept).checked_div(several).unwrap_or(1).max(1);
         let each = usize::try_from(each).unwrap_or(usize::MAX);
-        self.files.iter().for_each(|file| file.cap.set(each.min(file.wants)));
+        self.files.iter().filter(divides).for_each(|file| file.cap.set(each.min(file.wants)));
     }
 }
 
@@ -255,11 +260,24 @@ impl Admission {
         self.gate.received.fetch_add(bytes.get(), Ordering::Relaxed);
     }
 
+    /// Keeps the connections of a file that is about to end; another one may begin over the others.
+    pub(crate) fn end_soon(&self) {
+        let mut state = self.gate.state.lock();
+        let file = state.files.iter_mut().find(|file| file.number == self.number && !file.is_ending);
+        if let Some(file) = file {
+            file.is_ending = true;
+            file.cap.set(file.streams.max(1));
+        }
+    }
+
     /// Records the number of open connections.
     pub fn note_streams(&self, streams: usize) {
         let mut state = self.gate.state.lock();
-        let file = state.files.iter_mut().find(|file| file.number == self.number);
-        file.into_iter().for_each(|file| file.streams = streams);
+        let Some(file) = state.files.iter_mut().find(|file| file.number == self.number) else { return };
+        file.streams = streams;
+        if file.is_ending {
+            state.divide();
+        }
     }
 }
 
@@ -306,10 +324,15 @@ mod tests {
         assert_eq!((large.stream_cap().get(), small.stream_cap().get()), (8, 1));
         let second = admit(128);
         assert_eq!([&large, &small, &second].map(|file| file.stream_cap().get()), [4, 1, 4]);
+        large.note_streams(3);
+        large.end_soon();
+        drop(second);
+        let second = admit(128);
+        assert_eq!([&large, &small, &second].map(|file| file.stream_cap().get()), [3, 1, 5], "one ends soon");
         // What is still open is announced.
         large.note_streams(8);
         assert_eq!(gate.set_shares(shares(u64::MAX, 3), true).connections.share, 10);
-        assert_eq!(large.stream_cap().get(), 1);
+        assert_eq!((large.stream_cap().get(), second.stream_cap().get()), (3, 1));
         std::thread::scope(|threads| {
             let third = threads.spawn(|| admit(1).stream_cap().get());
             while gate.state.lock().waiting == 0 {

@@ -16,7 +16,7 @@ use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
 /// The parts of a worker's first interval that end with a beat each, which measures nothing yet.
-const FIRST_BEATS: u32 = 6;
+const FIRST_BEATS: u32 = 12;
 
 /// The heartbeats of a worker.
 pub(crate) struct Presence<'a> {

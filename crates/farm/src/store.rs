@@ -25,6 +25,12 @@ pub trait ClaimStore: Send + Sync {
     /// The state cannot be read or written.
     fn claim(&self) -> Result<NextUnit, FarmError>;
 
+    /// Claims a free range although this worker executes one, which is about to end; `None` if there is none.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    fn claim_next_range(&self) -> Result<Option<Claim>, FarmError>;
+
     /// Returns whether a range of the file of which `unit` is a range is done.
     ///
     /// # Errors

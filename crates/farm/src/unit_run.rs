@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
@@ -16,13 +17,35 @@ use crate::unit::{FilePart, PlannedFile};
 /// The most characters of a reason that are logged: a server may have chosen its words.
 const MAX_REASON: usize = 500;
 
+/// The time before the end of a range at which the worker's next one begins: more than slow start takes on a path of
+/// 100 ms, so that the path stays full.
+const NEXT_RANGE_AHEAD: Duration = Duration::from_millis(1500);
+
 /// A unit that is being executed.
 pub(crate) struct UnitRun {
     pub(crate) claim: Claim,
     pub(crate) stage: PathBuf,
     pub(crate) cancel: Cancel,
     pub(crate) started: Instant,
+    /// The bytes received of a range.
+    pub(crate) received: AtomicU64,
+    /// Whether it is a range of which little is left.
+    pub(crate) ends_soon: AtomicBool,
     pub(crate) state: Mutex<RunState>,
+}
+
+impl UnitRun {
+    pub(crate) fn new(claim: Claim, stage: PathBuf, cancel: Cancel, files: usize) -> Self {
+        Self {
+            claim,
+            stage,
+            cancel,
+            started: Instant::now(),
+            received: AtomicU64::new(0),
+            ends_soon: AtomicBool::new(false),
+            state: Mutex::new(RunState { files_left: files, ..RunState::default() }),
+        }
+    }
 }
 
 /// What has become of the files of a unit so far.
@@ -79,6 +102,20 @@ impl FileTask {
     /// Returns the path below the target that receives the file.
     pub fn staged(&self) -> &Path {
         &self.staged
+    }
+
+    /// Counts bytes that were received; returns whether they are of a range of which little is left.
+    pub(crate) fn count(&self, bytes: Bytes) -> bool {
+        let Some(FilePart::Range { start, end, .. }) = self.part else { return false };
+        let received = self.unit.received.fetch_add(bytes.get(), Ordering::Relaxed) + bytes.get();
+        let left = (end - start).saturating_sub(received);
+        let time_left = self.unit.started.elapsed().as_secs_f64() * left as f64 / received.max(1) as f64;
+        received > 0 && time_left <= NEXT_RANGE_AHEAD.as_secs_f64()
+    }
+
+    /// Lets the worker begin its next range.
+    pub(crate) fn end_soon(&self) {
+        self.unit.ends_soon.store(true, Ordering::Relaxed);
     }
 
     /// Records for how long what held the file back.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
 use longhaul_core::advice::{Finding, LimitedBy};
@@ -35,17 +35,15 @@ use crate::worker::{FileEnd, FileTask, Worker};
 pub const PARALLEL: usize = 3;
 /// The interval at which a worker looks for units of workers that have failed or are lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which a worker looks whether its range is about to end.
+const RANGE_TICK: Duration = Duration::from_millis(100);
 /// The size up to which a file takes a single connection of those that the farm may open.
 const MAX_SMALL: Bytes = Bytes::mib(4);
 
 /// Shows the files of a worker. Called from several threads.
 pub trait FileDisplay: Sync {
     /// Calls `transfer` once, which executes a job, and shows its events and its end.
-    fn show(
-        &self,
-        job: &JobTag,
-        transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>,
-    );
+    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>);
 }
 
 /// A file that is complete.
@@ -120,6 +118,8 @@ pub struct WorkRun<'a> {
     cancel: &'a Cancel,
     /// The number of files so far.
     jobs: AtomicU64,
+    /// The number of files that have ended.
+    ended: AtomicU64,
     /// The first error of the plan's state.
     error: Mutex<Option<FarmError>>,
 }
@@ -133,7 +133,8 @@ impl<'a> WorkRun<'a> {
         options: JobOptions,
         cancel: &'a Cancel,
     ) -> Self {
-        Self { engine, worker, display, options, cancel, jobs: AtomicU64::new(0), error: Mutex::new(None) }
+        let (jobs, ended, error) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
+        Self { engine, worker, display, options, cancel, jobs, ended, error }
     }
 
     /// Executes units, `parallel` large files at once, until none is left for the worker, and ends the worker.
@@ -164,26 +165,74 @@ impl<'a> WorkRun<'a> {
 
     /// Fetches files until no unit is left for this worker.
     fn execute(&self, parallel: usize) -> Result<WorkEnd, FarmError> {
+        let ended = Cancel::new();
+        let tally = thread::scope(|threads| {
+            let _ends = RaisedOnDrop(&ended);
+            let ranges = || self.begin_ranges(threads, &ended);
+            let begun = thread::Builder::new().name("ranges".into()).spawn_scoped(threads, ranges);
+            begun.map_err(FarmError::Thread)?;
+            self.execute_units(parallel)
+        })?;
+        if let Some(error) = self.error.lock().take() {
+            return Err(error);
+        }
+        if self.cancel.is_cancelled() {
+            return self.worker.release().map(|()| WorkEnd::Stopped);
+        }
+        let tally = tally.map_or_else(|| self.worker.tally(), Ok)?;
+        Ok(WorkEnd::of(tally, self.worker.is_retired()))
+    }
+
+    /// Fetches files until no unit is left for this worker, it retires or is stopped; returns the tally in the first case.
+    fn execute_units(&self, parallel: usize) -> Result<Option<Tally>, FarmError> {
         loop {
-            let before = self.jobs.load(Ordering::Relaxed);
+            let before = self.ended.load(Ordering::Relaxed);
             let files = std::iter::from_fn(|| self.worker.next_file());
             self.engine
                 .run_each(files, JobAdmission::new(parallel), self.cancel, |task| self.execute_file(task));
-            if let Some(error) = self.error.lock().take() {
-                return Err(error);
+            if self.error.lock().is_some() || self.cancel.is_cancelled() {
+                return Ok(None);
             }
-            if self.cancel.is_cancelled() {
-                return self.worker.release().map(|()| WorkEnd::Stopped);
+            let tally = self.worker.pause()?;
+            if tally.is_some() || self.worker.is_retired() {
+                return Ok(tally);
             }
-            let (tally, is_retired) = (self.worker.pause()?, self.worker.is_retired());
-            if tally.is_some() || is_retired {
-                let tally = tally.map_or_else(|| self.worker.tally(), Ok)?;
-                return Ok(WorkEnd::of(tally, is_retired));
+            let since = Instant::now();
+            // Not after a file, nor when a range ends that was begun beside these.
+            while self.ended.load(Ordering::Relaxed) == before
+                && since.elapsed() < POLL_INTERVAL
+                && !self.cancel.sleep(RANGE_TICK)
+            {}
+        }
+    }
+
+    /// Begins the worker's next range shortly before the last one ends, so that the path stays full in between.
+    fn begin_ranges<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, ended: &Cancel) {
+        let mut wait = RANGE_TICK;
+        while !ended.sleep(wait) {
+            wait = RANGE_TICK;
+            if !self.worker.range_ends_soon() {
+                continue;
             }
-            if self.jobs.load(Ordering::Relaxed) == before {
-                self.cancel.sleep(POLL_INTERVAL);
+            match self.worker.next_range() {
+                Ok(Some(task)) => {
+                    let execute = move || _ = self.execute_file(task);
+                    if let Err(error) =
+                        thread::Builder::new().name("range".into()).spawn_scoped(threads, execute)
+                    {
+                        self.fail(FarmError::Thread(error));
+                    }
+                }
+                Ok(None) => wait = POLL_INTERVAL,
+                Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// Ends the run with the first error.
+    fn fail(&self, error: FarmError) {
+        self.worker.retire();
+        self.error.lock().get_or_insert(error);
     }
 
     fn execute_file(&self, task: FileTask) -> Option<Bytes> {
@@ -195,9 +244,9 @@ impl<'a> WorkRun<'a> {
             FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => None,
         };
         if let Err(error) = self.worker.finish_file(task, end) {
-            self.worker.retire();
-            self.error.lock().get_or_insert(error);
+            self.fail(error);
         }
+        self.ended.fetch_add(1, Ordering::Relaxed);
         size
     }
 
@@ -247,7 +296,7 @@ impl<'a> WorkRun<'a> {
         let (mut size, mut failed) = (Bytes::ZERO, None);
         self.display.show(&tag, &mut |observer| {
             let (worker, received) = (self.worker, AtomicU64::new(0));
-            let counted = CountedBytes { observer, worker, admission: &admission, received };
+            let counted = CountedBytes { observer, worker, task, admission: &admission, received };
             let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
             let outcome = result.map_err(|error| {
                 failed = Some(self.noted(&error, is_range));
@@ -337,6 +386,7 @@ fn file_failed(why: String) -> FileEnd {
 struct CountedBytes<'a> {
     observer: JobObserver<'a>,
     worker: &'a Worker<'a>,
+    task: &'a FileTask,
     admission: &'a Admission,
     received: AtomicU64,
 }
@@ -345,7 +395,12 @@ impl CountedBytes<'_> {
     /// Counts what was received since the last call; `received` is all of the job.
     fn count_to(&self, received: Bytes) {
         let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
-        self.worker.count(received - Bytes::new(before), self.admission);
+        let bytes = received - Bytes::new(before);
+        self.worker.count(bytes, self.admission);
+        if self.task.count(bytes) {
+            self.admission.end_soon();
+            self.task.end_soon();
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -107,6 +106,26 @@ impl<'a> Worker<'a> {
         waiting.pop_front()
     }
 
+    /// Claims a range, beside one that is about to end.
+    ///
+    /// # Errors
+    /// The state of the plan cannot be read or written.
+    pub fn next_range(&self) -> Result<Option<FileTask>, FarmError> {
+        if self.cancel.is_cancelled() || self.is_retired() {
+            return Ok(None);
+        }
+        let Some(claim) = self.store.claim_next_range()? else { return Ok(None) };
+        let mut waiting = VecDeque::new();
+        self.begin(&claim, &mut waiting)?;
+        Ok(waiting.pop_front())
+    }
+
+    /// Returns whether one range is under way, of which little is left.
+    pub fn range_ends_soon(&self) -> bool {
+        let under_way = self.under_way.lock();
+        under_way.len() == 1 && under_way.values().all(|run| run.ends_soon.load(Ordering::Relaxed))
+    }
+
     /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may succeed elsewhere.
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
         let staged = self.plan.unit(claim.unit).and_then(|unit| {
@@ -123,10 +142,7 @@ impl<'a> Worker<'a> {
                 return Err(error);
             }
         };
-        let state = RunState { files_left: unit.files.len(), ..RunState::default() };
-        let (cancel, claim) = (self.cancel.child(), claim.clone());
-        let started = Instant::now();
-        let run = Arc::new(UnitRun { claim, stage, cancel, started, state: Mutex::new(state) });
+        let run = Arc::new(UnitRun::new(claim.clone(), stage, self.cancel.child(), unit.files.len()));
         self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
         let part = unit.part;
         waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {

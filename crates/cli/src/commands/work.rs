@@ -44,11 +44,7 @@ pub(crate) struct WorkArgs {
 }
 
 impl FileDisplay for CommandSession {
-    fn show(
-        &self,
-        job: &JobTag,
-        transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>,
-    ) {
+    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {
         // The error has been printed, and the unit logs it.
         let _ = self.run(job, transfer, |failure| failure.kind);
     }

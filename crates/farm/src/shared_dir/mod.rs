@@ -110,21 +110,21 @@ impl SharedDirStore {
         Ok(store)
     }
 
-    /// Claims the free unit that is next to the cursor; no second range, which another host can fetch: a range has several
-    /// streams.
+    /// Claims the free unit that is next to the cursor, of those that may be taken.
     fn claim_free(
         &self,
         state: &mut WorkerState,
         claimed: &mut HashMap<UnitId, u64>,
+        may_take: impl Fn(&WorkerState, UnitId) -> bool,
     ) -> Result<Option<Claim>, FarmError> {
-        let (start, holds_range) = (state.cursor, state.holds_range());
+        let start = state.cursor;
         for step in 0..self.units {
             let unit = UnitId(((u64::from(start) + u64::from(step)) % u64::from(self.units)) as u32);
             // The bit of a unit that is done is looked at first: most units of a long plan are.
             if !state.is_open(unit) || claimed.contains_key(&unit) || state.mine.contains_key(&unit) {
                 continue;
             }
-            if holds_range && state.join_of(unit).is_some() {
+            if !may_take(state, unit) {
                 continue;
             }
             let epoch = state.log.epoch(unit) + 1;
@@ -274,7 +274,10 @@ impl ClaimStore for SharedDirStore {
         let mut state = self.state.lock();
         state.log.refresh()?;
         let mut claimed = self.claims.all()?;
-        if let Some(claim) = self.claim_free(&mut state, &mut claimed)? {
+        // No second range, which another host can fetch: a range has several streams.
+        let holds_range = state.holds_range();
+        let may_take = |state: &WorkerState, unit| !holds_range || state.join_of(unit).is_none();
+        if let Some(claim) = self.claim_free(&mut state, &mut claimed, may_take)? {
             return Ok(NextUnit::Claimed(claim));
         }
         if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
@@ -284,6 +287,12 @@ impl ClaimStore for SharedDirStore {
             || claimed.keys().any(|unit| state.is_open(*unit))
             || self.awaits_ranges(&mut state, &claimed)?;
         Ok(if is_left { NextUnit::Wait } else { NextUnit::Finished(state.log.tally()) })
+    }
+
+    fn claim_next_range(&self) -> Result<Option<Claim>, FarmError> {
+        let mut state = self.state.lock();
+        state.log.refresh()?;
+        self.claim_free(&mut state, &mut self.claims.all()?, |state, unit| state.join_of(unit).is_some())
     }
 
     fn has_range(&self, unit: UnitId) -> Result<bool, FarmError> {

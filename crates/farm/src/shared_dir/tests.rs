@@ -119,6 +119,20 @@ fn worker_has_one_range_at_a_time_and_others_get_the_rest() {
 }
 
 #[test]
+fn worker_whose_range_is_about_to_end_claims_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_ranges(dir.path());
+    let one = SharedDirStore::join(&plan).unwrap();
+    let first = claimed(&one);
+    let next = [(); 3].map(|()| one.claim_next_range().unwrap().map(|claim| claim.unit));
+    assert_eq!(
+        next,
+        [Some(UnitId(1)), Some(UnitId(2)), None],
+        "{first:?}: the unit that joins them is no range"
+    );
+}
+
+#[test]
 fn worker_waits_for_a_range_that_it_has_failed_at_while_another_one_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of_ranges(dir.path());
