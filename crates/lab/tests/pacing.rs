@@ -48,30 +48,39 @@ fn a_shallow_queue_is_filled_without_loss() {
     assert!(free_start.lost > 300 && free_share < 0.5, "unpaced {free_start:?}");
 }
 
+/// Random losses decide in each run whether the cap holds at a step, or is given up to CUBIC: the median of several seeds counts.
 #[test]
 fn pace_follows_background_steps() {
-    let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
-    // Random losses decide whether the cap holds at a step, or is given up to CUBIC: with other seeds shares are 0.45 to 1.
-    let spec = PathSpec { background: steps, seed: 36, ..long_path() };
-    let mut sender = PacedSender::new(&spec, PACKET, Some(Pacer::default()));
-    run(&mut sender, 8);
-    let (mut shares, mut lost_between) = (Vec::new(), 0);
-    for (from, others) in [(8, 0.2), (16, 0.5), (24, 0.2), (32, 0.0)] {
-        run(&mut sender, from + 3);
-        let lost_before = sender.background().lost;
-        let steady = run(&mut sender, from + 8);
-        lost_between += sender.background().lost - lost_before;
-        shares.push(share(steady, PACKET, 5, GBIT) / (1.0 - others));
-    }
-    let background = sender.background();
-    let lost = background.lost as f64 / background.offered as f64;
-    assert!(shares.iter().all(|share| *share >= 0.85), "of what is left: {shares:?}");
-    assert!(background.offered > 100_000, "{background:?}");
-    let between = lost_between as f64 / background.offered as f64;
-    assert!(between < 0.003, "the background loses {between} where nothing changes: {background:?}");
+    let runs = |is_paced: bool| {
+        let (mut shares, mut losses): (Vec<f64>, Vec<f64>) =
+            (1..=9).map(|seed| background_steps(seed, is_paced.then(Pacer::default))).unzip();
+        shares.sort_by(f64::total_cmp);
+        losses.sort_by(f64::total_cmp);
+        (shares[4], losses[4])
+    };
+    let ((share, lost), (free_share, free_lost)) = (runs(true), runs(false));
+    assert!(share >= 0.85 && share > 4.0 * free_share, "{share} of what is left, unpaced {free_share}");
     // A step is detected by its losses, an RTT later, and answered in three steps of two RTTs: 2 % of 40 s. A full DropTail queue drops more
-    // of random than of even arrivals.
-    assert!(lost < 0.025, "the background loses {lost}: {background:?}");
+    // of random than of even arrivals; an unpaced flow never fills the path.
+    assert!(
+        lost < 0.03 && free_lost < 0.001,
+        "the background loses {lost}, beside an unpaced flow {free_lost}"
+    );
+}
+
+/// Returns the share of what a background in steps leaves, and the part of the background that is lost.
+fn background_steps(seed: u64, pacer: Option<Pacer>) -> (f64, f64) {
+    let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
+    let spec = PathSpec { background: steps, seed, ..long_path() };
+    let mut sender = PacedSender::new(&spec, PACKET, pacer);
+    run(&mut sender, 8);
+    let shares = [(8, 0.2), (16, 0.5), (24, 0.2), (32, 0.0)].map(|(from, others)| {
+        run(&mut sender, from + 3);
+        share(run(&mut sender, from + 8), PACKET, 5, GBIT) / (1.0 - others)
+    });
+    let background = sender.background();
+    assert!(background.offered > 100_000, "{background:?}");
+    (shares.iter().sum::<f64>() / shares.len() as f64, background.lost as f64 / background.offered as f64)
 }
 
 /// A fast path is paced once packets were lost at a short queue: slow start overflows it only once.
