@@ -2,6 +2,7 @@
 
 use clap::Args;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::job::TransferOptions;
 use longhaul_engine::source::http::ClientConfig;
 use url::Url;
 
@@ -32,6 +33,13 @@ impl ClientArgs {
         let requests = self.requests.config(cancel)?;
         let logins = self.logins.config(config.logins.netrc.clone(), cancel)?;
         Ok(ClientConfig { requests, logins, ..config })
+    }
+
+    /// Returns the options of requests that move no file.
+    pub(crate) fn options(&self, cancel: &Cancel) -> anyhow::Result<TransferOptions> {
+        let client = self.config(cancel)?;
+        let (retries, stall) = (self.connect.retries, self.connect.stall_timeout);
+        Ok(TransferOptions { retries, stall, client, ..TransferOptions::default() })
     }
 
     /// Refuses to send a login or a token to the server of `url` in clear, except to loopback; warns about secret headers.

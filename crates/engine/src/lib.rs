@@ -3,6 +3,7 @@
 //! ```text
 //!  network -> disk   engine -> job -> streams -> source -> transfer -> sink
 //!  disk -> network   upload (put), or a server -> send -> socket, paced by pacing
+//!  disk -> disk      copy -> sink
 //! ```
 //!
 //! [`engine::Engine`] runs [`job::Job`]s: each is one file from its URLs to its final name. A
@@ -24,6 +25,7 @@
 
 pub mod cancel;
 pub mod connect;
+pub mod copy;
 pub mod delivery_meter;
 pub mod digest;
 pub mod engine;

@@ -1,7 +1,7 @@
 //! The limits of a whole farm, shared out between its workers.
 //!
 //! No server divides a limit. Each worker announces in its heartbeat what it has of each limit and what it needs, for each
-//! source host; every worker computes the same shares from the same announcements, and applies its own.
+//! host; every worker computes the same shares from the same announcements, and applies its own.
 //!
 //! ```text
 //!  needs of all --max-min fair--> targets: a lower one is taken at once,
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::FarmError;
 use crate::plan::Plan;
 
-/// The connections to each source host of all workers together, unless set: what one `get` may open.
+/// The connections to each host of all workers together, unless set: what one `get` may open.
 pub const DEFAULT_CONNECTIONS: u32 = 64;
 /// The lowest limit of a rate, at which each of some hundred workers can send a packet a second.
 pub const MIN_LIMIT: Rate = Rate::bits_per_sec(1_000_000);
@@ -55,9 +55,9 @@ const HEADROOM: f64 = 1.3;
 pub struct FarmLimits {
     /// The rate of all workers.
     pub rate: Option<Rate>,
-    /// The rates at which all workers receive from one source host each.
+    /// The rates at which all workers move from or to one host each.
     pub host_rates: BTreeMap<String, Rate>,
-    /// The connections to each source host.
+    /// The connections to each host.
     pub connections: u32,
 }
 
@@ -132,11 +132,11 @@ impl Portion {
     }
 }
 
-/// What a worker uses of a source host.
+/// What a worker uses of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostUse {
-    /// The source host.
+    /// The host.
     pub host: String,
     /// The rate.
     pub rate: Portion,

@@ -59,6 +59,9 @@ pub enum FarmError {
         .0.display()
     )]
     NoTarget(PathBuf),
+    /// A local source is not as it was planned; how it differs.
+    #[error("{0}")]
+    SourceChanged(String),
     /// The name of the new plan is taken.
     #[error("{} exists: give the plan another name, or remove it", .0.display())]
     Exists(PathBuf),
@@ -90,9 +93,11 @@ impl FarmError {
             }
             Self::Io { .. } => FailureKind::Disk,
             Self::NoPlan(_) | Self::NoTarget(_) => FailureKind::NotFound,
-            Self::Newer { .. } | Self::Damaged { .. } | Self::Limits { .. } | Self::Empty => {
-                FailureKind::Data
-            }
+            Self::Newer { .. }
+            | Self::Damaged { .. }
+            | Self::Limits { .. }
+            | Self::SourceChanged(_)
+            | Self::Empty => FailureKind::Data,
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
             Self::Thread(_) => FailureKind::Host,

@@ -12,7 +12,7 @@ const MIN_STEADY_BEATS: u32 = 3;
 /// The beats for which a worker may be silent, as its beats come between those of this one.
 const MAX_SILENT_BEATS: u32 = 1;
 
-/// The workers that use a source host.
+/// The workers that use a host.
 #[derive(Debug, Default)]
 pub(crate) struct FarmView {
     /// The last beat of each other one, and for how many own ones it has been the last.

@@ -1,4 +1,4 @@
-//! Reads the files of a plan's target: digests, and what differs from the plan.
+//! Reads the files of a plan: digests, and what differs from the plan.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -13,17 +13,28 @@ use crate::error::FarmError;
 use crate::target::Target;
 use crate::unit::PlannedFile;
 
-/// Returns the digest of a file of the target; `None` if cancelled.
+/// Returns the digest of a file of the target; of one that is uploaded, that of its source. `None` if cancelled.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The file cannot be read, or a source has changed.
 pub fn digest(
-    target: &Target,
+    target: Option<&Target>,
     file: &PlannedFile,
     algorithm: Algorithm,
     cancel: &Cancel,
 ) -> Result<Option<Checksum>, FarmError> {
-    digest_at(&target.path_of(file), algorithm, cancel, &|_| ())
+    if let Some(target) = target {
+        return digest_at(&target.path_of(file), algorithm, cancel, &|_| ());
+    }
+    let source = file.local_source().unwrap_or_default();
+    let check = || {
+        let found = std::fs::metadata(&source).map_err(FarmError::io("read", &source))?;
+        file.check_source(&source, &found).map_err(FarmError::SourceChanged)
+    };
+    check()?;
+    let digest = digest_at(&source, algorithm, cancel, &|_| ())?;
+    check()?;
+    Ok(digest)
 }
 
 /// How a file of the target compares with its plan.
@@ -46,7 +57,8 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-fn digest_at(
+/// Returns the digest of the file at a path, `None` if cancelled; `count` receives the bytes that are read.
+pub(crate) fn digest_at(
     path: &Path,
     algorithm: Algorithm,
     cancel: &Cancel,

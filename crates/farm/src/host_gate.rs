@@ -1,4 +1,4 @@
-//! What a worker uses of one source host: its shares of the farm's limits, which change while files are received.
+//! What a worker uses of one host: its shares of the farm's limits, which change while files are received.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const MAX_USES: usize = 200;
 /// The longest time for which files wait for the first announcement of a host.
 const MAX_ANNOUNCEMENT: Duration = Duration::from_secs(30);
 
-/// The source hosts that a worker uses.
+/// The hosts that a worker uses.
 pub(crate) struct HostGates {
     /// The limit of the worker's user.
     limit: Option<RateLimit>,

@@ -4,8 +4,12 @@
 //!  sources --> PlanWriter --> PLAN/plan.json, units.jsonl, units.index         (never changed again)
 //!                                   |
 //!  Worker <-- ClaimStore::claim ----'   one unit at a time --> engine --> staging directory --> final names
+//!     |                                                         '--> uploads: a server gives the names
 //!     '-----> ClaimStore::finish                    PLAN/state-ID/{claims,workers,log}           (the state)
 //! ```
+//!
+//! Sources are files of servers, or of a file system that all workers see; the [target](plan_target::PlanTarget) is a directory
+//! of such a file system, or of a server. Workers fetch, copy or upload; from one server to another they do not.
 //!
 //! A **unit** is about 1 GiB or 1,000 files, or a range of a huge file. A **worker** is one process, or one run of an agent. The
 //! [`ClaimStore`](store::ClaimStore) says which worker executes which unit; [`SharedDirStore`](shared_dir::SharedDirStore)
@@ -30,7 +34,7 @@
 //!
 //! - **An epoch is used once.** Log lines hold the epoch of their claim, and the next claim of the unit has a higher one. A
 //!   worker that has lost its claim therefore never removes that of another worker.
-//! - **Only `plan` makes the target.** It puts the file `TARGET/.longhaul-ID/plan` there, without which a worker does not
+//! - **Only `plan` makes the target**, and directories of a server. It puts the file `TARGET/.longhaul-ID/plan` there, without which a worker does not
 //!   begin: its host has not mounted the target.
 //! - **A lease expires by observation alone.** A worker is expired if its counter has not changed in each of several polls
 //!   that together last longer than the lease. No clock of another host is read, and the time in which the observer itself
@@ -59,6 +63,7 @@ pub mod files;
 pub mod host_gate;
 mod lenient;
 pub mod plan;
+pub mod plan_target;
 pub mod plan_writer;
 mod presence;
 pub mod shared_dir;

@@ -22,10 +22,16 @@ use longhaul_engine::input_file;
 use serde::{Deserialize, Serialize};
 
 use crate::error::FarmError;
-use crate::unit::{Unit, UnitId, path_text};
+use crate::plan_target::PlanTarget;
+use crate::unit::{Unit, UnitId};
 
-/// The latest version of the format, which has ranges of files and limits; plans made without both are of version 1.
-pub const VERSION: u32 = 2;
+/// The latest version of the format, which has local sources and uploads. A plan is of the version that it needs, so that older
+/// workers execute what they can.
+pub const VERSION: u32 = 3;
+/// The version that has ranges of files, and limits.
+pub(crate) const VERSION_OF_RANGES: u32 = 2;
+/// The version that has neither.
+pub(crate) const VERSION_OF_FILES: u32 = 1;
 /// What `format` of a header says.
 pub(crate) const FORMAT: &str = "longhaul-plan";
 pub(crate) const HEADER: &str = "plan.json";
@@ -58,10 +64,9 @@ pub struct PlanHeader {
     pub made_by: String,
     /// A random name, which keeps the staging directories of plans apart.
     pub id: String,
-    /// The directory that receives the files; absolute.
-    #[serde(with = "path_text")]
-    pub target: PathBuf,
-    /// The first URL: logins of a worker are for its server only.
+    /// Where the files go.
+    pub target: PlanTarget,
+    /// The first URL of a server: that of a source, or of the target. Logins of a worker are for this server only.
     pub source: String,
     /// The time after which a silent worker loses its units.
     #[serde(with = "seconds")]
@@ -108,9 +113,9 @@ impl PlanHeader {
             .then(|| format!("entries of the sources that could not be planned: {left_out}; make a new plan"))
     }
 
-    /// Returns the directory that holds what is under way in the target.
-    pub(crate) fn staging(&self) -> PathBuf {
-        self.target.join(format!(".longhaul-{}", self.id))
+    /// Returns the name of the directory that holds what is under way in a target directory.
+    pub(crate) fn staging(&self) -> String {
+        format!(".longhaul-{}", self.id)
     }
 
     /// Returns the name of the state in the plan's directory.

@@ -14,8 +14,10 @@ use longhaul_core::units::Bytes;
 use crate::budget::FarmLimits;
 use crate::error::FarmError;
 use crate::plan::{
-    FORMAT, HEADER, ID_LENGTH, INDEX, MAX_RANGES, MAX_UNITS_LENGTH, PlanHeader, UNITS, VERSION, entry_of,
+    FORMAT, HEADER, ID_LENGTH, INDEX, MAX_RANGES, MAX_UNITS_LENGTH, PlanHeader, UNITS, VERSION,
+    VERSION_OF_FILES, VERSION_OF_RANGES, entry_of,
 };
+use crate::plan_target::PlanTarget;
 use crate::shared_dir;
 use crate::target::Target;
 use crate::unit::{FilePart, PlannedFile, Unit, UnitId, seconds_of};
@@ -64,11 +66,16 @@ pub struct PlanWriter {
 }
 
 impl PlanWriter {
-    /// Begins a plan at `path` for files into the absolute path `target`.
+    /// Begins a plan at `path` for files into `target`.
     ///
     /// # Errors
     /// [`FarmError::Exists`], or that the directory cannot be made.
-    pub fn create(path: &Path, target: &Path, size: UnitSize, lease: Duration) -> Result<Self, FarmError> {
+    pub fn create(
+        path: &Path,
+        target: impl Into<PlanTarget>,
+        size: UnitSize,
+        lease: Duration,
+    ) -> Result<Self, FarmError> {
         if fs::symlink_metadata(path).is_ok() {
             return Err(FarmError::Exists(path.to_owned()));
         }
@@ -83,13 +90,14 @@ impl PlanWriter {
         };
         let files = create(UNITS).and_then(|units| Ok((units, create(INDEX)?)));
         let (units, index) = files.inspect_err(|_| drop(fs::remove_dir_all(&unfinished)))?;
+        let target = target.into();
         let header = PlanHeader {
             format: FORMAT.to_owned(),
-            version: 1,
+            version: VERSION_OF_FILES,
             made_by: env!("CARGO_PKG_VERSION").to_owned(),
             id,
-            target: target.to_owned(),
-            source: String::new(),
+            source: target.server().map_or_else(String::new, ToString::to_string),
+            target,
             lease,
             units: 0,
             files: 0,
@@ -157,7 +165,9 @@ impl PlanWriter {
             set.map_err(FarmError::io("set the mode of the units of", &self.path))?;
             self.holds_queries = true;
         }
-        if self.header.source.is_empty() {
+        if file.local_source().is_some() {
+            self.header.version = VERSION;
+        } else if self.header.source.is_empty() {
             self.header.source = file.urls.first().cloned().unwrap_or_default();
         }
         self.header.files += 1;
@@ -168,9 +178,9 @@ impl PlanWriter {
     /// Returns whether a file is to be fetched in ranges if those of its server combine: what is known of it proves in the
     /// end that they are of one state, and no worker would find it complete.
     pub fn is_cut(&self, file: &PlannedFile) -> bool {
-        let Some(size) = file.size else { return false };
+        let Some((size, directory)) = file.size.zip(self.header.target.directory()) else { return false };
         let is_proved = file.modified.is_some() || file.checksum.is_some();
-        let there = || fs::symlink_metadata(self.header.target.join(&file.path)).ok();
+        let there = || fs::symlink_metadata(directory.join(&file.path)).ok();
         let is_there = || {
             there().is_some_and(|there| {
                 there.len() == size.get() && there.modified().ok().and_then(seconds_of) == file.modified
@@ -178,13 +188,12 @@ impl PlanWriter {
         };
         let ranges = size.get().div_ceil(self.range_length());
         let is_huge = (3..=u64::from(MAX_RANGES)).contains(&ranges);
-        is_huge && is_proved && file.urls.len() == 1 && !is_there() && self.has_links()
+        is_huge && is_proved && file.urls.len() == 1 && !is_there() && self.has_links(directory)
     }
 
     /// Returns whether symbolic links can be made in the target, or where it is going to be made.
-    fn has_links(&self) -> bool {
+    fn has_links(&self, target: &Path) -> bool {
         *self.has_links.get_or_init(|| {
-            let target = &self.header.target;
             let existing = target.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
             let link = existing.unwrap_or(target).join(format!(".longhaul-{}.link", self.header.id));
             let made = symlink(&self.header.id, &link).and_then(|()| fs::remove_file(&link));
@@ -224,7 +233,7 @@ impl PlanWriter {
             self.unit_bytes = Bytes::new(end - start);
             self.end_unit()?;
         }
-        self.header.version = VERSION;
+        self.header.version = self.header.version.max(VERSION_OF_RANGES);
         self.unit = Unit { files: vec![file], part: Some(FilePart::Join { ranges }) };
         self.end_unit()
     }
@@ -266,7 +275,7 @@ impl PlanWriter {
         let is_limited = self.limits != FarmLimits::default();
         if is_limited {
             // A worker of version 1 keeps to no limit.
-            self.header.version = VERSION;
+            self.header.version = self.header.version.max(VERSION_OF_RANGES);
         }
         self.header.index = self.index_digest.finalize().to_hex().to_string();
         self.header.checksum = self.header.digest();
@@ -308,7 +317,9 @@ impl Drop for PlanWriter {
     fn drop(&mut self) {
         if let Some(unfinished) = &self.unfinished {
             let _ = fs::remove_dir_all(unfinished);
-            let _ = fs::remove_dir_all(self.header.staging());
+            if let Some(directory) = self.header.target.directory() {
+                let _ = fs::remove_dir_all(directory.join(self.header.staging()));
+            }
         }
     }
 }

@@ -164,7 +164,7 @@ fn hosts(workers: &[WorkerStatus], log: &UnitLog) -> Vec<HostState> {
     rates.into_iter().map(state).collect()
 }
 
-/// Returns whether a worker needs more connections to a source host than all may open.
+/// Returns whether a worker needs more connections to a host than all may open.
 fn is_capped<'a>(limits: &FarmLimits, uses: impl Iterator<Item = &'a HostUse>) -> bool {
     let mut hosts: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     for used in uses {

@@ -141,9 +141,9 @@ pub struct OtherWorker {
     pub beat: u64,
     /// Its host.
     pub host: String,
-    /// The rate at which it receives.
+    /// The rate at which it moves bytes.
     pub rate: Rate,
-    /// What it uses of each source host; `None` if it is of another version and does not say.
+    /// What it uses of each host; `None` if it is of another version and does not say.
     pub uses: Option<Vec<HostUse>>,
 }
 

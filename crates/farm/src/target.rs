@@ -39,27 +39,28 @@ pub struct Target {
 impl Target {
     /// Makes the target of a new plan, with a marker: without it, the target's file system is not mounted.
     pub(crate) fn create(header: &PlanHeader) -> Result<(), FarmError> {
-        let staging = header.staging();
+        let Some(path) = header.target.directory() else { return Ok(()) };
+        let staging = path.join(header.staging());
         let make = || {
             fs::create_dir_all(&staging)?;
             File::create_new(staging.join(MARKER))?.sync_all()?;
             File::open(&staging)?.sync_all()?;
-            File::open(&header.target)?.sync_all()
+            File::open(path)?.sync_all()
         };
         make().map_err(FarmError::io("make the staging directory", &staging))
     }
 
-    /// Opens the target of a plan.
+    /// Opens the target of a plan; `None` if its workers upload.
     ///
     /// # Errors
     /// [`FarmError::NoTarget`], or that the directory cannot be opened.
-    pub fn open(header: &PlanHeader) -> Result<Self, FarmError> {
-        let path = header.target.clone();
+    pub fn open(header: &PlanHeader) -> Result<Option<Self>, FarmError> {
+        let Some(path) = header.target.directory().map(Path::to_owned) else { return Ok(None) };
         let root = match Directory::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(FarmError::NoTarget(path)),
             opened => Arc::new(opened.map_err(FarmError::io("open the target", &path))?),
         };
-        Ok(Self { path, root, staging: format!(".longhaul-{}", header.id).into() })
+        Ok(Some(Self { path, root, staging: header.staging().into() }))
     }
 
     /// Checks that the directory is the one that was planned, and not an empty mount point.
@@ -245,7 +246,7 @@ mod tests {
             PlanWriter::create(&plan, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
         writer.add(file.clone()).unwrap();
         writer.finish().unwrap();
-        let target = Target::open(Plan::open(&plan).unwrap().header()).unwrap();
+        let target = Target::open(Plan::open(&plan).unwrap().header()).unwrap().unwrap();
         let (shared, cancel) = (target.shared_file(UnitId(3)), Cancel::new());
         let named = target.path_of(&file);
         fs::write(target.path.join(&shared), "abc").unwrap();

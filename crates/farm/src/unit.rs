@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::checksum::Checksum;
 use longhaul_core::units::Bytes;
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 
 /// The number of a unit in its plan, from 0.
@@ -74,7 +75,7 @@ impl Unit {
 /// A file of a plan. What is known of its size, time and digest pins its state: another state is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFile {
-    /// The URLs; further ones are mirrors of the first. They hold no login.
+    /// The URLs; further ones are mirrors of the first. They hold no login. A local file has one, of the scheme `file`.
     pub urls: Vec<String>,
     /// The path below the target.
     #[serde(with = "path_text")]
@@ -90,7 +91,44 @@ pub struct PlannedFile {
     pub checksum: Option<Checksum>,
 }
 
+/// What the URL of a local file begins with (RFC 8089, appendix B).
+const LOCAL: &str = "file://";
+/// All bytes but those that a path of a URL holds as they are.
+const ESCAPED_IN_URL: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 impl PlannedFile {
+    /// Creates a file whose source is the local file at the absolute path `source`.
+    pub fn of_local(source: &Path, path: PathBuf, size: Bytes, modified: Option<u64>) -> Self {
+        let url = format!("{LOCAL}{}", percent_encode(source.as_os_str().as_bytes(), ESCAPED_IN_URL));
+        Self { urls: vec![url], path, size: Some(size), modified, checksum: None }
+    }
+
+    /// Returns the path of the source, if it is a local file.
+    pub fn local_source(&self) -> Option<PathBuf> {
+        let path = self.urls.first()?.strip_prefix(LOCAL)?;
+        let bytes: Vec<u8> = percent_decode_str(path).collect();
+        Some(OsStr::from_bytes(&bytes).into())
+    }
+
+    /// Compares the state of the local source at `source` with the planned one; the error says how it differs.
+    pub fn check_source(&self, source: &Path, found: &Metadata) -> Result<(), String> {
+        let modified = found.modified().ok().and_then(seconds_of);
+        let differs = match (self.size, self.modified) {
+            (Some(size), _) if size != Bytes::new(found.len()) => {
+                format!("it has {} bytes instead of {}", found.len(), size.get())
+            }
+            (_, planned) if planned != modified => {
+                let time = |time: Option<u64>| {
+                    time.map_or_else(|| "before 1970".to_owned(), |time| format!("@{time}"))
+                };
+                format!("its time is {} instead of {}", time(modified), time(planned))
+            }
+            _ => return Ok(()),
+        };
+        Err(format!("{} was changed since it was planned: {differs}; make a new plan", source.display()))
+    }
+
     /// Returns the modification time.
     pub fn modified(&self) -> Option<SystemTime> {
         self.modified.and_then(|seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)))
@@ -116,15 +154,42 @@ pub(crate) mod path_text {
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes: Vec<u8> = percent_decode_str(&text).collect();
-        Ok(OsStr::from_bytes(&bytes).into())
+        Ok(parse(&String::deserialize(deserializer)?))
+    }
+
+    pub(crate) fn parse(text: &str) -> PathBuf {
+        let bytes: Vec<u8> = percent_decode_str(text).collect();
+        OsStr::from_bytes(&bytes).into()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn local_source_of_any_name_is_read_as_written_and_compared_with_its_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join(OsStr::from_bytes(b"100%25 \xff?#|\n"));
+        fs::write(&source, "abc").unwrap();
+        let found = fs::metadata(&source).unwrap();
+        let modified = found.modified().ok().and_then(seconds_of);
+        let file = PlannedFile::of_local(&source, "f".into(), Bytes::new(3), modified);
+        assert_eq!(file.local_source(), Some(source.clone()));
+        let fetched = PlannedFile { urls: vec!["http://h/f".into()], ..file.clone() };
+        assert_eq!(fetched.local_source(), None);
+        assert_eq!(file.check_source(&source, &found), Ok(()));
+        for (file, word) in [
+            (PlannedFile { size: Some(Bytes::new(4)), ..file.clone() }, "3 bytes instead of 4"),
+            (PlannedFile { modified: Some(7), ..file.clone() }, "instead of @7"),
+            (PlannedFile { modified: None, ..file.clone() }, "before 1970"),
+        ] {
+            let error = file.check_source(&source, &found).unwrap_err();
+            assert!(error.contains(word) && error.contains("make a new plan"), "{error}");
+        }
+    }
 
     #[test]
     fn file_of_any_name_is_read_as_written() {

@@ -73,7 +73,7 @@ impl RunState {
     }
 }
 
-/// A file to fetch.
+/// A file to transfer.
 pub struct FileTask {
     pub(crate) file: PlannedFile,
     pub(crate) part: Option<FilePart>,
@@ -89,7 +89,7 @@ impl FileTask {
         &self.file
     }
 
-    /// Returns what is to be done with the file; `None` if it is to be fetched.
+    /// Returns what is to be done with the file; `None` if all of it is to be transferred.
     pub fn part(&self) -> Option<FilePart> {
         self.part
     }
@@ -99,7 +99,7 @@ impl FileTask {
         self.has_range
     }
 
-    /// Returns the path below the target that receives the file.
+    /// Returns the path below the target directory that receives the file.
     pub fn staged(&self) -> &Path {
         &self.staged
     }
@@ -132,7 +132,7 @@ impl FileTask {
 
 /// How a file ended.
 pub enum FileEnd {
-    /// It was received into its staging path.
+    /// It was received into its staging path, or the server has it.
     Received(Bytes),
     /// It was there already.
     Present(Bytes),

@@ -1,37 +1,41 @@
 //! One run of a worker: executes the units of a plan with the engine until none is left.
 
+mod file_job;
+mod local;
+
 use std::fmt;
-use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use longhaul_core::admission::JobAdmission;
-use longhaul_core::advice::{Finding, LimitedBy};
-use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
-use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::advice::Finding;
+use longhaul_core::event::{Done, JobId, JobObserver, JobTag};
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams, TransferError};
+use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams};
 use longhaul_engine::sink::file_slice::FileSlice;
 use longhaul_engine::sink::output::Output;
-use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::source::http::SafeUrl;
+use longhaul_engine::tree::UploadTarget;
 use parking_lot::Mutex;
 use url::Url;
 
 use crate::error::FarmError;
-use crate::explanation::HeldBy;
 use crate::host_gate::Admission;
 use crate::store::Tally;
-use crate::unit::FilePart;
+use crate::target::Target;
+use crate::unit::{FilePart, PlannedFile};
 use crate::worker::{FileEnd, FileTask, Worker};
 
-/// The default number of large files that a worker fetches at once.
+/// The default number of large files that a worker transfers at once.
 pub const PARALLEL: usize = 3;
 /// The interval at which a worker looks for units of workers that have failed or are lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,6 +43,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const RANGE_TICK: Duration = Duration::from_millis(100);
 /// The size up to which a file takes a single connection of those that the farm may open.
 const MAX_SMALL: Bytes = Bytes::mib(4);
+
+/// The most uploads of small files at once, as of `put`.
+const MAX_SMALL_UPLOADS: usize = 16;
 
 /// Shows the files of a worker. Called from several threads.
 pub trait FileDisplay: Sync {
@@ -70,7 +77,7 @@ pub enum WorkEnd {
     Stopped,
     /// Other workers execute the units that are left.
     UnitsLeft,
-    /// This host cannot fetch or write files.
+    /// This host cannot read, fetch, write or send files.
     HostFailed,
     /// So many units have failed.
     UnitsFailed(u32),
@@ -93,7 +100,9 @@ impl fmt::Display for WorkEnd {
             Self::Done => f.write_str("all units are done"),
             Self::Stopped => f.write_str("stopped"),
             Self::UnitsLeft => f.write_str("other workers have the units that are left"),
-            Self::HostFailed => f.write_str("this host cannot fetch or write files: other workers may"),
+            Self::HostFailed => {
+                f.write_str("this host cannot read, fetch, write or send files: other workers may")
+            }
             Self::UnitsFailed(1) => f.write_str("a unit has failed"),
             Self::UnitsFailed(units) => write!(f, "{units} units have failed"),
         }
@@ -122,10 +131,12 @@ pub struct WorkRun<'a> {
     ended: AtomicU64,
     /// The first error of the plan's state.
     error: Mutex<Option<FarmError>>,
+    /// The target, if it is of a server.
+    uploads: OnceLock<UploadTarget>,
 }
 
 impl<'a> WorkRun<'a> {
-    /// Creates a run that fetches each file with `options`, until `cancel` is raised.
+    /// Creates a run that transfers each file with `options`, until `cancel` is raised.
     pub fn new(
         engine: &'a Engine,
         worker: &'a Worker<'a>,
@@ -133,8 +144,17 @@ impl<'a> WorkRun<'a> {
         options: JobOptions,
         cancel: &'a Cancel,
     ) -> Self {
-        let (jobs, ended, error) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
-        Self { engine, worker, display, options, cancel, jobs, ended, error }
+        Self {
+            engine,
+            worker,
+            display,
+            options,
+            cancel,
+            jobs: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            error: Mutex::new(None),
+            uploads: OnceLock::new(),
+        }
     }
 
     /// Executes units, `parallel` large files at once, until none is left for the worker, and ends the worker.
@@ -156,14 +176,14 @@ impl<'a> WorkRun<'a> {
         left?;
         // Another worker may still write what it completes too late.
         if end == WorkEnd::Done
-            && let Err(error) = self.worker.target().clean()
+            && let Some(Err(error)) = self.worker.target().map(Target::clean)
         {
             tracing::warn!("{end}, but {error}: remove the directory when no worker runs");
         }
         Ok(end)
     }
 
-    /// Fetches files until no unit is left for this worker.
+    /// Transfers files until no unit is left for this worker.
     fn execute(&self, parallel: usize) -> Result<WorkEnd, FarmError> {
         let ended = Cancel::new();
         let tally = thread::scope(|threads| {
@@ -183,13 +203,16 @@ impl<'a> WorkRun<'a> {
         Ok(WorkEnd::of(tally, self.worker.is_retired()))
     }
 
-    /// Fetches files until no unit is left for this worker, it retires or is stopped; returns the tally in the first case.
+    /// Transfers files until no unit is left for this worker, it retires or is stopped; returns the tally in the first case.
     fn execute_units(&self, parallel: usize) -> Result<Option<Tally>, FarmError> {
         loop {
             let before = self.ended.load(Ordering::Relaxed);
             let files = std::iter::from_fn(|| self.worker.next_file());
-            self.engine
-                .run_each(files, JobAdmission::new(parallel), self.cancel, |task| self.execute_file(task));
+            let mut admission = JobAdmission::new(parallel);
+            if self.worker.server().is_some() {
+                admission = admission.with_small(MAX_SMALL_UPLOADS);
+            }
+            self.engine.run_each(files, admission, self.cancel, |task| self.execute_file(task));
             if self.error.lock().is_some() || self.cancel.is_cancelled() {
                 return Ok(None);
             }
@@ -237,7 +260,7 @@ impl<'a> WorkRun<'a> {
 
     fn execute_file(&self, task: FileTask) -> Option<Bytes> {
         // Whatever fails within one file, even by a panic, its unit ends.
-        let caught = catch_unwind(AssertUnwindSafe(|| self.fetch(&task)));
+        let caught = catch_unwind(AssertUnwindSafe(|| self.transfer(&task)));
         let end = caught.unwrap_or_else(|_| file_failed("an internal error: report it as a bug".to_owned()));
         let size = match end {
             FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
@@ -250,40 +273,34 @@ impl<'a> WorkRun<'a> {
         size
     }
 
-    fn fetch(&self, task: &FileTask) -> FileEnd {
+    fn transfer(&self, task: &FileTask) -> FileEnd {
+        match (self.worker.server(), self.worker.target()) {
+            (Some(url), _) => self.upload(task, url),
+            (None, Some(target)) => self.receive(task, target),
+            (None, None) => file_failed("the plan has no target".to_owned()),
+        }
+    }
+
+    /// Fetches or copies a file into the target directory.
+    fn receive(&self, task: &FileTask, target: &Target) -> FileEnd {
         let file = task.file();
         let urls: Result<Vec<Url>, _> = file.urls.iter().map(|url| url.parse()).collect();
         let urls = match urls {
             Ok(urls) if !urls.is_empty() => urls,
             _ => return file_failed(format!("{} has no valid URL", file.path.display())),
         };
-        let id = JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1);
-        let tag = JobTag::new(id, &SafeUrl::of(&urls[0]).to_string());
+        let tag = self.tag(&SafeUrl::of(&urls[0]).to_string());
         let range = match task.part() {
             Some(FilePart::Range { start, end, .. }) => Some(ByteRange::new(start, end)),
             _ => None,
         };
-        let is_range = range.is_some();
-        if let Some(size) = self.worker.target().present(file).filter(|_| !is_range) {
-            let path = self.worker.target().path_of(file);
-            let done = Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() };
-            let there = CompleteFile { done, finding: None };
-            self.display.show(&tag, &mut |_| Ok(there.clone()));
-            return FileEnd::Present(size);
+        if let Some(size) = target.present(file).filter(|_| range.is_none()) {
+            return self.present(&tag, target.path_of(file), size);
         }
         if let Some(FilePart::Join { .. }) = task.part() {
-            return self.worker.join(task);
+            return self.worker.join(target, task);
         }
-        let expected = Expected {
-            // Apache states no length of an empty file.
-            size: file.size.filter(|size| *size > Bytes::ZERO),
-            checksums: file.checksum.iter().filter(|_| !is_range).cloned().collect(),
-            modified: file.modified(),
-            is_dated: true,
-            is_listed: true,
-            ..Expected::default()
-        };
-        let (root, path) = (self.worker.target().root().clone(), task.staged().to_owned());
+        let (root, path) = (target.root().clone(), task.staged().to_owned());
         let output = match range.zip(file.size) {
             Some((range, size)) => {
                 let creates = !task.has_range();
@@ -291,38 +308,29 @@ impl<'a> WorkRun<'a> {
             }
             _ => Output::Beneath { root, path },
         };
+        if let Some(source) = file.local_source() {
+            return self.copy(task, &tag, &source, output);
+        }
         let admission = self.admit(&urls[0], file.size, task.cancel());
+        let expected = expected(file, range.is_some());
         let job = Job { urls, output, expected, options: self.options_of(&admission) };
-        let (mut size, mut failed) = (Bytes::ZERO, None);
-        self.display.show(&tag, &mut |observer| {
-            let (worker, received) = (self.worker, AtomicU64::new(0));
-            let counted = CountedBytes { observer, worker, task, admission: &admission, received };
-            let result = self.engine.run(&job, JobObserver::new(&tag, &counted), task.cancel());
-            let outcome = result.map_err(|error| {
-                failed = Some(self.noted(&error, is_range));
-                Failure::new(error.kind(), error.to_string())
-            })?;
-            size = outcome.size;
-            counted.count_to(outcome.size - outcome.resumed);
-            task.explain(Self::held(&outcome, &admission));
-            Ok(CompleteFile::from(&outcome))
-        });
-        if let Some(failed) = failed {
-            return failed;
-        }
-        match file.size {
-            Some(planned) if planned != size => file_failed(format!(
-                "{} has {} bytes, and {} were planned: it was changed",
-                tag.url(),
-                size.get(),
-                planned.get()
-            )),
-            // A part of it may be of a worker that was stopped.
-            _ => FileEnd::Received(range.map_or(size, ByteRange::len)),
-        }
+        self.execute_job(task, &tag, &admission, |observer| self.engine.run(&job, observer, task.cancel()))
     }
 
-    /// Waits until a file may be received.
+    /// Returns the tag of a further file.
+    fn tag(&self, url: &str) -> JobTag {
+        JobTag::new(JobId::new(self.jobs.fetch_add(1, Ordering::Relaxed) + 1), url)
+    }
+
+    /// Shows a file that is there already.
+    fn present(&self, tag: &JobTag, path: PathBuf, size: Bytes) -> FileEnd {
+        let done = Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() };
+        let there = CompleteFile { done, finding: None };
+        self.display.show(tag, &mut |_| Ok(there.clone()));
+        FileEnd::Present(size)
+    }
+
+    /// Waits until a file may be moved.
     fn admit(&self, url: &Url, size: Option<Bytes>, cancel: &Cancel) -> Admission {
         let wants = match self.options.transfer.streams {
             _ if size.is_some_and(|size| size <= MAX_SMALL) => 1,
@@ -344,72 +352,22 @@ impl<'a> WorkRun<'a> {
         }
         options
     }
+}
 
-    /// Returns for how long what held a file back.
-    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
-        let is_farms = admission.limit().is_farms();
-        let held = |limit| match limit {
-            LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
-            limit => HeldBy::Transfer(limit),
-        };
-        let ranked = outcome.finding.shares.ranked().into_iter();
-        ranked.map(|(limit, share)| (held(limit), outcome.time.mul_f64(share))).collect()
-    }
-
-    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
-    fn noted(&self, error: &TransferError, is_range: bool) -> FileEnd {
-        use FailureKind::{CannotCreate, Config, Denied, Disk, Host, NoHost, Protocol, Unavailable};
-        let is_of_all_ranges = match error {
-            // The source has another state, or proves none.
-            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
-            // The file that receives the ranges is missing.
-            TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
-            _ => false,
-        };
-        if is_range && is_of_all_ranges {
-            return FileEnd::Unjoinable(error.to_string());
-        }
-        if matches!(error.kind(), Disk | CannotCreate | Host) {
-            self.worker.retire();
-        }
-        let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config);
-        FileEnd::Failed { why: error.to_string(), is_refused }
+/// Returns what is demanded of a fetched file.
+fn expected(file: &PlannedFile, is_range: bool) -> Expected {
+    Expected {
+        // Apache states no length of an empty file.
+        size: file.size.filter(|size| *size > Bytes::ZERO),
+        checksums: file.checksum.iter().filter(|_| !is_range).cloned().collect(),
+        modified: file.modified(),
+        is_dated: true,
+        is_listed: true,
+        ..Expected::default()
     }
 }
 
 /// Returns the failure of a file that is not the host's fault.
 fn file_failed(why: String) -> FileEnd {
     FileEnd::Failed { why, is_refused: false }
-}
-
-/// Counts the bytes that a job receives for the worker's heartbeat.
-struct CountedBytes<'a> {
-    observer: JobObserver<'a>,
-    worker: &'a Worker<'a>,
-    task: &'a FileTask,
-    admission: &'a Admission,
-    received: AtomicU64,
-}
-
-impl CountedBytes<'_> {
-    /// Counts what was received since the last call; `received` is all of the job.
-    fn count_to(&self, received: Bytes) {
-        let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
-        let bytes = received - Bytes::new(before);
-        self.worker.count(bytes, self.admission);
-        if self.task.count(bytes) {
-            self.admission.end_soon();
-            self.task.end_soon();
-        }
-    }
-}
-
-impl Observer for CountedBytes<'_> {
-    fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
-        if let Event::Progress(progress) = event {
-            self.count_to(progress.received);
-            self.admission.note_streams(progress.streams);
-        }
-        self.observer.on(at, event);
-    }
 }

@@ -1,7 +1,7 @@
-//! One worker: turns units into files to fetch, and ends a unit with its last file.
+//! One worker: turns units into files to transfer, and ends a unit with its last file.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -9,6 +9,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
+use url::Url;
 
 use crate::error::FarmError;
 use crate::explanation::UnitReport;
@@ -30,7 +31,8 @@ const MAX_REFUSED_UNITS: u32 = 3;
 pub struct Worker<'a> {
     plan: &'a Plan,
     store: &'a dyn ClaimStore,
-    target: Target,
+    /// `None` if the worker uploads.
+    target: Option<Target>,
     cancel: Cancel,
     /// The files of the claimed unit that are not begun.
     waiting: Mutex<VecDeque<FileTask>>,
@@ -52,7 +54,7 @@ impl<'a> Worker<'a> {
     /// The target cannot be opened, or is not mounted.
     pub fn new(plan: &'a Plan, store: &'a dyn ClaimStore, cancel: &Cancel) -> Result<Self, FarmError> {
         let target = Target::open(plan.header())?;
-        if let Err(missing) = target.check_marker() {
+        if let Some(Err(missing)) = target.as_ref().map(Target::check_marker) {
             // The marker is removed when all units are done.
             let tally = store.tally()?;
             if tally.done < tally.units {
@@ -81,9 +83,19 @@ impl<'a> Worker<'a> {
         self
     }
 
-    /// Returns the target.
-    pub fn target(&self) -> &Target {
-        &self.target
+    /// Returns the directory that receives the files; `None` if the worker uploads.
+    pub fn target(&self) -> Option<&Target> {
+        self.target.as_ref()
+    }
+
+    /// Returns the URL to which the worker uploads, if it does.
+    pub fn server(&self) -> Option<&Url> {
+        self.plan.header().target.server()
+    }
+
+    /// Returns the host of this worker.
+    pub fn host(&self) -> &str {
+        self.store.host()
     }
 
     /// Returns the next file; claims a unit if the last one has no further file. `None` if there is nothing to begin now:
@@ -129,7 +141,8 @@ impl<'a> Worker<'a> {
     /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may succeed elsewhere.
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
         let staged = self.plan.unit(claim.unit).and_then(|unit| {
-            let stage = self.target.stage(claim, self.store.worker())?;
+            let stage = |target: &Target| target.stage(claim, self.store.worker());
+            let stage = self.target.as_ref().map_or(Ok(PathBuf::new()), stage)?;
             let is_range = matches!(unit.part, Some(FilePart::Range { .. }));
             let has_range = is_range && self.store.has_range(claim.unit)?;
             Ok((unit, stage, has_range))
@@ -146,10 +159,10 @@ impl<'a> Worker<'a> {
         self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
         let part = unit.part;
         waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
-            staged: match part {
+            staged: match part.zip(self.target.as_ref()) {
                 None => run.stage.join(number.to_string()),
-                Some(FilePart::Range { joined_by, .. }) => self.target.shared_file(joined_by),
-                Some(FilePart::Join { .. }) => self.target.shared_file(run.claim.unit),
+                Some((FilePart::Range { joined_by, .. }, target)) => target.shared_file(joined_by),
+                Some((FilePart::Join { .. }, target)) => target.shared_file(run.claim.unit),
             },
             file,
             part,
@@ -159,19 +172,17 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name.
-    pub fn join(&self, task: &FileTask) -> FileEnd {
+    /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name in the target.
+    pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
-        if self.target.is_joined(&task.staged, file, cancel) {
+        if target.is_joined(&task.staged, file, cancel) {
             return FileEnd::Present(Bytes::ZERO);
         }
-        let count = |bytes: Bytes| {
-            self.presence.count_verified(bytes);
-        };
-        match self.target.complete(&task.staged, file, cancel, &count) {
+        let count = |bytes: Bytes| self.count_verified(bytes);
+        match target.complete(&task.staged, file, cancel, &count) {
             Ok(()) => FileEnd::Received(Bytes::ZERO),
             // Another worker was faster.
-            Err(_) if self.target.is_joined(&task.staged, file, cancel) => FileEnd::Present(Bytes::ZERO),
+            Err(_) if target.is_joined(&task.staged, file, cancel) => FileEnd::Present(Bytes::ZERO),
             Err(why) => FileEnd::Failed { why, is_refused: false },
         }
     }
@@ -188,15 +199,17 @@ impl<'a> Worker<'a> {
             self.has_file.store(true, Ordering::Relaxed);
         }
         match end {
-            // It is synced; its file has no name yet.
-            FileEnd::Received(bytes) if matches!(part, Some(FilePart::Range { .. })) => state.bytes += bytes,
-            FileEnd::Received(bytes) => match self.target.publish(&staged, &file, &mut state.changed) {
-                Ok(()) => state.bytes += bytes,
-                Err(_) if part.is_some() && self.target.is_joined(&staged, &file, &self.cancel) => {}
-                Err(error) => {
-                    self.retire();
-                    state.fail(&error.to_string());
-                }
+            FileEnd::Received(bytes) => match (part, &self.target) {
+                // A range is synced; its file has no name yet. What was uploaded has its name.
+                (Some(FilePart::Range { .. }), _) | (_, None) => state.bytes += bytes,
+                (_, Some(target)) => match target.publish(&staged, &file, &mut state.changed) {
+                    Ok(()) => state.bytes += bytes,
+                    Err(_) if part.is_some() && target.is_joined(&staged, &file, &self.cancel) => {}
+                    Err(error) => {
+                        self.retire();
+                        state.fail(&error.to_string());
+                    }
+                },
             },
             FileEnd::Present(bytes) => {
                 // It may be one that a killed worker has named and not synced.
@@ -220,8 +233,8 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         self.under_way.lock().remove(&unit.claim.unit);
-        if state.failure.is_none() {
-            let settled = self.target.settle(&unit.stage, &state.changed);
+        if let Some(target) = self.target.as_ref().filter(|_| state.failure.is_none()) {
+            let settled = target.settle(&unit.stage, &state.changed);
             settled.unwrap_or_else(|error| {
                 self.retire();
                 state.fail(&error.to_string());
@@ -253,12 +266,17 @@ impl<'a> Worker<'a> {
         self.retires.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes that were received.
+    /// Counts bytes that were moved.
     pub fn count(&self, bytes: Bytes, admission: &Admission) {
         self.presence.count(bytes, admission);
     }
 
-    /// Waits until a file may be received from `host`, over at most so many connections.
+    /// Counts bytes that were read to verify a file.
+    pub(crate) fn count_verified(&self, bytes: Bytes) {
+        self.presence.count_verified(bytes);
+    }
+
+    /// Waits until a file may be moved from or to `host`, over at most so many connections.
     pub fn admit(&self, host: &str, wants: usize, cancel: &Cancel) -> Admission {
         self.presence.admit(host, wants, cancel, |unit| self.lose(unit))
     }

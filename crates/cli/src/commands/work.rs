@@ -35,7 +35,7 @@ pub(crate) struct WorkArgs {
     #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
     plan: PathBuf,
 
-    /// Fetch this many files at once; small ones go more at once over kept connections
+    /// Transfer this many files at once; small ones go more at once over kept connections
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 
@@ -66,7 +66,8 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
     let worker = Worker::new(&plan, &store, &cancel).map_err(failed)?;
     let worker = worker.with_limit(options.transfer.limit.clone());
     let (what, lines) = (args.plan.display().to_string(), args.transfer.shows_line());
-    let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
+    let side = if worker.server().is_some() { Side::Put } else { Side::Get };
+    let session = args.transfer.begin(side, &what, None, lines, &cancel)?;
     let engine = Engine::new(AppBuffer::Auto);
     let end = WorkRun::new(&engine, &worker, &session, options, &cancel).run(args.parallel);
     session.end();
@@ -93,7 +94,10 @@ fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Res
     let common = &args.transfer;
     let source = Url::parse(&header.source).ok();
     source.iter().try_for_each(|url| common.client.check_cleartext(url))?;
-    let client = common.receiving_client(cancel)?;
+    let client = match header.target.server() {
+        Some(_) => common.client.config(cancel)?,
+        None => common.receiving_client(cancel)?,
+    };
     TransferArgs::warn_of_unused_proxy(&client, source.iter());
     Ok(JobOptions {
         transfer: common.transfer_options(common.receiving_limit(), client)?,

@@ -2,11 +2,13 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
+
+use crate::input_file;
 
 /// A file open for sending, with its path.
 #[derive(Debug)]
@@ -21,6 +23,33 @@ pub struct SourceFile {
 const GROWTH_WAITS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(10)];
 
 impl SourceFile {
+    /// Opens a file; refuses anything but a file before a read can block.
+    ///
+    /// # Errors
+    /// [`Failure`], of the kind [`FailureKind::Denied`] or [`FailureKind::NotFound`].
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let fail = |error: io::Error| {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            let kind = if is_denied { FailureKind::Denied } else { FailureKind::NotFound };
+            Failure::new(kind, format!("cannot open {}: {error}", path.display()))
+        };
+        let file = input_file::open(path).map_err(fail)?;
+        let what = match file.metadata().map_err(fail)?.file_type() {
+            kind if kind.is_file() => {
+                let source = Self::new(file, path.to_owned()).map_err(fail)?;
+                if !source.has_unstated_content() {
+                    return Ok(source);
+                }
+                "a file of the kernel, which has content but states a size of 0; copy it to a regular file first"
+            }
+            kind if kind.is_dir() => "a directory; send it with all below it by -r",
+            kind if kind.is_fifo() => "a pipe, and only files are sent",
+            _ => "a device, and only files are sent",
+        };
+        let message = format!("cannot send {}: it is {what}", path.display());
+        Err(Failure::new(FailureKind::NotFound, message))
+    }
+
     /// Wraps an open file, with its current metadata. Fails if the kernel cannot read the metadata.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
@@ -64,6 +93,12 @@ impl SourceFile {
         Err(self.changed())
     }
 
+    /// Returns whether a file of size 0 has content, as in /proc.
+    fn has_unstated_content(&self) -> bool {
+        let is_read = |file: &File| file.read_at(&mut [0], 0).is_ok_and(|read| read > 0);
+        self.metadata.len() == 0 && is_read(&self.file) && self.check().is_ok()
+    }
+
     /// Creates the failure of a file that cannot be read.
     pub(crate) fn unreadable(&self, error: &io::Error) -> Failure {
         Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", self.path.display()))
@@ -95,7 +130,6 @@ impl SourceFile {
 pub(crate) mod tests {
     use super::*;
     use std::fs::FileTimes;
-    use std::os::unix::fs::{FileExt, MetadataExt};
 
     /// Writes `bytes` to the start of the file until the kernel's timestamp clock, which advances every few milliseconds,
     /// shows a change.

@@ -7,15 +7,21 @@
 //!              (directories are made on the server before what they hold)
 //! ```
 //!
+//! Plans walk a [`LocalWalk`] themselves, whether its files are copied or uploaded.
+//!
 //! A walk holds one level of entries for each open directory, never a whole tree.
 
+mod local_walk;
 mod remote_tree;
 mod remote_walk;
+mod upload_target;
 mod upload_tree;
 
+pub use local_walk::{LocalEntry, LocalFile, LocalWalk};
 pub use remote_tree::{ListedFile, RemoteTree};
 pub use remote_walk::RemoteWalk;
-pub use upload_tree::{LocalFile, UploadTree, UploadWalk};
+pub use upload_target::UploadTarget;
+pub use upload_tree::{UploadFile, UploadTree, UploadWalk};
 
 use longhaul_core::failure::{Failure, FailureKind};
 
@@ -35,6 +41,17 @@ pub enum Walked<F> {
         /// The reason.
         why: &'static str,
     },
+}
+
+impl<F> Walked<F> {
+    /// Converts the file.
+    fn map<G>(self, convert: impl FnOnce(F) -> G) -> Walked<G> {
+        match self {
+            Self::File(file) => Walked::File(convert(file)),
+            Self::Failed(error) => Walked::Failed(error),
+            Self::Skipped { what, why } => Walked::Skipped { what, why },
+        }
+    }
 }
 
 /// The reason why an entry or a directory is left out; the walk continues.

@@ -42,10 +42,6 @@ mod resumable;
 mod session;
 mod shared_pace;
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -58,7 +54,6 @@ pub use error::UploadError;
 pub use request::{FtpSessions, PutRequest, destination};
 
 use crate::cancel::Cancel;
-use crate::input_file;
 use crate::pacing::{CongestionPlan, PacingThread};
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig};
@@ -77,7 +72,7 @@ use session::UploadSession;
 /// file never gets the final name.
 pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Outcome, UploadError> {
     let start = Instant::now();
-    let source = Arc::new(open(&request.path)?);
+    let source = Arc::new(SourceFile::open(&request.path)?);
     let unusable = |message| Failure::new(FailureKind::Usage, message);
     let reader = Reader::choose(request.reader, &source).map_err(|_| {
         let path = request.path.display();
@@ -148,35 +143,4 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
         digest,
         finding: finding.unwrap_or_default(),
     })
-}
-
-/// Opens the source; refuses anything but a file before a read can block.
-fn open(path: &Path) -> Result<SourceFile, UploadError> {
-    let fail = |error: io::Error| {
-        let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
-        let kind = if is_denied { FailureKind::Denied } else { FailureKind::NotFound };
-        Failure::new(kind, format!("cannot open {}: {error}", path.display()))
-    };
-    let file = input_file::open(path).map_err(fail)?;
-    let kind = file.metadata().map_err(fail)?.file_type();
-    let what = match kind {
-        kind if kind.is_file() => {
-            let source = SourceFile::new(file, path.to_owned()).map_err(fail)?;
-            if !has_unstated_content(&source) {
-                return Ok(source);
-            }
-            "a file of the kernel, which has content but states a size of 0; copy it to a regular file first"
-        }
-        kind if kind.is_dir() => "a directory; send it with all below it by -r",
-        kind if kind.is_fifo() => "a pipe, and only files are sent",
-        _ => "a device, and only files are sent",
-    };
-    let message = format!("cannot send {}: it is {what}", path.display());
-    Err(Failure::new(FailureKind::NotFound, message).into())
-}
-
-/// Returns whether a file of size 0 has content, as in /proc.
-fn has_unstated_content(source: &SourceFile) -> bool {
-    let is_read = |file: &File| file.read_at(&mut [0], 0).is_ok_and(|read| read > 0);
-    source.metadata().len() == 0 && is_read(source.file()) && source.check().is_ok()
 }

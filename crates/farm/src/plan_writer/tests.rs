@@ -1,3 +1,5 @@
+use url::Url;
+
 use super::*;
 use crate::plan::Plan;
 
@@ -42,17 +44,29 @@ fn units_end_by_bytes_or_files_and_are_read_back() {
 }
 
 #[test]
-fn plan_with_limits_is_refused_by_workers_that_know_none() {
+fn plan_is_of_the_version_that_it_needs() {
     let dir = tempfile::tempdir().unwrap();
-    let limited = FarmLimits { connections: 3, ..FarmLimits::default() };
-    for (name, limits, version) in [("p", FarmLimits::default(), 1), ("q", limited, 2)] {
-        let (path, target) = (dir.path().join(name), dir.path().join(name).with_extension("t"));
-        let mut writer =
-            PlanWriter::create(&path, &target, UnitSize::default(), Duration::from_secs(30)).unwrap();
-        writer.add(file(1)).unwrap();
+    let unlimited = FarmLimits::default;
+    let limited = FarmLimits { connections: 3, ..unlimited() };
+    let local = PlannedFile::of_local(Path::new("/d/f"), "f".into(), Bytes::mib(3), Some(7));
+    let directory = PlanTarget::from(&dir.path().join("t"));
+    let server = || PlanTarget::from(Url::parse("https://h/up").unwrap());
+    for (name, target, file, limits, version, units, source) in [
+        ("files", directory.clone(), file(1), unlimited(), 1, 1, "http://h/1"),
+        ("limits", directory.clone(), file(1), limited.clone(), 2, 1, "http://h/1"),
+        ("copies", directory, local.clone(), limited, 3, 4, ""),
+        // A server names no file of several ranges.
+        ("uploads", server(), local, unlimited(), 3, 1, "https://h/up/"),
+    ] {
+        let (path, size) = (dir.path().join(name), UnitSize { bytes: Bytes::mib(1), files: 3 });
+        let mut writer = PlanWriter::create(&path, target.clone(), size, Duration::from_secs(30)).unwrap();
+        writer.add_in_ranges(file).unwrap();
         writer.set_limits(limits.clone());
-        assert_eq!(writer.finish().unwrap().version, version, "{name}");
-        assert_eq!(FarmLimits::of(&Plan::open(&path).unwrap()).unwrap(), limits);
+        writer.finish().unwrap();
+        let plan = Plan::open(&path).unwrap();
+        let header = plan.header();
+        assert_eq!((header.version, header.units, &*header.source), (version, units, source), "{name}");
+        assert_eq!((&header.target, FarmLimits::of(&plan).unwrap()), (&target, limits), "{name}");
     }
 }
 
@@ -140,7 +154,7 @@ fn edited_truncated_and_newer_plans_are_named() {
     for (name, content, words) in [
         (HEADER, replaced(HEADER, "/t\"", "/u\""), "plan.json was edited"),
         (HEADER, half(HEADER), "truncated"),
-        (HEADER, replaced(HEADER, "\"version\": 1", "\"version\": 3"), "version 3"),
+        (HEADER, replaced(HEADER, "\"version\": 1", "\"version\": 4"), "version 4"),
         (HEADER, b"{\"format\":\"x\",\"version\":1}".to_vec(), "is no plan"),
         (INDEX, half(INDEX), "bytes instead of"),
         (INDEX, index, "units.index was edited"),

@@ -16,7 +16,7 @@ use crate::lenient;
 use crate::store::WorkerProgress;
 use crate::unit::UnitId;
 
-/// The largest heartbeat: a worker executes few units at once, and announces some hundred source hosts at most.
+/// The largest heartbeat: a worker executes few units at once, and announces some hundred hosts at most.
 const MAX_HEARTBEAT: Bytes = Bytes::kib(64);
 /// The longest part of a host's name that a worker's has.
 const MAX_HOST: usize = 40;
@@ -37,7 +37,7 @@ pub(crate) struct Heartbeat {
     pub(crate) units: Vec<UnitId>,
     #[serde(default)]
     pub(crate) progress: WorkerProgress,
-    /// What it uses of each source host; `None` in one of another version, which may use any part of a limit.
+    /// What it uses of each host; `None` in one of another version, which may use any part of a limit.
     #[serde(default, deserialize_with = "lenient::if_readable")]
     pub(crate) uses: Option<Vec<HostUse>>,
 }

@@ -35,17 +35,24 @@ pub(crate) struct ListedFile {
 /// Reads the list in the file `path`, or in stdin for `-`. Checks the whole list before anything is fetched.
 pub(super) fn read(path: &Path, cancel: &Cancel) -> anyhow::Result<Vec<ListedFile>> {
     let mut files = Vec::new();
-    read_each(path, cancel, |file| {
+    read_each(path, cancel, is_fetched, |file| {
         files.push(file);
         Ok(())
     })?;
     Ok(files)
 }
 
-/// Reads a list as [`read`], and passes each file to `take`: of a long list, only the text is in memory.
+/// Returns whether a URL is one of a server.
+pub(crate) fn is_fetched(url: &Url) -> bool {
+    url.host().is_some() && is_known_scheme(url.scheme())
+}
+
+/// Reads a list as [`read`], of URLs that `is_source` accepts, and passes each file to `take`: of a long list, only the text is
+/// in memory.
 pub(crate) fn read_each(
     path: &Path,
     cancel: &Cancel,
+    is_source: impl Fn(&Url) -> bool,
     take: impl FnMut(ListedFile) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let shown = shown(path);
@@ -54,7 +61,8 @@ pub(crate) fn read_each(
         _ => input_file::read(path, LONGEST, cancel),
     };
     let text = text.with_context(|| format!("cannot read the list of URLs in {shown}"))?;
-    let unknown = parse(&text, take).with_context(|| format!("cannot use the list of URLs in {shown}"))?;
+    let unknown =
+        parse(&text, is_source, take).with_context(|| format!("cannot use the list of URLs in {shown}"))?;
     for (name, line) in &unknown {
         tracing::warn!("{shown}, line {line}: the option {name} is not known here, and is ignored");
     }
@@ -69,6 +77,7 @@ pub(super) fn shown(path: &Path) -> String {
 /// Passes each file to `take`; returns the unknown options, with the first line of each.
 fn parse(
     text: &[u8],
+    is_source: impl Fn(&Url) -> bool,
     mut take: impl FnMut(ListedFile) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<(String, usize)>> {
     let (mut unknown, mut last) = (Vec::<(String, usize)>::new(), None::<ListedFile>);
@@ -79,7 +88,7 @@ fn parse(
             continue;
         }
         if !line.starts_with([' ', '\t']) {
-            let urls = urls(content).map_err(|why| anyhow::anyhow!("line {number}: {why}"))?;
+            let urls = urls(content, &is_source).map_err(|why| anyhow::anyhow!("line {number}: {why}"))?;
             let file = ListedFile { urls, ..ListedFile::default() };
             last.replace(file).map_or(Ok(()), &mut take)?;
             continue;
@@ -95,10 +104,10 @@ fn parse(
 }
 
 /// Parses the tab-separated URLs of one file.
-fn urls(line: &str) -> Result<Vec<Url>, String> {
+fn urls(line: &str, is_source: impl Fn(&Url) -> bool) -> Result<Vec<Url>, String> {
     let url = |text: &str| {
         let url = url_text::parse(text).map_err(|why| format!("{why}: {text}"))?;
-        if url.host().is_none() || !is_known_scheme(url.scheme()) {
+        if !is_source(&url) {
             return Err(format!("not a URL that can be fetched: {text}"));
         }
         Ok(url)
@@ -151,7 +160,7 @@ mod tests {
     /// Parses a list.
     fn parsed(text: &[u8]) -> anyhow::Result<ParsedList> {
         let mut files = Vec::new();
-        let unknown = parse(text, |file| {
+        let unknown = parse(text, is_fetched, |file| {
             files.push(file);
             Ok(())
         })?;

@@ -10,7 +10,7 @@ use longhaul_farm::plan::Plan;
 use super::{PlanArgs, PlanPath};
 use crate::{say, values};
 
-/// The rate of all workers, or of what they receive from one host.
+/// The rate of all workers, or of what they move from or to one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RateOf {
     host: Option<String>,
@@ -24,11 +24,11 @@ pub(super) struct LimitArgs {
     #[command(flatten)]
     plan: PlanPath,
 
-    /// The rate of all workers, as 40Gbit, or HOST=RATE for what they receive from one source host; off lifts it
+    /// The rate of all workers, as 40Gbit, or HOST=RATE for what they move from or to one host; off lifts it
     #[arg(value_name = "[HOST=]RATE|off", value_parser = rate_or_off)]
     rates: Vec<RateOf>,
 
-    /// Open at most this many connections to each source host, all workers together
+    /// Open at most this many connections to each host, all workers together
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
 }
@@ -90,8 +90,8 @@ pub(super) fn run(args: &LimitArgs) -> anyhow::Result<ExitCode> {
 fn lines(limits: &FarmLimits) -> Vec<String> {
     let rate = limits.rate.map_or_else(|| "no limit".to_owned(), |rate| rate.to_string());
     let mut lines = vec![format!("all workers: {rate}")];
-    lines.extend(limits.host_rates.iter().map(|(host, rate)| format!("from {host}: {rate}")));
-    lines.push(format!("connections to each source host: {}", limits.connections));
+    lines.extend(limits.host_rates.iter().map(|(host, rate)| format!("host {host}: {rate}")));
+    lines.push(format!("connections to each host: {}", limits.connections));
     lines
 }
 
@@ -107,18 +107,18 @@ mod tests {
                 &["40Gbit", "Data.example.org=10Gbit", "[::1]=2GB/s"][..],
                 &[
                     "all workers: 40.0 Gbit/s",
-                    "from [::1]: 16.0 Gbit/s",
-                    "from data.example.org: 10.0 Gbit/s",
+                    "host [::1]: 16.0 Gbit/s",
+                    "host data.example.org: 10.0 Gbit/s",
                 ][..],
             ),
-            (&["off", "[::1]=off"], &["all workers: no limit", "from data.example.org: 10.0 Gbit/s"]),
+            (&["off", "[::1]=off"], &["all workers: no limit", "host data.example.org: 10.0 Gbit/s"]),
             (&["data.example.org=off", "1Mbit"], &["all workers: 1.00 Mbit/s"]),
         ] {
             let rates: Vec<RateOf> = texts.iter().map(|text| rate_or_off(text).unwrap()).collect();
             set(&mut limits, &rates);
             let lines = lines(&limits);
             assert_eq!(lines[..lines.len() - 1], *expected);
-            assert_eq!(lines.last().unwrap(), "connections to each source host: 64");
+            assert_eq!(lines.last().unwrap(), "connections to each host: 64");
         }
         for (text, word) in [
             ("10", "10bit"),

@@ -1,14 +1,13 @@
 //! Lists the sources, and writes the plan.
 
-use std::collections::HashMap;
-use std::fmt::Display;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use longhaul_core::admission::JobAdmission;
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::Failure;
 use longhaul_core::proto::http::FileName;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -17,33 +16,51 @@ use longhaul_engine::job::{RangeEvidence, TransferOptions};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::source::http::SafeUrl;
-use longhaul_engine::source::is_known_scheme;
-use longhaul_engine::tree::{ListedFile, Walked};
+use longhaul_engine::tree::{ListedFile, UploadTarget, Walked};
 use longhaul_farm::plan::PlanHeader;
+use longhaul_farm::plan_target::PlanTarget;
 use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
 use longhaul_farm::unit::{PlannedFile, seconds_of};
 use parking_lot::Mutex;
 use url::{Position, Url};
 
+use super::sources::{PlanSource, checked, local_path, operands, refuse_relay};
 use super::{PlanArgs, limit};
 use crate::commands::get::{tree::named_after, url_list};
-use crate::{exit, interrupt, say, url_text};
+use crate::{exit, interrupt, say};
 
 /// The requests for size and time at once, until they prove to be short.
-const LOOKUPS: usize = 4;
+pub(super) const LOOKUPS: usize = 4;
 
 /// The sources and the target of a plan.
-struct PlanRequest<'a> {
-    args: &'a PlanArgs,
-    sources: Vec<Url>,
-    target: PathBuf,
+pub(super) struct PlanRequest<'a> {
+    pub(super) args: &'a PlanArgs,
+    pub(super) sources: Vec<PlanSource>,
+    pub(super) target: PlanTarget,
+    /// The target, if it is of a server.
+    pub(super) uploads: Option<UploadTarget>,
+    /// The directories that are there for local files.
+    pub(super) made: Mutex<HashSet<PathBuf>>,
     options: TransferOptions,
     engine: Engine,
-    cancel: Cancel,
+    pub(super) cancel: Cancel,
     /// Whether ranges combine of the file that a server was asked for last, by scheme and host.
     combining: Mutex<HashMap<String, bool>>,
     /// The first URL: logins are for its server only, as in a worker.
     first: OnceLock<Url>,
+}
+
+/// The code of the first entry that is left out.
+#[derive(Default)]
+pub(super) struct LeftOut(Option<exit::Code>);
+
+impl LeftOut {
+    /// Names an entry that cannot be planned.
+    pub(super) fn add(&mut self, writer: &mut PlanWriter, failure: &Failure) {
+        writer.leave_out();
+        let code = exit::said(format_args!("not planned: {failure}"), exit::of(failure.kind));
+        self.0.get_or_insert(code);
+    }
 }
 
 /// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
@@ -51,20 +68,21 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     let cancel = args.client.connect.cancel();
     let setup = || {
         let (sources, target) = operands(args)?;
-        let options = options(args, &sources, &cancel)?;
-        let target = std::path::absolute(&target)
-            .with_context(|| format!("cannot use the target {}", target.display()))?;
+        let options = options(args, &sources, &target, &cancel)?;
+        let engine = Engine::new(AppBuffer::Auto);
+        let uploads = target.server().map(|url| engine.upload_target(url, &options)).transpose()?;
         let output = args.output.clone().unwrap_or_default();
         let size = UnitSize { bytes: args.units.unit_size, files: args.units.unit_files };
         interrupt::listen(&cancel)?;
-        let mut writer = PlanWriter::create(&output, &target, size, args.units.lease)?;
+        let mut writer = PlanWriter::create(&output, target.clone(), size, args.units.lease)?;
         writer.set_limits(limit::of_plan(args));
-        let engine = Engine::new(AppBuffer::Auto);
         Ok::<_, anyhow::Error>((
             PlanRequest {
                 args,
                 sources,
                 target,
+                uploads,
+                made: Mutex::default(),
                 options,
                 engine,
                 cancel: cancel.clone(),
@@ -84,61 +102,44 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     }
     let header = writer.finish().map_err(|error| exit::said(&error, exit::of(error.kind())))?;
     say_plan(args.output.as_deref().unwrap_or(Path::new("")), &header);
-    Ok(listed.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(listed.0.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-/// Separates the sources from the target.
-fn operands(args: &PlanArgs) -> anyhow::Result<(Vec<Url>, PathBuf)> {
-    let Some((target, sources)) = args.operands.split_last() else { bail!("name a target") };
-    if target.contains("://") {
-        bail!("the last operand is the directory that receives the files, and {target} is none: add it");
-    }
-    if sources.is_empty() && args.input.is_none() {
-        bail!("name the URLs of files before the target, or a list of them by -i");
-    }
-    let url = |text: &String| {
-        let url = url_text::parse(text).map_err(|why| anyhow::anyhow!("{text}: {why}"))?;
-        checked(&url)?;
-        Ok(url)
+fn options(
+    args: &PlanArgs,
+    sources: &[PlanSource],
+    target: &PlanTarget,
+    cancel: &Cancel,
+) -> anyhow::Result<TransferOptions> {
+    let of_server = |source: &PlanSource| match source {
+        PlanSource::Server(url) => Some(url.clone()),
+        PlanSource::Local(_) => None,
     };
-    Ok((sources.iter().map(url).collect::<anyhow::Result<_>>()?, target.into()))
-}
-
-/// Refuses a URL that cannot be fetched, or whose login every reader of the plan would see.
-fn checked(url: &Url) -> anyhow::Result<()> {
-    let shown = SafeUrl::of(url);
-    if url.host().is_none() || !is_known_scheme(url.scheme()) {
-        bail!("not a URL that can be fetched: {shown}");
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        bail!(
-            "a plan holds no login: leave it out of {shown}, and give it to plan and to work by --user or .netrc"
-        );
-    }
-    Ok(())
-}
-
-fn options(args: &PlanArgs, sources: &[Url], cancel: &Cancel) -> anyhow::Result<TransferOptions> {
-    sources.first().map_or(Ok(()), |url| args.client.check_cleartext(url))?;
-    let client = args.client.config(cancel)?;
-    let (retries, stall) = (args.client.connect.retries, args.client.connect.stall_timeout);
-    Ok(TransferOptions { retries, stall, client, ..TransferOptions::default() })
+    let server = target.server().cloned().or_else(|| sources.iter().find_map(of_server));
+    server.map_or(Ok(()), |url| args.client.check_cleartext(&url))?;
+    args.client.options(cancel)
 }
 
 impl PlanRequest<'_> {
     /// Adds the files of all sources; returns the code of the first entry that was left out.
-    fn list(&self, writer: &mut PlanWriter) -> Result<Option<exit::Code>, exit::Code> {
-        let mut left_out = None;
+    fn list(&self, writer: &mut PlanWriter) -> Result<LeftOut, exit::Code> {
+        let mut left_out = LeftOut::default();
         if let Some(list) = &self.args.input {
             let add = |file| self.add_listed(writer, file);
-            let read = url_list::read_each(list, &self.cancel, add);
+            let is_source = |url: &Url| url_list::is_fetched(url) || local_path(url).is_some();
+            let read = url_list::read_each(list, &self.cancel, is_source, add);
             read.map_err(|error| exit::not_set_up(&error, &self.cancel))?;
         }
-        for url in &self.sources {
-            self.first.get_or_init(|| url.clone());
-            match self.args.recursive {
-                true => self.add_tree(writer, url, &mut left_out)?,
-                false => self.add_file(writer, url)?,
+        for source in &self.sources {
+            match source {
+                PlanSource::Local(path) => self.add_local(writer, path, &mut left_out)?,
+                PlanSource::Server(url) => {
+                    self.first.get_or_init(|| url.clone());
+                    match self.args.recursive {
+                        true => self.add_tree(writer, url, &mut left_out)?,
+                        false => self.add_file(writer, url)?,
+                    }
+                }
             }
             if self.cancel.is_cancelled() {
                 break;
@@ -150,14 +151,18 @@ impl PlanRequest<'_> {
     fn add_listed(&self, writer: &mut PlanWriter, file: url_list::ListedFile) -> anyhow::Result<()> {
         let Some(url) = file.urls.first() else { return Ok(()) };
         let shown = SafeUrl::of(url);
-        self.first.get_or_init(|| url.clone());
         if file.dir.is_some() {
             bail!("{shown}: a plan has one target; write out=DIR/NAME for a path below it, instead of dir=");
         }
         if !file.headers.is_empty() {
             bail!("{shown}: a plan holds no headers; give them to each worker by --header");
         }
+        if let Some(source) = local_path(url) {
+            return self.add_listed_local(writer, &source, file);
+        }
         file.urls.iter().try_for_each(checked)?;
+        refuse_relay(url, &self.target)?;
+        self.first.get_or_init(|| url.clone());
         let path = match file.name {
             Some(name) => PathBuf::from(name),
             None => name_of(url)?,
@@ -208,33 +213,30 @@ impl PlanRequest<'_> {
         }
     }
 
+    /// Returns the directory that receives the files of servers.
+    fn directory(&self) -> &Path {
+        self.target.directory().unwrap_or(Path::new(""))
+    }
+
     /// Adds one file, with the size and the time that its server states now.
     fn add_file(&self, writer: &mut PlanWriter, url: &Url) -> Result<(), exit::Code> {
         let name = name_of(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?;
-        let tree = self.engine.remote_tree(url, &self.target, &self.options);
+        let tree = self.engine.remote_tree(url, self.directory(), &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         self.add(&Mutex::new(writer), file, Path::new(""))
     }
 
-    fn add_tree(
-        &self,
-        writer: &mut PlanWriter,
-        url: &Url,
-        left_out: &mut Option<exit::Code>,
-    ) -> Result<(), exit::Code> {
+    fn add_tree(&self, writer: &mut PlanWriter, url: &Url, left_out: &mut LeftOut) -> Result<(), exit::Code> {
         let below = match self.sources.len() {
             1 => PathBuf::new(),
             _ => named_after(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?,
         };
-        let tree = self.engine.remote_tree(url, &self.target.join(&below), &self.options);
+        let tree = self.engine.remote_tree(url, &self.directory().join(&below), &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let (stop, failed) = (self.cancel.child(), Mutex::new(None));
         let (writer, left_out) = (Mutex::new(writer), Mutex::new(left_out));
-        let leave_out = |error: &dyn Display, kind: FailureKind| {
-            writer.lock().leave_out();
-            left_out.lock().get_or_insert(exit::said(format_args!("not planned: {error}"), exit::of(kind)));
-        };
+        let leave_out = |failure: &Failure| left_out.lock().add(&mut writer.lock(), failure);
         let add = |walked| match walked {
             Walked::File(mut file) => match tree.complete(&mut file, &stop) {
                 Ok(()) => {
@@ -244,10 +246,10 @@ impl PlanRequest<'_> {
                     }
                 }
                 Err(_) if stop.is_cancelled() => {}
-                Err(error) => leave_out(&error, error.kind),
+                Err(failure) => leave_out(&failure),
             },
             Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
-            Walked::Failed(error) => leave_out(&error.failure, error.failure.kind),
+            Walked::Failed(error) => leave_out(&error.failure),
         };
         // Many servers list neither size nor time: a request for each file, several at once.
         self.engine.run_each(tree.walk(&stop), JobAdmission::new(LOOKUPS), &stop, |walked| {
@@ -294,7 +296,7 @@ fn say_plan(plan: &Path, header: &PlanHeader) {
         several(header.units.into(), "unit"),
         several(header.files, "file"),
         header.bytes,
-        header.target.display(),
+        header.target,
         plan.display()
     ));
 }

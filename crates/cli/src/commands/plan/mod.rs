@@ -2,8 +2,10 @@
 
 mod check;
 mod limit;
+mod local;
 mod make;
 mod show;
+mod sources;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,17 +27,18 @@ use crate::{interrupt, say, values};
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "longhaul plan [OPTIONS] -o <PLAN> <URL>... <TARGET>\n       longhaul plan <COMMAND> <PLAN>"
+    override_usage = "longhaul plan [OPTIONS] -o <PLAN> <SOURCE>... <TARGET>\n       longhaul plan <COMMAND> <PLAN>"
 )]
 pub(crate) struct PlanArgs {
     #[command(subcommand)]
     command: Option<PlanCommand>,
 
-    /// The files: URLs of http, https, ftp, ftps or gsiftp; then the directory that receives them
+    /// The files: URLs of http, https, ftp, ftps or gsiftp, or local paths; then the directory that receives them, or the URL of one
     ///
-    /// Every worker must see the directory by this path. A URL must hold no login: give it to each worker.
-    #[arg(required = true, value_name = "URL... TARGET")]
-    operands: Vec<String>,
+    /// Every worker must see local files and directories by these paths. Local files are copied into a directory, or uploaded to a
+    /// URL; files of a server are fetched into a directory. A URL must hold no login: give it to each worker.
+    #[arg(required = true, value_name = "SOURCE... TARGET", value_hint = ValueHint::AnyPath)]
+    operands: Vec<PathBuf>,
 
     /// Write the plan to this directory, which is made; every worker must see it
     #[arg(short, long, required = true, value_name = "PLAN", value_hint = ValueHint::DirPath, help_heading = "Plan")]
@@ -44,24 +47,24 @@ pub(crate) struct PlanArgs {
     /// Plan the files of a list too, one URL a line, or from stdin (-)
     ///
     /// The format is that of get -i: indented lines below a URL hold out=PATH below the target, size=SIZE and checksum=ALG=HEX. What is
-    /// given there is demanded of the file. dir= and header= are refused.
+    /// given there is demanded of the file. file:///PATH names a local file. dir= and header= are refused.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Plan")]
     input: Option<PathBuf>,
 
-    /// Plan directories with all below them, as get -r lists them; of several, each gets a directory of its name
+    /// Plan directories with all below them, as get -r and put -r list them; of several sources, each gets a directory of its name
     #[arg(short, long, help_heading = "Plan")]
     recursive: bool,
 
     #[command(flatten)]
     units: UnitArgs,
 
-    /// Limit all workers together to this rate, or HOST=RATE what they receive from one source host; may be given several times
+    /// Limit all workers together to this rate, or HOST=RATE what they move from or to one host; may be given several times
     ///
     /// Workers share it out by need. longhaul plan limit changes it while they run.
     #[arg(long, value_name = "[HOST=]RATE", value_parser = limit::rate, help_heading = "Plan")]
     farm_limit: Vec<limit::RateOf>,
 
-    /// Open at most this many connections to each source host, all workers together
+    /// Open at most this many connections to each host, all workers together
     #[arg(long, value_name = "N", default_value_t = DEFAULT_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Plan")]
     farm_connections: u32,
 
@@ -99,9 +102,14 @@ enum PlanCommand {
     Limit(limit::LimitArgs),
     /// Let workers try failed units again
     Retry(PlanPath),
-    /// Compare the files of the target with the sizes and checksums of the plan
-    Verify(PlanPath),
-    /// Print the SHA-256 of all files, as sha256sum -c reads it in the target
+    /// Compare the files of the target with the sizes and checksums of the plan; of a server, with the sizes that it states
+    Verify {
+        #[command(flatten)]
+        plan: PlanPath,
+        #[command(flatten)]
+        client: Box<ClientArgs>,
+    },
+    /// Print the SHA-256 of all files, as sha256sum -c reads it in the target; of uploads, that of their sources
     Manifest(PlanPath),
 }
 
@@ -153,9 +161,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
             ));
             Ok(ExitCode::SUCCESS)
         }
-        Some(PlanCommand::Verify(plan)) => {
+        Some(PlanCommand::Verify { plan, client }) => {
+            let cancel = client.connect.cancel();
             interrupt::listen(&cancel)?;
-            check::verify(&Plan::open(&plan.path)?, &cancel)
+            check::verify(&Plan::open(&plan.path)?, client, &cancel)
         }
         Some(PlanCommand::Manifest(plan)) => {
             interrupt::listen(&cancel)?;

@@ -35,7 +35,7 @@ fn lines(status: &PlanStatus) -> Vec<String> {
     if status.limits.limits_rate() {
         let all = status.limits.rate.map(|rate| format!("{rate} in all"));
         let hosts =
-            status.limits.host_rates.iter().map(|(host, rate)| format!("{rate} from {}", printable(host)));
+            status.limits.host_rates.iter().map(|(host, rate)| format!("{rate} for {}", printable(host)));
         lines.push(format!("  limited to {}", all.into_iter().chain(hosts).collect::<Vec<_>>().join(", ")));
     }
     for worker in &status.workers {
@@ -135,7 +135,7 @@ mod tests {
         };
         let expected = [
             "12 of 40 units done, 12 GiB of 40 GiB; 4 under way, 2 failed",
-            "  limited to 40.0 Gbit/s in all, 1.00 Gbit/s from h",
+            "  limited to 40.0 Gbit/s in all, 1.00 Gbit/s for h",
             "  n1 (process 7): units 3, 4, 1.20 Gbit/s, limited by the farm's limit",
             "  n1 (process 7): units 3, 4, 1.20 Gbit/s, verifying at 8.00 Gbit/s, limited by the farm's limit",
             "  n1 (process 7): units 3, 4, has ended; others take over",

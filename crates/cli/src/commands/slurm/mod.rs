@@ -118,7 +118,7 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Every worker would end at once with this error.
-    Target::open(plan.header())?.check_marker()?;
+    Target::open(plan.header())?.map_or(Ok(()), |target| target.check_marker())?;
     let options = args.options();
     let jobs = SlurmJobs::of(&plan);
     let new = || script::text(plan.path(), jobs.name(), &options);

@@ -64,6 +64,32 @@ fn workers_share_the_rate_and_say_that_it_limits_them() {
 }
 
 #[test]
+fn uploads_and_copies_share_the_rate_too() {
+    const LIMIT: f64 = 16e6;
+    let (files, size) = (8, 1_000_000);
+    let server = tree(files, size);
+    let local = server.path("t").display().to_string();
+    let login = ["--token".to_owned(), server.token().display().to_string()];
+    let login = login.each_ref().map(|word| &**word);
+    for (limit, target) in [("127.0.0.1=16Mbit", server.url("/u/")), ("16Mbit", "here".to_owned())] {
+        let options = ["-r", "--unit-files", "1", "--lease", "1s", "--farm-limit", limit, "-o", "p"];
+        let run = plan().args(options).args(login).args([&local, &target]);
+        run.run().ok();
+        let workers = [(); 2].map(|()| work(run.dir(), &[&["-q", "--parallel", "1"], &login[..]].concat()));
+        let began = Instant::now();
+        let running = workers.each_ref().map(|worker| worker.start());
+        running.into_iter().for_each(|worker| drop(worker.end().ok()));
+        let rate = (files * size * 8) as f64 / began.elapsed().as_secs_f64();
+        assert!(rate < LIMIT * 1.25, "{target}: {rate}");
+        let lines = log_lines(&run.path("p"));
+        let held = lines.iter().filter(|line| line["report"]["limited_by"] == "farm-limit");
+        assert!(held.count() > files / 2, "{target}: {lines:?}");
+        assert_eq!(status(run.dir())["done"], files);
+    }
+    assert_equal(&server.path("t"), &server.path("u"));
+}
+
+#[test]
 fn share_of_a_killed_worker_is_taken_over_and_the_limit_of_a_host_is_lifted_live() {
     let server = tree(12, 2_000_000);
     let url = server.url("/t/");
@@ -81,7 +107,7 @@ fn share_of_a_killed_worker_is_taken_over_and_the_limit_of_a_host_is_lifted_live
     one.until("it has all again", || shares(&plan).contains(&8_000_000));
     assert_eq!(status(run.dir())["done"].as_u64().map(|done| done < 12), Some(true));
     let lifted = of_plan(run.dir(), "limit", &["127.0.0.1=off"]).ok();
-    assert_eq!(lifted.stdout, "all workers: no limit\nconnections to each source host: 64\n");
+    assert_eq!(lifted.stdout, "all workers: no limit\nconnections to each host: 64\n");
     one.end().ok();
     assert_equal(&server.path("t"), &run.path("here"));
 }

@@ -1,10 +1,12 @@
 //! Plans and their workers, against `longhaul serve`.
 
 mod bad_plans;
+mod copies;
 mod kills;
 mod limits;
 mod ranges;
 mod slurm;
+mod uploads;
 mod workers;
 
 use std::path::Path;

@@ -154,19 +154,22 @@ fn two_plans_onto_one_target_harm_no_file() {
     assert!(copied.unwrap().success());
     let files = files_below(&server.path("u"));
     files.iter().for_each(|file| fs::write(server.path("u").join(file), "another version").unwrap());
-    let run = plan().args(["-r", "--unit-files", "7", "-o", "p", &server.url("/t/"), "here"]);
-    run.run().ok();
-    let target = run.path("here").display().to_string();
-    let other = plan().args(["-r", "--unit-files", "5", "-o", "p", &server.url("/u/"), &target]);
-    other.run().ok();
-    let workers = [work(run.dir(), &["-q"]), work(other.dir(), &["-q"])];
-    let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
-    running.into_iter().for_each(|worker| drop(worker.end().ok()));
-    assert_eq!(files_below(&run.path("here")), files);
-    for file in files {
-        let read = |root: PathBuf| fs::read(root.join(&file)).unwrap();
-        let found = read(run.path("here"));
-        assert!([server.path("t"), server.path("u")].map(read).contains(&found), "{file:?} is mixed");
+    let local = |name| server.path(name).display().to_string();
+    for [one, other] in [[server.url("/t/"), server.url("/u/")], [local("t"), local("u")]] {
+        let run = plan().args(["-r", "--unit-files", "7", "-o", "p", &one, "here"]);
+        run.run().ok();
+        let target = run.path("here").display().to_string();
+        let other = plan().args(["-r", "--unit-files", "5", "-o", "p", &other, &target]);
+        other.run().ok();
+        let workers = [work(run.dir(), &["-q"]), work(other.dir(), &["-q"])];
+        let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
+        running.into_iter().for_each(|worker| drop(worker.end().ok()));
+        assert_eq!(files_below(&run.path("here")), files);
+        for file in &files {
+            let read = |root: PathBuf| fs::read(root.join(file)).unwrap();
+            let found = read(run.path("here"));
+            assert!([server.path("t"), server.path("u")].map(read).contains(&found), "{file:?} is mixed");
+        }
     }
 }
 
@@ -250,17 +253,19 @@ fn worker_without_the_target_ends_and_writes_nothing() {
 fn worker_whose_disk_is_full_ends_and_another_one_continues() {
     let server = Writable::start();
     fs::write(server.path("f"), content(4 << 20, 1)).unwrap();
-    let run = plan().args(["-o", "p", &server.url("/f"), "here"]);
-    run.run().ok();
-    let script = format!(
-        "cd {} && plan=$(echo .longhaul-*) && mount -t tmpfs -o size=1m none . && cd .. && mkdir here/$plan \
-         && touch here/$plan/plan && exec \"$@\"",
-        run.path("here").display()
-    );
-    let Some(full) = in_own_mounts(work(run.dir(), &[]), &script) else { return };
-    full.run().fails(1, &["a unit has failed"]);
-    let now = status(run.dir());
-    assert!(now["failures"][0]["why"].as_str().unwrap().contains("space"), "{now}");
-    work(run.dir(), &[]).run().ok();
-    same(run.path("here/f"), &content(4 << 20, 1));
+    for source in [server.url("/f"), server.path("f").display().to_string()] {
+        let run = plan().args(["-o", "p", &source, "here"]);
+        run.run().ok();
+        let script = format!(
+            "cd {} && plan=$(echo .longhaul-*) && mount -t tmpfs -o size=1m none . && cd .. && mkdir here/$plan \
+             && touch here/$plan/plan && exec \"$@\"",
+            run.path("here").display()
+        );
+        let Some(full) = in_own_mounts(work(run.dir(), &[]), &script) else { return };
+        full.run().fails(1, &["a unit has failed"]);
+        let now = status(run.dir());
+        assert!(now["failures"][0]["why"].as_str().unwrap().contains("space"), "{now}");
+        work(run.dir(), &[]).run().ok();
+        same(run.path("here/f"), &content(4 << 20, 1));
+    }
 }

@@ -1,0 +1,109 @@
+//! Plans of local files: copied by several workers, whole and in ranges.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
+
+use super::{Get, of_plan, plan, status, work};
+use crate::support::{
+    age, assert_equal, content, fetched_and_unchanged, longhaul, make_tree, many_files, names, same,
+};
+
+#[test]
+fn local_tree_is_copied_by_three_workers_and_checked() {
+    let run = plan().args(["-r", "--unit-files", "10", "-o", "p", "t", "here"]);
+    make_tree(&run.path("t"));
+    many_files(&run.path("t/many"), 120);
+    let odd = run.path("t").join(std::ffi::OsStr::from_bytes(b"\xff\n%"));
+    fs::write(odd, "odd").unwrap();
+    age(&run.path("t"), 1_000_000_000);
+    symlink("a b", run.path("t/link")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, run.path("t/pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let made = run.run().ok();
+    assert!(made.stdout.contains("units of 141 files"), "{made:?}");
+    assert!(["t/link", "t/pipe"].iter().all(|name| made.stderr.contains(name)), "{made:?}");
+    assert!(fs::read_to_string(run.path("p/plan.json")).unwrap().contains("\"version\": 3"));
+    let workers = [(); 3].map(|()| work(run.dir(), &["-q"]));
+    let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
+    running.into_iter().for_each(|worker| drop(worker.end().ok()));
+    fs::remove_file(run.path("t/link")).unwrap();
+    fs::remove_file(run.path("t/pipe")).unwrap();
+    assert_equal(&run.path("t"), &run.path("here"));
+    assert_eq!(fs::metadata(run.path("here/a b")).unwrap().mtime(), 1_000_000_000);
+    let now = status(run.dir());
+    assert_eq!((&now["done"], &now["bytes_done"]), (&now["units"], &now["bytes"]));
+    of_plan(run.dir(), "verify", &[]).ok();
+    // A new plan costs what differs only.
+    fs::write(run.path("t/sub/zero"), "more").unwrap();
+    let run = run.again(["-r", "-o", "q", "t", "here"]);
+    run.run().ok();
+    let again = longhaul("work").args([run.path("q").to_str().unwrap(), "--json"]).run().ok();
+    let (copied, unchanged) = fetched_and_unchanged(&again);
+    assert_eq!((copied, unchanged.len()), (vec!["zero".to_owned()], 140));
+    assert_equal(&run.path("t"), &run.path("here"));
+}
+
+#[test]
+fn huge_local_file_is_copied_in_ranges_beside_other_sources() {
+    let bytes = content((20 << 20) + 12_345, 5);
+    let run = plan().args(["-r", "--unit-size", "1MiB", "-o", "p", "huge", "t", "here"]);
+    let run = run.file("huge", &bytes).file("t/f", "f");
+    age(run.dir(), 1_100_000_000);
+    assert!(run.run().ok().stdout.contains("p: 23 units of 2 files"));
+    let workers = [(); 3].map(|()| work(run.dir(), &["-q"]));
+    let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
+    running.into_iter().for_each(|worker| drop(worker.end().ok()));
+    same(run.path("here/huge"), &bytes);
+    assert_eq!(fs::metadata(run.path("here/huge")).unwrap().mtime(), 1_100_000_000);
+    same(run.path("here/t/f"), b"f");
+    assert_eq!(names(&run.path("here")), ["huge", "t"]);
+}
+
+/// Plans `f` of a MiB count, of content and time that do not change by themselves.
+fn planned(mebibytes: usize) -> Get {
+    let run = plan().args(["--unit-size", "1MiB", "-o", "p", "f", "here"]);
+    let run = run.file("f", content(mebibytes << 20, 3));
+    age(run.dir(), 1_100_000_000);
+    run.run().ok();
+    run
+}
+
+#[test]
+fn local_source_that_was_changed_since_is_named_and_not_mixed() {
+    for (change, word) in
+        [("echo >>", "bytes instead of"), ("touch", "instead of @1100000000"), ("rm", "No such file")]
+    {
+        for mebibytes in [1, 5] {
+            let run = planned(mebibytes);
+            let script = format!("{change} f");
+            let changed = Command::new("sh").args(["-c", &script]).current_dir(run.dir()).status();
+            assert!(changed.unwrap().success());
+            work(run.dir(), &[]).run().fails(1, &[]);
+            let now = status(run.dir());
+            let why = now["failures"][0]["why"].as_str().unwrap();
+            assert!(why.contains(word) && why.contains("/f"), "{why}");
+            assert!(!run.path("here/f").exists());
+        }
+    }
+}
+
+#[test]
+fn lists_name_local_files_and_demand_sizes_and_checksums() {
+    let listed =
+        |run: &Get, options: &str| format!("file://{}\n out=d/g\n{options}", run.path("f").display());
+    let run = plan().file("f", "abc").args(["-i", "list", "-o", "p", "here"]);
+    fs::write(run.path("list"), listed(&run, " size=4\n")).unwrap();
+    run.run().fails(64, &["/f has 3 bytes"]);
+    let right = "900150983cd24fb0d6963f7d28e17f72";
+    for (checksum, is_right) in [(right.replace('9', "8"), false), (right.to_owned(), true)] {
+        fs::write(run.path("list"), listed(&run, &format!(" checksum=md5={checksum}\n"))).unwrap();
+        let name = if is_right { "right" } else { "wrong" };
+        let [list, made, target] = ["list", name, "here"].map(|name| run.path(name).display().to_string());
+        plan().args(["-i", &list, "-o", &made, &target]).run().ok();
+        let worked = longhaul("work").args([made]).run();
+        let told = worked.stderr.contains(&format!("instead of md5:{checksum}"));
+        assert_eq!((worked.status.success(), told), (is_right, !is_right), "{worked:?}");
+        assert_eq!(run.path("here/d/g").exists(), is_right);
+    }
+}

@@ -1,0 +1,129 @@
+//! The job of one file, or a range of one: shown, counted for the heartbeat, and judged.
+
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_core::advice::LimitedBy;
+use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use longhaul_engine::job::{Outcome, TransferError};
+use longhaul_engine::sink::output_error::OutputError;
+
+use super::{CompleteFile, WorkRun, file_failed};
+use crate::explanation::HeldBy;
+use crate::host_gate::Admission;
+use crate::unit::FilePart;
+use crate::worker::{FileEnd, FileTask, Worker};
+
+impl WorkRun<'_> {
+    /// Transfers a file, or a range of it, by `run`.
+    pub(super) fn execute_job(
+        &self,
+        task: &FileTask,
+        tag: &JobTag,
+        admission: &Admission,
+        run: impl Fn(JobObserver<'_>) -> Result<Outcome, TransferError>,
+    ) -> FileEnd {
+        let mut end = None;
+        self.display.show(tag, &mut |observer| {
+            let (worker, received) = (self.worker, AtomicU64::new(0));
+            let counted = CountedBytes { observer, worker, task, admission, received };
+            let outcome = run(JobObserver::new(tag, &counted)).map_err(|error| {
+                end = Some(self.noted(&error, task));
+                Failure::new(error.kind(), error.to_string())
+            })?;
+            counted.count_to(outcome.size - outcome.resumed);
+            task.explain(Self::held(&outcome, admission));
+            end = Some(received_end(task, tag, &outcome));
+            Ok(CompleteFile::from(&outcome))
+        });
+        end.unwrap_or_else(|| file_failed("stopped".to_owned()))
+    }
+
+    /// Returns for how long what held a file back.
+    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
+        let is_farms = admission.limit().is_farms();
+        let held = |limit| match limit {
+            LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
+            limit => HeldBy::Transfer(limit),
+        };
+        let ranked = outcome.finding.shares.ranked().into_iter();
+        ranked.map(|(limit, share)| (held(limit), outcome.time.mul_f64(share))).collect()
+    }
+
+    /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
+    fn noted(&self, error: &TransferError, task: &FileTask) -> FileEnd {
+        use FailureKind::{
+            CannotCreate, Config, Denied, Disk, Host, NoHost, NotFound, Protocol, Unavailable,
+        };
+        let is_range = matches!(task.part(), Some(FilePart::Range { .. }));
+        let is_of_all_ranges = match error {
+            // The source has another state, or proves none.
+            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
+            // The file that receives the ranges is missing.
+            TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
+            _ => false,
+        };
+        if is_range && is_of_all_ranges {
+            return FileEnd::Unjoinable(error.to_string());
+        }
+        // A server may refuse one name, or one size.
+        let is_of_host = matches!(error.kind(), Disk | Host)
+            || (error.kind() == CannotCreate && self.worker.target().is_some());
+        if is_of_host {
+            self.worker.retire();
+        }
+        // A host may not have mounted the sources.
+        let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config)
+            || (error.kind() == NotFound && task.file().local_source().is_some());
+        FileEnd::Failed { why: error.to_string(), is_refused }
+    }
+}
+
+/// Returns the end of a file, or a range of it, that was transferred.
+fn received_end(task: &FileTask, tag: &JobTag, outcome: &Outcome) -> FileEnd {
+    let (size, url) = (outcome.size.get(), tag.url());
+    match (task.file().size, task.part()) {
+        (Some(planned), _) if planned != outcome.size => {
+            file_failed(format!("{url} has {size} bytes, and {} were planned: it was changed", planned.get()))
+        }
+        // A part of it may be of a worker that was stopped.
+        (_, Some(FilePart::Range { start, end, .. })) => FileEnd::Received(ByteRange::new(start, end).len()),
+        _ => FileEnd::Received(outcome.size),
+    }
+}
+
+/// Counts the bytes that a job receives for the worker's heartbeat.
+struct CountedBytes<'a> {
+    observer: JobObserver<'a>,
+    worker: &'a Worker<'a>,
+    task: &'a FileTask,
+    admission: &'a Admission,
+    received: AtomicU64,
+}
+
+impl CountedBytes<'_> {
+    /// Counts what was received since the last call; `received` is all of the job.
+    fn count_to(&self, received: Bytes) {
+        let before = self.received.fetch_max(received.get(), Ordering::Relaxed);
+        let bytes = received - Bytes::new(before);
+        self.worker.count(bytes, self.admission);
+        if self.task.count(bytes) {
+            self.admission.end_soon();
+            self.task.end_soon();
+        }
+    }
+}
+
+impl Observer for CountedBytes<'_> {
+    fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
+        if let Event::Progress(progress) = event {
+            self.count_to(progress.received);
+            self.admission.note_streams(progress.streams);
+        }
+        self.observer.on(at, event);
+    }
+}
