@@ -100,7 +100,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Invalid`] for an invalid URL.
     pub(crate) fn expect_offer(self: &Arc<Self>, expected: ExpectedOffer) -> Result<(), QueueError> {
-        let request = TransferRequest { urls: vec![expected.url], ..TransferRequest::default() };
+        let request = TransferRequest::of_urls(vec![expected.url]);
         let context = RunContext {
             engine: &self.engine,
             limit: self.runs.limit.clone(),
@@ -179,8 +179,8 @@ impl Queue {
     /// Finds the partial file of a run that has not had an answer.
     fn unrecorded_part(&self, id: i64) -> Option<PartFile> {
         let request = self.request(id).ok()?;
-        let directory = Directory::open(&request.output?).ok()?;
-        PreparedOutput::new(directory, Some(request.name?.into())).open_numbered(None, false, |_| false).ok()
+        let directory = Directory::open(&request.target.output?).ok()?;
+        PreparedOutput::new(directory, Some(request.target.name?.into())).open_numbered(None, false, |_| false).ok()
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use super::transfer_status::{gid, state, status};
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::{self, IfExistsSetting, StreamsSetting, TransferRequest};
+use crate::request::{
+    self, AccessOptions, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TransferRequest, TuningOptions,
+};
 use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferKind, TransferState};
@@ -99,7 +101,7 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
     match method {
         Method::AddUri { uris, options, place } => {
             let gid = options.gid.map(Gid::number);
-            let request = TransferRequest { kind: TransferKind::Get, urls: uris, gid, ..Default::default() };
+            let request = TransferRequest { gid, ..TransferRequest::of_urls(uris) };
             let added = add(vec![with_options(request, &options)], place)?;
             Ok(added.into_iter().next().map_or(Value::Null, named))
         }
@@ -188,16 +190,28 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
         _ => IfExistsSetting::Rename,
     };
     TransferRequest {
-        output: output.or(request.output),
-        if_exists: Some(if_exists),
-        checksum: options.checksum.as_ref().map(ToString::to_string).or(request.checksum),
-        headers: options.requests.headers.clone(),
-        user_agent: options.requests.user_agent.clone(),
-        referrer: options.requests.referer.clone(),
-        page_url: options.requests.referer.clone(),
-        streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
-        limit_bps: options.limit.and_then(limit_bps),
-        paused: options.pause,
+        target: TargetFile {
+            output: output.or(request.target.output),
+            if_exists: Some(if_exists),
+            checksum: options.checksum.as_ref().map(ToString::to_string).or(request.target.checksum),
+            ..request.target
+        },
+        access: AccessOptions {
+            headers: options.requests.headers.clone(),
+            user_agent: options.requests.user_agent.clone(),
+            referrer: options.requests.referer.clone(),
+            ..request.access
+        },
+        tuning: TuningOptions {
+            streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
+            limit_bps: options.limit.and_then(limit_bps),
+            ..request.tuning
+        },
+        queue: QueueOptions {
+            page_url: options.requests.referer.clone(),
+            paused: options.pause,
+            ..request.queue
+        },
         ..request
     }
 }

@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use super::*;
-use crate::request::TransferRequest;
+use crate::request::{TargetFile, TransferRequest};
 use crate::transfer::{TransferFailure, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
@@ -15,7 +15,8 @@ fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
 
 pub(super) fn transfer(name: &str) -> NewTransfer {
     let urls = vec![format!("http://h/{name}")];
-    let shown = TransferRequest { urls, output: Some("/d/".into()), ..TransferRequest::default() }.shown();
+    let target = TargetFile { output: Some("/d/".into()), ..TargetFile::default() };
+    let shown = TransferRequest { target, ..TransferRequest::of_urls(urls) }.shown();
     let request = b"sealed".to_vec();
     NewTransfer { key: None, gid: None, state: TransferState::Queued, request, shown, offered: false }
 }

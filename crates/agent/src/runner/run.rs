@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn run_that_extends_the_file_makes_earlier_failures_count_no_longer() {
         let (_dir, queue) = crate::runner::tests::queue();
-        let request = TransferRequest { urls: vec!["http://h/f".to_owned()], ..TransferRequest::default() };
+        let request = TransferRequest::of_urls(vec!["http://h/f".to_owned()]);
         let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
         let row = Row { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
         let live = Live::new(&row.transfer, row.epoch, queue.runs.limit.clone());

@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 use crate::database::PartIdentity;
 use crate::paths::Paths;
-use crate::request::TransferRequest;
+use crate::request::{QueueOptions, TargetFile, TransferRequest};
 use crate::scope::Scope;
 
 /// A queue without a runner, so that nothing is fetched.
@@ -16,15 +16,15 @@ pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
 }
 
 fn request(at: Option<i64>) -> TransferRequest {
-    TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], at, ..TransferRequest::default() }
+    let queue = QueueOptions { at, ..QueueOptions::default() };
+    TransferRequest { queue, ..TransferRequest::of_urls(vec!["http://127.0.0.1:9/f".to_owned()]) }
 }
 
 /// Adds a transfer that a killed agent had started, with this partial file.
 pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
     let request = TransferRequest {
-        urls: vec![format!("http://127.0.0.1:9/{name}")],
-        output: Some(directory.join(name)),
-        ..TransferRequest::default()
+        target: TargetFile { output: Some(directory.join(name)), ..TargetFile::default() },
+        ..TransferRequest::of_urls(vec![format!("http://127.0.0.1:9/{name}")])
     };
     let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
     let (part, target) = (directory.join(format!("{name}.longhaul-part")), directory.join(name));
