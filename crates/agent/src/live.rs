@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::offer::FirstAnswer;
-use crate::transfer::{RunFacts, Transfer};
+use crate::transfer::{FileProgress, QueuePlace, RunFacts, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
@@ -36,13 +36,6 @@ pub(crate) struct TimedSample {
     pub(crate) at: f64,
     #[serde(flatten)]
     pub(crate) sample: Sample,
-}
-
-/// The place of a transfer in the queue: higher priorities first, among equal ones lower positions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueuePlace {
-    pub(crate) priority: i64,
-    pub(crate) position: i64,
 }
 
 /// A running transfer.
@@ -94,16 +87,17 @@ pub(crate) struct ProgressMessage {
 
 impl Live {
     pub(crate) fn new(transfer: &Transfer, epoch: i64, limit: RateLimit) -> Self {
-        let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
+        let FileProgress { bytes, size, .. } = transfer.progress;
+        let state = LiveState { bytes, size, ..LiveState::default() };
         Self {
             id: transfer.id,
             epoch,
-            place: Mutex::new(QueuePlace { priority: transfer.priority, position: transfer.position }),
+            place: Mutex::new(transfer.place),
             cancel: Cancel::new(),
             limit,
             sampling: SampleInterval::new(RECORD_INTERVAL),
             began: Instant::now(),
-            seconds_before: transfer.run.seconds,
+            seconds_before: transfer.progress.run.seconds,
             state: Mutex::new(state),
             samples: Mutex::default(),
         }
@@ -192,10 +186,12 @@ impl Live {
     /// Merges the progress of the run into the stored transfer.
     pub(crate) fn show_in(&self, transfer: &mut Transfer) {
         let state = self.state.lock();
-        transfer.bytes = state.bytes;
-        transfer.size = state.size.or(transfer.size);
-        transfer.run = self.run_facts(&state);
-        transfer.eta = state.eta();
+        transfer.progress = FileProgress {
+            size: state.size.or(transfer.progress.size),
+            bytes: state.bytes,
+            run: self.run_facts(&state),
+            eta: state.eta(),
+        };
     }
 
     /// Returns the properties in the first answer, once received.

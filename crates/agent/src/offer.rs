@@ -147,7 +147,7 @@ impl Queue {
             match transfer.state {
                 TransferState::Done => {
                     // A small file may be complete before its answer was polled; then its size alone is compared.
-                    let answer = FirstAnswer { size: Some(transfer.bytes), resumable: size.is_some() };
+                    let answer = FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
                     return answer.check(size);
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -190,10 +190,10 @@ impl Queue {
         self.runs.wait_for_end(id);
         if let Ok(Row { transfer, part: Some(part), .. }) = self.row(id)
             && transfer.state == TransferState::Done
-            && part.is_at(transfer.path.as_ref())
+            && part.is_at(transfer.ends.path.as_ref())
         {
             // Completed before the refusal.
-            let _ = fs::remove_file(&transfer.path);
+            let _ = fs::remove_file(&transfer.ends.path);
         }
         if let Err(error) = self.remove(id, true).or_else(|_| self.remove(id, false)) {
             tracing::warn!("transfer {id} stays in the list although it was refused: {error}");

@@ -15,7 +15,8 @@ use super::transfer_status::{gid, state, status};
 use crate::error::QueueError;
 use crate::queue::Queue;
 use crate::request::{
-    self, AccessOptions, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TransferRequest, TuningOptions,
+    self, AccessOptions, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TransferRequest,
+    TuningOptions,
 };
 use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
@@ -61,7 +62,7 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
     let transfer = |gid| queue.transfer(id(queue, gid)?).map_err(refused);
     match method {
         Method::TellStatus { gid, keys } => Ok(status(queue, &transfer(gid)?).to_json(&keys)),
-        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.urls)),
+        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.ends.urls)),
         Method::GetFiles(gid) => Ok(status(queue, &transfer(gid)?).files()),
         Method::GetServers(gid) => Ok(status(queue, &transfer(gid)?).servers()),
         Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
@@ -221,10 +222,10 @@ fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
     JobOptions {
         place: PlaceOptions {
             dir: Some(current.dir),
-            out: Some(transfer.name.clone()),
+            out: Some(transfer.ends.name.clone()),
             ..PlaceOptions::default()
         },
-        limit: Some(Rate::bits_per_sec(transfer.limit_bps.unwrap_or(0))),
+        limit: Some(Rate::bits_per_sec(transfer.conditions.limit_bps.unwrap_or(0))),
         pause: transfer.state == TransferState::Paused,
         ..JobOptions::default()
     }
@@ -255,8 +256,10 @@ fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
     };
     let running = of_state(queue, TransferState::Running, usize::MAX)?;
     let rate = |kind: fn(TransferKind) -> bool| {
-        let rates =
-            running.iter().filter(|transfer| kind(transfer.kind)).map(|transfer| transfer.run.goodput_bps);
+        let rates = running
+            .iter()
+            .filter(|transfer| kind(transfer.kind))
+            .map(|transfer| transfer.progress.run.goodput_bps);
         Rate::bits_per_sec(rates.sum())
     };
     let stat = GlobalStat {
@@ -302,7 +305,9 @@ fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     for state in [TransferState::Queued, TransferState::Scheduled, TransferState::Paused] {
         all.extend(of_state(queue, state, usize::MAX)?);
     }
-    all.sort_by_key(|transfer| (std::cmp::Reverse(transfer.priority), transfer.position, transfer.id));
+    all.sort_by_key(|transfer| {
+        (std::cmp::Reverse(transfer.place.priority), transfer.place.position, transfer.id)
+    });
     Ok(all)
 }
 
@@ -312,7 +317,7 @@ fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     for state in STOPPED {
         all.extend(of_state(queue, state, MAX_STOPPED)?);
     }
-    all.sort_by_key(|transfer| (transfer.ended, transfer.id));
+    all.sort_by_key(|transfer| (transfer.times.ended, transfer.id));
     Ok(all)
 }
 
