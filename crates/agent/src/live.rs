@@ -125,12 +125,12 @@ impl Live {
 
     fn note_progress(&self, progress: &Progress) {
         let (mut state, now) = (self.state.lock(), Instant::now());
-        state.bytes = progress.present.get();
-        state.size = progress.size.map(|size| size.get()).or(state.size);
+        state.bytes = progress.bytes.present.get();
+        state.size = progress.bytes.size.map(|size| size.get()).or(state.size);
         state.run.streams = progress.streams;
         state.run.retransmits = progress.retransmits.max(progress.out_of_order);
-        state.run.rtt = progress.rtt.or(progress.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
-        let received = progress.received.get();
+        state.run.rtt = progress.path.rtt.or(progress.path.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
+        let received = progress.bytes.received.get();
         state.note_moved(now, received);
     }
 
@@ -141,10 +141,10 @@ impl Live {
         let run = &mut state.run;
         run.goodput_bps = done.goodput.as_bits_per_sec();
         run.streams = done.streams;
-        run.retransmits = done.retransmits.or(done.out_of_order).unwrap_or_default();
-        run.limited_by = Some(done.limited_by.name().to_owned());
-        run.explanation = explanation(done.limited_by);
-        run.advice = done.advice.iter().map(|advice| of_command_line(advice)).collect();
+        run.retransmits = done.losses.retransmits.or(done.losses.out_of_order).unwrap_or_default();
+        run.limited_by = Some(done.finding.limit.name().to_owned());
+        run.explanation = explanation(done.finding.limit);
+        run.advice = done.finding.advice.iter().map(|advice| of_command_line(advice)).collect();
         run.digest = done.digest.as_ref().map(ToString::to_string);
     }
 

@@ -132,7 +132,7 @@ impl Observer for RunObserver<'_> {
         match event {
             Event::Opened { path, size, .. } => self.opened(path, *size),
             Event::Progress(progress) => {
-                let now = progress.received.get();
+                let now = progress.bytes.received.get();
                 let before = self.received.fetch_max(now, Ordering::Relaxed);
                 self.queue.runs.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
                 send_progress(self.queue, self.live);
