@@ -21,7 +21,9 @@ pub use cross_traffic::CrossFlowStats;
 pub use error::LabError;
 pub use host::{Finished, Host, ObservationOptions, Process, ServerCommand, ServerCommandFailure};
 pub use lab::Lab;
-pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
+pub use link::{
+    DirectionEvidence, DirectionStats, FlowStats, FrameLateness, ImpairedPackets, PathStats, QueueSample,
+};
 pub use privilege::gain_privilege;
 pub use spec::{
     Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParsePathError,

@@ -42,7 +42,7 @@ pub use evidence::{DirectionEvidence, FlowStats, QueueSample};
 use outlet::Outlet;
 use read_lag::ReadLag;
 use stats::LinkCounters;
-pub use stats::{DirectionStats, PathStats};
+pub use stats::{DirectionStats, FrameLateness, ImpairedPackets, PathStats};
 
 /// One running direction; dropping it ends its threads.
 #[derive(Debug)]

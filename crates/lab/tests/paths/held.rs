@@ -46,7 +46,7 @@ fn packets_are_duplicated_corrupted_and_reordered() {
         measure_while_keeping_up(name, &spec, |lab| {
             let arrived = numbered(lab, SENT as u32, Duration::from_micros(500));
             let overtaken = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count() as f64;
-            let stats = lab.stats().unwrap().client_to_server;
+            let stats = lab.stats().unwrap().client_to_server.impaired;
             let counts = [stats.duplicated, stats.corrupted, stats.reordered].map(|count| count as f64);
             let changed = counts.iter().sum::<f64>();
             within(&format!("packets counted as {name}"), changed, 50.0..=159.0)?;

@@ -125,7 +125,7 @@ struct PathRow {
 
 impl PathRow {
     fn of(spec: &PathSpec, stats: &PathStats) -> Self {
-        let late = |direction: longhaul_lab::DirectionStats| direction.read_late_p99 + direction.late_p99;
+        let late = |direction: longhaul_lab::DirectionStats| direction.late.both_p99();
         let goodput = stats.cross_flows.goodput();
         let wanted = spec.rate.unwrap_or_default().scaled(LOAD);
         Self {
