@@ -26,8 +26,9 @@ pub use link::{
 };
 pub use privilege::gain_privilege;
 pub use spec::{
-    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParsePathError,
-    PathSpec, PayloadCapacity, QueueLimit, RateSchedule, Reorder,
+    Aqm, BackgroundSteps, CrossFlows, EndSpec, GeModel, Hosts, ImpairmentSpec, Overrides, PacketShare, Pair,
+    Pairs, ParsePathError, PartOverrides, PathSpec, PayloadCapacity, QueueLimit, RateSchedule, Reorder,
+    TrafficSpec,
 };
 pub use wire::FlowKey;
 

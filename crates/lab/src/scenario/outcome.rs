@@ -143,7 +143,7 @@ impl RunResult {
             ("dropped_queue", sum(|direction| direction.dropped_queue)),
             ("dropped_loss", sum(|direction| direction.dropped_loss)),
             ("path_rtt_s", spec.round_trip().as_secs_f64()),
-            ("path_loss", 1.0 - (1.0 - spec.loss) * (1.0 - spec.gemodel.mean_loss())),
+            ("path_loss", 1.0 - (1.0 - spec.impairments.loss) * (1.0 - spec.impairments.gemodel.mean_loss())),
         ]);
         for (name, direction) in
             [("client_to_server", stats.client_to_server), ("server_to_client", stats.server_to_client)]

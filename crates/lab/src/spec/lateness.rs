@@ -28,7 +28,7 @@ impl PathSpec {
     pub fn queue_time(&self) -> Option<Duration> {
         let bytes = match self.queue_limit()? {
             QueueLimit::Bytes(bytes) => bytes,
-            QueueLimit::Packets(packets) => Bytes::new(self.mtu.get().saturating_mul(packets)),
+            QueueLimit::Packets(packets) => Bytes::new(self.ends.mtu.get().saturating_mul(packets)),
         };
         Some(self.rate?.time_for(bytes))
     }
