@@ -183,7 +183,7 @@ impl Queue {
     /// Returns the host that has run a transfer last, if it is another one.
     pub(crate) fn other_host<'a>(&self, transfer: &'a Transfer) -> Option<&'a str> {
         let farm = self.farm.as_ref()?;
-        transfer.host.as_deref().filter(|host| *host != farm.host)
+        transfer.conditions.host.as_deref().filter(|host| *host != farm.host)
     }
 
     /// Renews the leases of this agent; returns them.

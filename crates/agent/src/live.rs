@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::offer::FirstAnswer;
-use crate::transfer::{RunFacts, Transfer};
+use crate::transfer::{FileProgress, QueuePlace, RunFacts, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
@@ -36,13 +36,6 @@ pub(crate) struct TimedSample {
     pub(crate) at: f64,
     #[serde(flatten)]
     pub(crate) sample: Sample,
-}
-
-/// The place of a transfer in the queue: higher priorities first, among equal ones lower positions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QueuePlace {
-    pub(crate) priority: i64,
-    pub(crate) position: i64,
 }
 
 /// A running transfer.
@@ -94,16 +87,17 @@ pub(crate) struct ProgressMessage {
 
 impl Live {
     pub(crate) fn new(transfer: &Transfer, epoch: i64, limit: RateLimit) -> Self {
-        let state = LiveState { bytes: transfer.bytes, size: transfer.size, ..LiveState::default() };
+        let FileProgress { bytes, size, .. } = transfer.progress;
+        let state = LiveState { bytes, size, ..LiveState::default() };
         Self {
             id: transfer.id,
             epoch,
-            place: Mutex::new(QueuePlace { priority: transfer.priority, position: transfer.position }),
+            place: Mutex::new(transfer.place),
             cancel: Cancel::new(),
             limit,
             sampling: SampleInterval::new(RECORD_INTERVAL),
             began: Instant::now(),
-            seconds_before: transfer.run.seconds,
+            seconds_before: transfer.progress.run.seconds,
             state: Mutex::new(state),
             samples: Mutex::default(),
         }
@@ -131,12 +125,12 @@ impl Live {
 
     fn note_progress(&self, progress: &Progress) {
         let (mut state, now) = (self.state.lock(), Instant::now());
-        state.bytes = progress.present.get();
-        state.size = progress.size.map(|size| size.get()).or(state.size);
+        state.bytes = progress.bytes.present.get();
+        state.size = progress.bytes.size.map(|size| size.get()).or(state.size);
         state.run.streams = progress.streams;
         state.run.retransmits = progress.retransmits.max(progress.out_of_order);
-        state.run.rtt = progress.rtt.or(progress.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
-        let received = progress.received.get();
+        state.run.rtt = progress.path.rtt.or(progress.path.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
+        let received = progress.bytes.received.get();
         state.note_moved(now, received);
     }
 
@@ -147,10 +141,10 @@ impl Live {
         let run = &mut state.run;
         run.goodput_bps = done.goodput.as_bits_per_sec();
         run.streams = done.streams;
-        run.retransmits = done.retransmits.or(done.out_of_order).unwrap_or_default();
-        run.limited_by = Some(done.limited_by.name().to_owned());
-        run.explanation = explanation(done.limited_by);
-        run.advice = done.advice.iter().map(|advice| of_command_line(advice)).collect();
+        run.retransmits = done.losses.retransmits.or(done.losses.out_of_order).unwrap_or_default();
+        run.limited_by = Some(done.finding.limit.name().to_owned());
+        run.explanation = explanation(done.finding.limit);
+        run.advice = done.finding.advice.iter().map(|advice| of_command_line(advice)).collect();
         run.digest = done.digest.as_ref().map(ToString::to_string);
     }
 
@@ -192,10 +186,12 @@ impl Live {
     /// Merges the progress of the run into the stored transfer.
     pub(crate) fn show_in(&self, transfer: &mut Transfer) {
         let state = self.state.lock();
-        transfer.bytes = state.bytes;
-        transfer.size = state.size.or(transfer.size);
-        transfer.run = self.run_facts(&state);
-        transfer.eta = state.eta();
+        transfer.progress = FileProgress {
+            size: state.size.or(transfer.progress.size),
+            bytes: state.bytes,
+            run: self.run_facts(&state),
+            eta: state.eta(),
+        };
     }
 
     /// Returns the properties in the first answer, once received.

@@ -100,7 +100,7 @@ impl Queue {
     /// # Errors
     /// [`QueueError::Invalid`] for an invalid URL.
     pub(crate) fn expect_offer(self: &Arc<Self>, expected: ExpectedOffer) -> Result<(), QueueError> {
-        let request = TransferRequest { urls: vec![expected.url], ..TransferRequest::default() };
+        let request = TransferRequest::of_urls(vec![expected.url]);
         let context = RunContext {
             engine: &self.engine,
             limit: self.runs.limit.clone(),
@@ -147,7 +147,7 @@ impl Queue {
             match transfer.state {
                 TransferState::Done => {
                     // A small file may be complete before its answer was polled; then its size alone is compared.
-                    let answer = FirstAnswer { size: Some(transfer.bytes), resumable: size.is_some() };
+                    let answer = FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
                     return answer.check(size);
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -179,8 +179,8 @@ impl Queue {
     /// Finds the partial file of a run that has not had an answer.
     fn unrecorded_part(&self, id: i64) -> Option<PartFile> {
         let request = self.request(id).ok()?;
-        let directory = Directory::open(&request.output?).ok()?;
-        PreparedOutput::new(directory, Some(request.name?.into())).open_numbered(None, false, |_| false).ok()
+        let directory = Directory::open(&request.target.output?).ok()?;
+        PreparedOutput::new(directory, Some(request.target.name?.into())).open_numbered(None, false, |_| false).ok()
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.
@@ -190,10 +190,10 @@ impl Queue {
         self.runs.wait_for_end(id);
         if let Ok(Row { transfer, part: Some(part), .. }) = self.row(id)
             && transfer.state == TransferState::Done
-            && part.is_at(transfer.path.as_ref())
+            && part.is_at(transfer.ends.path.as_ref())
         {
             // Completed before the refusal.
-            let _ = fs::remove_file(&transfer.path);
+            let _ = fs::remove_file(&transfer.ends.path);
         }
         if let Err(error) = self.remove(id, true).or_else(|_| self.remove(id, false)) {
             tracing::warn!("transfer {id} stays in the list although it was refused: {error}");

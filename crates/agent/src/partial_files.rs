@@ -53,11 +53,11 @@ impl Queue {
         }
         let Ok(request) = self.request(row.transfer.id) else { return Ok(()) };
         // The directory of an upload is the source.
-        if request.kind != TransferKind::Tree || !request.paths.is_empty() {
+        if request.kind != TransferKind::Tree || !request.endpoints.paths.is_empty() {
             return Ok(());
         }
         let url = request.first_url();
-        let Some((root, url)) = request.output.zip(url) else { return Ok(()) };
+        let Some((root, url)) = request.target.output.zip(url) else { return Ok(()) };
         if !root.exists() {
             return self.require_own_run(row, &root);
         }
@@ -155,7 +155,7 @@ mod tests {
     use longhaul_engine::sink::journal::{Journal, JournalSource};
 
     use super::*;
-    use crate::request::TransferRequest;
+    use crate::request::{TargetFile, TransferRequest};
     use crate::runner::tests::{begun, queue};
     use crate::scope::Scope;
 
@@ -176,9 +176,8 @@ mod tests {
         std::os::unix::fs::symlink(dir.path(), root.join("link")).unwrap();
         let request = TransferRequest {
             kind: TransferKind::Tree,
-            urls: vec!["http://user:secret@h/tree/".to_owned()],
-            output: Some(root.clone()),
-            ..TransferRequest::default()
+            target: TargetFile { output: Some(root.clone()), ..TargetFile::default() },
+            ..TransferRequest::of_urls(vec!["http://user:secret@h/tree/".to_owned()])
         };
         let tree = queue.add(vec![request], Scope::All).unwrap()[0].id;
         for (directory, name, source) in [

@@ -215,8 +215,8 @@ impl Queue {
     }
 
     fn new_transfer(&self, request: TransferRequest, index: usize, now: i64) -> NewTransfer {
-        let state = match request.at {
-            _ if request.paused => TransferState::Paused,
+        let state = match request.queue.at {
+            _ if request.queue.paused => TransferState::Paused,
             Some(at) if at > now => TransferState::Scheduled,
             _ => TransferState::Queued,
         };

@@ -8,9 +8,7 @@ mod zoned_url;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use longhaul_core::pace::Pace;
 use longhaul_core::tune::MAX_FIXED_STREAMS;
-use longhaul_core::units::Rate;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::upload::destination;
 use serde::{Deserialize, Serialize};
@@ -23,7 +21,10 @@ use crate::transfer::TransferKind;
 
 pub(crate) use engine_job::{EngineJob, RunContext};
 pub use import::{MetalinkFacts, of_metalink, of_text};
-pub use options::{IfExistsSetting, StreamsSetting, WriterSetting};
+pub use options::{
+    AccessOptions, Endpoints, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TuningOptions,
+    WriterSetting,
+};
 use zoned_url::ZonedUrl;
 
 /// The maximum number of sources of a file: more than its streams would use.
@@ -33,108 +34,34 @@ const MAX_SOURCES: usize = 16;
 const MAX_PRIORITY: i64 = 1_000_000;
 
 /// The transfer to perform. A `get` requires only `urls`, a `put` requires `paths` and `url`.
-// The fields of the API's JSON; those that are not skipped are options of `longhaul queue add`, too.
+// The fields of the API's JSON, one flat object; those that are not skipped are options of `longhaul queue add`, too. Serde checks for
+// unknown fields once all groups have taken theirs: the groups themselves must permit them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema, Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransferRequest {
     /// The direction of the transfer.
     #[arg(skip)]
     pub kind: TransferKind,
-    /// The file's URLs: the first defines the file, the others are mirrors. For a tree, its single URL.
-    #[schema(max_items = 16)]
+    /// The ends of the transfer.
+    #[serde(flatten)]
     #[arg(skip)]
-    pub urls: Vec<String>,
-    /// The destination URL of a put.
-    #[arg(skip)]
-    pub url: Option<String>,
-    /// The files or directories to put.
-    #[schema(value_type = Vec<String>)]
-    #[arg(skip)]
-    pub paths: Vec<PathBuf>,
-    /// The destination: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
-    #[schema(value_type = Option<String>)]
-    #[arg(
-        short,
-        long,
-        value_name = "PATH",
-        help = "Write to a file, or a directory that exists or ends in /; of several operands, a directory [default: the directory of the agent's settings]"
-    )]
-    pub output: Option<PathBuf>,
-    /// The file's name in that directory; by default from the server or the URL.
-    #[arg(skip)]
-    pub name: Option<String>,
-    /// What is done where a file of the name exists; by default a file that `output` names is replaced, and any other
-    /// name gets a number.
-    #[arg(
-        long,
-        value_name = "rename|replace|fail",
-        hide_possible_values = true,
-        help = "Choose what to do where a file of the name exists [default: replace a file that --output names, else rename: set (1).tar]"
-    )]
-    pub if_exists: Option<IfExistsSetting>,
-    /// The expected checksum of the file, such as `sha256:HEX`.
-    #[arg(
-        long,
-        value_name = "ALG:HEX",
-        help = "Demand this checksum of the file: md5, sha1, sha224 to sha512, blake2b, blake2b-128 to blake2b-384 or blake3, and the hex digits"
-    )]
-    pub checksum: Option<String>,
-    /// Further request headers, such as `Accept: text/html`. They are stored encrypted.
-    #[arg(long = "header", value_name = "K: V", help = "Add a request header; may be given several times")]
-    pub headers: Vec<String>,
-    /// The value of the header Cookie.
-    #[arg(skip)]
-    pub cookies: Option<String>,
-    /// The value of the header User-Agent.
-    #[arg(skip)]
-    pub user_agent: Option<String>,
-    /// The value of the header Referer.
-    #[arg(skip)]
-    pub referrer: Option<String>,
-    /// Whether logins and tokens may be sent over http and ftp, where any host on the path can read them.
-    #[arg(
-        long,
-        help = "Send logins and tokens over http:// and ftp:// too, where any host on the path can read them"
-    )]
-    pub allow_cleartext: bool,
-    /// Whether secrets follow redirects to other servers.
-    #[arg(long, help = "Send logins, tokens and secret headers to the servers of redirects, too")]
-    pub location_trusted: bool,
-    /// A bearer token for the server.
-    #[arg(skip)]
-    pub token: Option<String>,
-    /// The number of connections.
-    #[arg(long, value_name = "auto|N", default_value = "auto", help = "Use this many connections")]
-    pub streams: StreamsSetting,
-    /// The requested pacing of the server: `auto`, `off` or a rate such as `860Mbit`.
-    #[arg(long, value_name = "auto|off|RATE", value_parser = |text: &str| Pace::with_unit(text).map(Pace::option), help = "Set how evenly, and how fast, the server is to send")]
-    pub pace: Option<String>,
-    /// The way in which the file is written.
-    #[arg(skip)]
-    pub writer: WriterSetting,
-    /// The rate limit of this transfer, in bits per second.
-    #[schema(minimum = 8)]
-    #[arg(long = "limit", value_name = "RATE", value_parser = |text: &str| Rate::with_unit(text).map(Rate::as_bits_per_sec), help = "Set the highest rate, as 500Mbit or 60MB/s")]
-    pub limit_bps: Option<u64>,
-    /// Transfers of higher priority run sooner.
-    #[schema(minimum = -1_000_000, maximum = 1_000_000)]
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 0,
-        allow_negative_numbers = true,
-        help = "Set the priority: the higher, the sooner it runs"
-    )]
-    pub priority: i64,
-    /// The page that contains the link.
-    #[arg(skip)]
-    pub page_url: Option<String>,
-    /// The scheduled time, in seconds since 1970.
-    #[arg(long, value_name = "TIME", help = "Run at this time, in seconds since 1970")]
-    pub at: Option<i64>,
-    /// Whether the transfer waits until it is resumed.
-    #[arg(long, help = "Wait until it is resumed")]
-    pub paused: bool,
+    pub endpoints: Endpoints,
+    /// The file to write.
+    #[serde(flatten)]
+    #[command(flatten)]
+    pub target: TargetFile,
+    /// The headers and secrets that the server receives.
+    #[serde(flatten)]
+    #[command(flatten)]
+    pub access: AccessOptions,
+    /// How fast the bytes move.
+    #[serde(flatten)]
+    #[command(flatten)]
+    pub tuning: TuningOptions,
+    /// When the transfer runs.
+    #[serde(flatten)]
+    #[command(flatten)]
+    pub queue: QueueOptions,
     /// Whether ranges are combined even if the server provides no strong validator.
     #[arg(skip)]
     pub assume_unchanged: bool,
@@ -179,6 +106,11 @@ pub(crate) fn check_priority(priority: i64) -> Result<(), QueueError> {
 }
 
 impl TransferRequest {
+    /// Requests the file that these URLs have.
+    pub(crate) fn of_urls(urls: Vec<String>) -> Self {
+        Self { endpoints: Endpoints { urls, ..Endpoints::default() }, ..Self::default() }
+    }
+
     /// Validates the request, makes its paths absolute, and splits a request with several paths.
     ///
     /// # Errors
@@ -187,21 +119,21 @@ impl TransferRequest {
         self.client()?;
         self.pace()?;
         self.checksum()?;
-        check_priority(self.priority)?;
-        if matches!(self.streams, StreamsSetting::Fixed(n) if !(1..=MAX_FIXED_STREAMS).contains(&n)) {
+        check_priority(self.queue.priority)?;
+        if matches!(self.tuning.streams, StreamsSetting::Fixed(n) if !(1..=MAX_FIXED_STREAMS).contains(&n)) {
             return Err(invalid(format!(
                 "the number of streams must be auto, or from 1 to {MAX_FIXED_STREAMS}"
             )));
         }
-        check_limit(self.limit_bps)?;
-        if let Some(name) = &self.name {
+        check_limit(self.tuning.limit_bps)?;
+        if let Some(name) = &self.target.name {
             longhaul_core::proto::listing::check_name(name.as_bytes())
                 .map_err(|error| invalid(format!("cannot use the name of the file: {error}")))?;
         }
-        if !self.paths.is_empty() || self.kind == TransferKind::Put {
+        if !self.endpoints.paths.is_empty() || self.kind == TransferKind::Put {
             return self.normalised_puts();
         }
-        match &self.urls[..] {
+        match &self.endpoints.urls[..] {
             [] => return Err(invalid("there is no URL to fetch")),
             [_] => {}
             [_, _, ..] if self.kind == TransferKind::Tree => {
@@ -212,31 +144,31 @@ impl TransferRequest {
             }
             _ => {}
         }
-        for url in &mut self.urls {
+        for url in &mut self.endpoints.urls {
             *url = ZonedUrl::parse(url)?.to_string();
         }
-        let output = self.output.take().unwrap_or_default();
+        let output = self.target.output.take().unwrap_or_default();
         let as_directory =
             output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/");
         let mut output = directory.join(output);
         if as_directory && self.kind == TransferKind::Get {
             output.push("");
         }
-        self.output = Some(output);
+        self.target.output = Some(output);
         Ok(vec![self])
     }
 
     /// Splits a put of several paths into one request each.
     fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
-        let to = self.url.as_deref().or(self.urls.first().map(String::as_str));
+        let to = self.endpoints.url.as_deref().or(self.endpoints.urls.first().map(String::as_str));
         let to = ZonedUrl::parse(to.ok_or_else(|| invalid("an upload needs the URL to put to"))?)?;
-        if self.paths.is_empty() {
+        if self.endpoints.paths.is_empty() {
             return Err(invalid("an upload needs the paths of files"));
         }
-        if self.paths.len() > 1 && !to.url.path().ends_with('/') {
+        if self.endpoints.paths.len() > 1 && !to.url.path().ends_with('/') {
             return Err(invalid("several files need a directory to go to: end the URL in /"));
         }
-        let paths = std::mem::take(&mut self.paths);
+        let paths = std::mem::take(&mut self.endpoints.paths);
         let of_path = |path: PathBuf| {
             if !path.is_absolute() {
                 return Err(invalid(format!("the path {} is not absolute", path.display())));
@@ -249,7 +181,8 @@ impl TransferRequest {
                 false => (TransferKind::Put, destination(&to.url, &path).map_err(invalid)?),
             };
             let url = ZonedUrl { url, ..to.clone() }.to_string();
-            Ok(Self { kind, url: Some(url), urls: Vec::new(), paths: vec![path], ..self.clone() })
+            let endpoints = Endpoints { urls: Vec::new(), url: Some(url), paths: vec![path] };
+            Ok(Self { kind, endpoints, ..self.clone() })
         };
         paths.into_iter().map(of_path).collect()
     }
@@ -261,14 +194,14 @@ impl TransferRequest {
     /// [`QueueError::Invalid`].
     pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
         let url = ZonedUrl::parse(url)?;
-        let old = self.urls.first().or(self.url.as_ref()).map(|old| ZonedUrl::parse(old)).transpose()?;
+        let old = self.endpoints.every_url().next().map(|old| ZonedUrl::parse(old)).transpose()?;
         let is_elsewhere = old.is_none_or(|old| old.server() != url.server());
         if headers.is_some() || is_elsewhere {
             // Only the given headers are sent with the new link.
-            (self.token, self.cookies, self.referrer) = (None, None, None);
-            self.headers = headers.unwrap_or_default();
+            (self.access.token, self.access.cookies, self.access.referrer) = (None, None, None);
+            self.access.headers = headers.unwrap_or_default();
         }
-        match (self.urls.first_mut(), &mut self.url) {
+        match (self.endpoints.urls.first_mut(), &mut self.endpoints.url) {
             (Some(first), _) => *first = url.to_string(),
             (None, target) => *target = Some(url.to_string()),
         }
@@ -279,9 +212,9 @@ impl TransferRequest {
     pub(crate) fn shown(&self) -> ShownRequest {
         ShownRequest {
             kind: self.kind,
-            priority: self.priority,
-            at: self.at,
-            limit_bps: self.limit_bps,
+            priority: self.queue.priority,
+            at: self.queue.at,
+            limit_bps: self.tuning.limit_bps,
             urls: self.shown_urls(),
             name: self.shown_name(),
             path: self.shown_path(),
@@ -291,18 +224,18 @@ impl TransferRequest {
 
     /// Returns the URLs without secrets and zones.
     pub(crate) fn shown_urls(&self) -> Vec<String> {
-        let parsed = self.urls.iter().chain(&self.url).filter_map(|url| ZonedUrl::parse(url).ok());
+        let parsed = self.endpoints.every_url().filter_map(|url| ZonedUrl::parse(url).ok());
         parsed.map(|parsed| SafeUrl::of(&parsed.url).to_string()).collect()
     }
 
     /// Returns the URL that defines the file or tree to get, without its zone.
     pub(crate) fn first_url(&self) -> Option<Url> {
-        Some(ZonedUrl::parse(self.urls.first()?).ok()?.url)
+        Some(ZonedUrl::parse(self.endpoints.urls.first()?).ok()?.url)
     }
 
     /// Returns the page that contains the link, without secrets, if a browser can open it.
     pub(crate) fn shown_page(&self) -> Option<String> {
-        let mut page: Url = self.page_url.as_ref()?.parse().ok()?;
+        let mut page: Url = self.queue.page_url.as_ref()?.parse().ok()?;
         if !matches!(page.scheme(), "http" | "https") {
             return None;
         }
@@ -321,17 +254,18 @@ impl TransferRequest {
         };
         let last_of = |path: &Path| Some(path.file_name()?.to_string_lossy().into_owned());
         let of_output = || {
-            let output = self.output.as_ref()?;
+            let output = self.target.output.as_ref()?;
             (!output.as_os_str().as_encoded_bytes().ends_with(b"/") && !output.is_dir())
                 .then(|| last_of(output))?
         };
-        let known = self.name.clone().or_else(|| self.paths.first().and_then(|path| last_of(path)));
+        let last_of_path = || last_of(self.endpoints.paths.first()?);
+        let known = self.target.name.clone().or_else(last_of_path);
         known.or_else(of_output).or_else(last_of_url).unwrap_or_else(|| "download".to_owned())
     }
 
     /// Returns the local file or directory, as far as known.
     pub(crate) fn shown_path(&self) -> String {
-        let path = self.paths.first().or(self.output.as_ref());
+        let path = self.endpoints.paths.first().or(self.target.output.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
     }
 }

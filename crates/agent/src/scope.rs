@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use crate::error::QueueError;
-use crate::request::{IfExistsSetting, TransferRequest};
+use crate::request::{Endpoints, IfExistsSetting, TransferRequest};
 use crate::settings::SettingsPatch;
 use crate::transfer::TransferKind;
 
@@ -34,7 +34,7 @@ impl Scope {
         directory: &Path,
     ) -> Result<TransferRequest, QueueError> {
         let request = self.permitted(request)?;
-        let output = directory.join(request.output.as_deref().unwrap_or(Path::new("")));
+        let output = directory.join(request.target.output.as_deref().unwrap_or(Path::new("")));
         let leaves = output.components().any(|part| part == Component::ParentDir);
         if self == Self::Downloads && (leaves || !output.starts_with(directory)) {
             forbidden(&format!("write outside of {}", directory.display()))?;
@@ -45,7 +45,8 @@ impl Scope {
     /// Returns the request as this scope permits it in any directory. A client that may not make a request may not give
     /// it another link either.
     pub(crate) fn permitted(self, mut request: TransferRequest) -> Result<TransferRequest, QueueError> {
-        let uploads = request.kind == TransferKind::Put || !request.paths.is_empty() || request.url.is_some();
+        let Endpoints { paths, url, .. } = &request.endpoints;
+        let uploads = request.kind == TransferKind::Put || !paths.is_empty() || url.is_some();
         if uploads && self != Self::All {
             forbidden("upload files")?;
         }
@@ -56,12 +57,12 @@ impl Scope {
             forbidden("fetch directories")?;
         }
         // These options apply to the user's own logins, too.
-        if request.allow_cleartext || request.location_trusted {
+        if request.access.allow_cleartext || request.access.location_trusted {
             forbidden("send logins in clear text or to other servers")?;
         }
-        match request.if_exists {
+        match request.target.if_exists {
             Some(IfExistsSetting::Replace) => forbidden("replace files")?,
-            chosen => request.if_exists = chosen.or(Some(IfExistsSetting::Rename)),
+            chosen => request.target.if_exists = chosen.or(Some(IfExistsSetting::Rename)),
         }
         Ok(request)
     }
@@ -108,7 +109,7 @@ mod tests {
             for scope in [All, Page, Downloads] {
                 let confined = scope.confined(request.clone(), Path::new("/d"));
                 assert_eq!(confined.is_ok(), scopes.contains(&scope), "{scope:?}: {request:?}");
-                let replaces = confined.is_ok_and(|confined| confined.if_exists.is_none());
+                let replaces = confined.is_ok_and(|confined| confined.target.if_exists.is_none());
                 assert!(!replaces || scope != Downloads, "{request:?}");
             }
         }

@@ -136,7 +136,66 @@ pub struct RunFacts {
     pub digest: Option<String>,
 }
 
-/// A transfer.
+/// The place of a transfer in the queue: higher priorities first, among equal ones lower positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueuePlace {
+    /// The position among transfers of equal priority; lower ones run sooner.
+    pub position: i64,
+    /// Transfers of higher priority run sooner.
+    pub priority: i64,
+}
+
+/// The ends of a transfer, as shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShownEnds {
+    /// The URLs, without logins and queries.
+    pub urls: Vec<String>,
+    /// The local file or directory, if known.
+    pub path: String,
+    /// The displayed name.
+    pub name: String,
+}
+
+/// How far a transfer is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FileProgress {
+    /// The size in bytes.
+    pub size: Option<u64>,
+    /// The bytes present.
+    pub bytes: u64,
+    /// The measurements of the last or current run.
+    #[serde(flatten)]
+    pub run: RunFacts,
+    /// The estimated remaining time in seconds.
+    pub eta: Option<f64>,
+}
+
+/// The times of a transfer, in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TransferTimes {
+    /// The time of addition, in seconds since 1970.
+    pub added: i64,
+    /// The time of the first run, in seconds since 1970.
+    pub started: Option<i64>,
+    /// The end time, in seconds since 1970.
+    pub ended: Option<i64>,
+}
+
+/// The conditions of the next or current run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RunConditions {
+    /// The scheduled time, in seconds since 1970.
+    pub at: Option<i64>,
+    /// The page that contains the link.
+    pub page_url: Option<String>,
+    /// The rate limit of the transfer, in bits per second.
+    pub limit_bps: Option<u64>,
+    /// The host of a farm that runs the transfer, or has run it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+}
+
+/// A transfer: in JSON one flat object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Transfer {
     /// The number, unique for ever.
@@ -148,40 +207,43 @@ pub struct Transfer {
     pub kind: TransferKind,
     /// The state.
     pub state: TransferState,
-    /// The position among transfers of equal priority; lower ones run sooner.
-    pub position: i64,
-    /// Transfers of higher priority run sooner.
-    pub priority: i64,
-    /// The URLs, without logins and queries.
-    pub urls: Vec<String>,
-    /// The local file or directory, if known.
-    pub path: String,
-    /// The displayed name.
-    pub name: String,
-    /// The size in bytes.
-    pub size: Option<u64>,
-    /// The bytes present.
-    pub bytes: u64,
-    /// The measurements of the last or current run.
+    /// The place in the queue.
     #[serde(flatten)]
-    pub run: RunFacts,
-    /// The estimated remaining time in seconds.
-    pub eta: Option<f64>,
+    pub place: QueuePlace,
+    /// The URLs and the file.
+    #[serde(flatten)]
+    pub ends: ShownEnds,
+    /// The bytes and measurements.
+    #[serde(flatten)]
+    pub progress: FileProgress,
     /// The last failure.
     pub error: Option<TransferFailure>,
-    /// The time of addition, in seconds since 1970.
-    pub added: i64,
-    /// The time of the first run, in seconds since 1970.
-    pub started: Option<i64>,
-    /// The end time, in seconds since 1970.
-    pub ended: Option<i64>,
-    /// The scheduled time, in seconds since 1970.
-    pub at: Option<i64>,
-    /// The page that contains the link.
-    pub page_url: Option<String>,
-    /// The rate limit of the transfer, in bits per second.
-    pub limit_bps: Option<u64>,
-    /// The host of a farm that runs the transfer, or has run it last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    /// The times of addition, start and end.
+    #[serde(flatten)]
+    pub times: TransferTimes,
+    /// When, how fast and where it runs.
+    #[serde(flatten)]
+    pub conditions: RunConditions,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transfer_is_one_flat_object() {
+        let json = concat!(
+            r#"{"id":7,"gid":"0000000000000007","kind":"put","state":"waiting-link","position":1,"priority":2,"urls":["u"],"#,
+            r#""path":"/p","name":"n","size":9,"bytes":8,"goodput_bps":3,"seconds":1.5,"streams":4,"retransmits":5,"rtt":0.25,"#,
+            r#""limited_by":"disk","advice":["a"],"explanation":"e","digest":null,"eta":2.5,"#,
+            r#""error":{"message":"m","exit_code":69,"file_exists":false},"added":1,"started":2,"ended":null,"at":3,"#,
+            r#""page_url":null,"limit_bps":8,"host":"h"}"#,
+        );
+        let transfer: Transfer = serde_json::from_str(json).unwrap();
+        assert_eq!(crate::json(&transfer), json);
+        // An agent of an earlier version sends fewer fields.
+        let early: Transfer =
+            serde_json::from_str(&json.replace(r#","host":"h""#, "").replace(r#""rtt":0.25,"#, "")).unwrap();
+        assert_eq!((early.conditions.host, early.progress.run.rtt), (None, None));
+    }
 }

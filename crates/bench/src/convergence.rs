@@ -79,7 +79,7 @@ pub(crate) fn table(results: &Path) -> Result<String> {
 /// Returns the rate of each second of a run; `None` without its output.
 fn by_second(results: &Path, run: &RunResult) -> Option<Vec<Rate>> {
     let values = run.parameters.values().map(|value| format!("-{value}"));
-    let name = format!("{}{}-{}-client.out", run.name, values.collect::<String>(), run.repetition);
+    let name = format!("{}{}-{}-client.out", run.name, values.collect::<String>(), run.repeat.repetition);
     let samples = progress::samples(&results.join("runs").join(name)).ok()?;
     let size = samples.iter().map(|sample| sample.received).max().unwrap_or(Bytes::ZERO);
     Some(progress::by_second(&samples, size))

@@ -194,7 +194,7 @@ fn table(results: &[(Cell, Transfers)]) -> String {
         let each =
             |figure: fn(&Transfer) -> String| transfers.iter().map(figure).collect::<Vec<_>>().join(", ");
         row.push(each(|transfer| transfer.retransmits.to_string()));
-        row.push(match cell.spec(SENDERS[0]).background.is_none() {
+        row.push(match cell.spec(SENDERS[0]).traffic.background.is_none() {
             true => "-".to_owned(),
             false => each(|transfer| format!("{:.2}", transfer.neighbour * 100.0)),
         });
@@ -248,9 +248,11 @@ impl Cell {
     }
 
     fn spec(self, sender: GridSender) -> PathSpec {
+        let mut spec = self.path.spec();
         // A test checks that it parses.
-        let background = self.conditions.background.parse().unwrap_or_default();
-        PathSpec { congestion: sender.congestion.to_owned(), background, ..self.path.spec() }
+        spec.traffic.background = self.conditions.background.parse().unwrap_or_default();
+        spec.ends.congestion = sender.congestion.to_owned();
+        spec
     }
 }
 
@@ -271,7 +273,7 @@ mod tests {
         for cell in &cells {
             cell.spec(SENDERS[0]).validate().unwrap();
             let is_beside = cell.conditions.name.starts_with("Beside");
-            assert_eq!(!cell.spec(SENDERS[0]).background.is_none(), is_beside, "{cell:?}");
+            assert_eq!(!cell.spec(SENDERS[0]).traffic.background.is_none(), is_beside, "{cell:?}");
         }
         assert_eq!(SENDERS[1].name, "off", "the sender that the others are compared with");
     }

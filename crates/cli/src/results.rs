@@ -50,7 +50,7 @@ impl Results {
             return;
         }
         let time = format!("{:.1} s", done.time.as_secs_f64());
-        let limit = done.limited_by.to_string();
+        let limit = done.finding.limit.to_string();
         self.rows.push([shown(name), done.bytes.to_string(), time, done.goodput.to_string(), limit]);
     }
 
@@ -144,7 +144,7 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::advice::LimitedBy;
+    use longhaul_core::advice::{Finding, LimitedBy};
 
     use super::*;
 
@@ -153,7 +153,7 @@ mod tests {
             bytes: Bytes::mib(mib),
             time: Duration::from_secs(2),
             goodput: Rate::over(Bytes::mib(mib), Duration::from_secs(2)),
-            limited_by: LimitedBy::Path,
+            finding: Finding { limit: LimitedBy::Path, ..Finding::default() },
             ..Done::default()
         }
     }

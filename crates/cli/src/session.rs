@@ -143,10 +143,10 @@ impl CommandSession {
             // The diagnosis of the run tells what its files lack, which share the path with each other.
             let are_several = self.files.is_some() || run.files() > 1;
             if are_several && matches!(finding.limit, LimitedBy::SlowStart | LimitedBy::Path) {
-                done.advice.clear();
+                done.finding.advice.clear();
             }
         }
-        config_file::add_origins(&mut done.advice);
+        config_file::add_origins(&mut done.finding.advice);
         done
     }
 
@@ -168,7 +168,7 @@ impl CommandSession {
         if let (Event::Done(done), true, true, false) = (end, is_shown, self.results, is_table) {
             summary::say(done, &name);
             if self.table.is_none() {
-                summary::say_advice(&done.advice);
+                summary::say_advice(&done.finding.advice);
             }
         }
     }

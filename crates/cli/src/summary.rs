@@ -63,8 +63,8 @@ pub(crate) fn say(done: &Done, name: &str) {
         done.bytes,
         done.time.as_secs_f64(),
         done.goodput,
-        done.limited_by,
-        limits(&done.shares)
+        done.finding.limit,
+        limits(&done.finding.shares)
     ));
 }
 

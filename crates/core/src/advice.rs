@@ -27,18 +27,22 @@ mod tests;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use attribution::{Attribution, LimitedSpan};
 pub use limited_by::LimitedBy;
-pub use reading::{End, Reading, SenderPace, SenderTimes, ThreadTimes};
+pub use reading::{End, PacketReading, PathReading, Reading, SenderPace, SenderReading, ThreadTimes};
 pub use run::{FileOfRun, RunDiagnosis};
 pub use shares::Shares;
 pub use verdict::KnownLimits;
 pub use witness::{Witness, WitnessedTime};
 
 /// What was found: the limit, the evidence for it and the knob to turn.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Finding {
     /// What held the transfer back for longest.
+    #[serde(rename = "limited_by")]
     pub limit: LimitedBy,
     /// For which share of the time each limit held it back.
     pub shares: Shares,
@@ -46,7 +50,8 @@ pub struct Finding {
     pub witnesses: Vec<WitnessedTime>,
     /// Evidence, cure with its expected gain, and further limits; a sentence each.
     pub advice: Vec<String>,
-    /// The cure without its gain.
+    /// The cure without its gain; not written.
+    #[serde(skip)]
     pub change: Option<String>,
 }
 

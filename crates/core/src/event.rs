@@ -19,9 +19,9 @@ use crate::advice::LimitedBy;
 use crate::telemetry::Sample;
 use crate::units::{Bytes, Rtt, seconds};
 
-pub use done::{Done, RunDone};
+pub use done::{Done, LossCounts, RunDone};
 pub use job::{JobEvent, JobId, JobObserver, JobTag};
-pub use progress::Progress;
+pub use progress::{BufferProgress, ByteProgress, PathProgress, Progress};
 pub use warning::Warning;
 
 /// An event of a job. An unknown value is null, and is left out of samples.

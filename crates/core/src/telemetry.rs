@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::tcp_info::TcpInfo;
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
-pub use counters::Counters;
+pub use counters::{Counters, SenderTimes};
 
 /// One reading of all telemetry.
 ///
@@ -139,36 +139,15 @@ pub struct Sockets {
     pub open: usize,
     /// Bytes received and not yet read (SIOCINQ), summed.
     pub unread: Bytes,
-    /// Receive windows, summed (`tcpi_rcv_wnd`, Linux 6.2 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rwin: Option<Bytes>,
-    /// Windows advertised by the peers, summed (`tcpi_snd_wnd`, Linux 5.4 and later).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer_window: Option<Bytes>,
-    /// Congestion windows, summed (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cwnd: Option<Bytes>,
-    /// Smoothed RTT, the mean (`tcpi_rtt`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rtt: Option<Rtt>,
-    /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_rtt: Option<Rtt>,
-    /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "seconds::optional")]
-    pub data_age: Option<Duration>,
-    /// The least RTT of all connections (`tcpi_min_rtt`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_rtt: Option<Rtt>,
-    /// Pacing rates, summed (`tcpi_pacing_rate`).
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "pacing_bps")]
-    pub pacing_rate: Option<Rate>,
-    /// Delivery rates, summed (`tcpi_delivery_rate`).
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
-    pub delivery_rate: Option<Rate>,
-    /// Connections whose send buffer was empty when the delivery rate was measured (`tcpi_delivery_rate_app_limited`).
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub app_limited: usize,
+    /// The windows.
+    #[serde(flatten)]
+    pub windows: WindowSums,
+    /// The RTTs, and the age of the data.
+    #[serde(flatten)]
+    pub times: PathTimes,
+    /// The rates of senders.
+    #[serde(flatten)]
+    pub rates: SenderRates,
     /// Connections opened without window scaling (`tcpi_options`).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unscaled: usize,
@@ -181,31 +160,92 @@ pub struct Sockets {
     pub counters: Counters,
 }
 
+/// The windows of all connections, summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WindowSums {
+    /// Receive windows (`tcpi_rcv_wnd`, Linux 6.2 and later).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rwin: Option<Bytes>,
+    /// Windows advertised by the peers (`tcpi_snd_wnd`, Linux 5.4 and later).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_window: Option<Bytes>,
+    /// Congestion windows (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwnd: Option<Bytes>,
+}
+
+/// The RTTs of all connections, and how old their latest data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathTimes {
+    /// Smoothed RTT, the mean (`tcpi_rtt`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt: Option<Rtt>,
+    /// The receiver's estimate of the RTT, including queueing of the data; the mean (`tcpi_rcv_rtt`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_rtt: Option<Rtt>,
+    /// The time since data arrived (`tcpi_last_data_recv`): the lower median of the connections.
+    #[serde(skip_serializing_if = "Option::is_none", with = "seconds::optional")]
+    pub data_age: Option<Duration>,
+    /// The least RTT of all connections (`tcpi_min_rtt`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_rtt: Option<Rtt>,
+}
+
+/// The rates of all sending connections, summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SenderRates {
+    /// Pacing rates (`tcpi_pacing_rate`).
+    #[serde(skip_serializing_if = "Option::is_none", rename = "pacing_bps")]
+    pub pacing: Option<Rate>,
+    /// Delivery rates (`tcpi_delivery_rate`).
+    #[serde(skip_serializing_if = "Option::is_none", rename = "delivery_bps")]
+    pub delivery: Option<Rate>,
+    /// Connections whose send buffer was empty when the delivery rate was measured (`tcpi_delivery_rate_app_limited`).
+    #[serde(skip_serializing_if = "is_zero")]
+    pub app_limited: usize,
+}
+
 impl Sockets {
     /// Sums the open connections and the counters of closed ones.
     pub fn of(streams: &[StreamSample], closed: Counters) -> Self {
-        let mut all = Self { open: streams.len(), counters: closed, ..Self::default() };
         let known = || streams.iter().filter_map(|stream| stream.tcp.as_ref());
-        for tcp in known() {
-            all.counters += Counters::of(tcp);
-        }
-        all.unread = streams.iter().fold(Bytes::ZERO, |sum, stream| sum + stream.unread);
-        all.rwin = sum(known().filter_map(TcpInfo::rcv_wnd).map(Bytes::get)).map(Bytes::new);
-        all.peer_window = sum(known().filter_map(TcpInfo::tcpi_snd_wnd)).map(Bytes::new);
-        all.cwnd = sum(known().filter_map(TcpInfo::cwnd).map(Bytes::get)).map(Bytes::new);
-        all.pacing_rate = sum(known().filter_map(TcpInfo::pacing_rate).map(Rate::as_bytes_per_sec))
-            .map(Rate::bytes_per_sec);
-        all.delivery_rate = sum(known().filter_map(TcpInfo::delivery_rate).map(Rate::as_bytes_per_sec))
-            .map(Rate::bytes_per_sec);
-        all.rtt = mean(known().filter_map(TcpInfo::rtt));
-        all.data_rtt = mean(known().filter_map(TcpInfo::rcv_rtt));
         let ages = known().filter_map(TcpInfo::tcpi_last_data_recv);
-        all.data_age = lower_median(ages.map(Duration::from_millis).collect());
-        all.app_limited = known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count();
-        all.unscaled = known().filter(|tcp| is_unscaled(tcp)).count();
-        all.sacked = known().filter_map(TcpInfo::tcpi_sacked).sum();
-        all.min_rtt = known().filter_map(TcpInfo::min_rtt).min();
-        all
+        let rate = |of: fn(&TcpInfo) -> Option<Rate>| {
+            sum(known().filter_map(of).map(Rate::as_bytes_per_sec)).map(Rate::bytes_per_sec)
+        };
+        let mut counters = closed;
+        known().for_each(|tcp| counters += Counters::of(tcp));
+        Self {
+            open: streams.len(),
+            unread: streams.iter().fold(Bytes::ZERO, |sum, stream| sum + stream.unread),
+            windows: WindowSums {
+                rwin: sum(known().filter_map(TcpInfo::rcv_wnd).map(Bytes::get)).map(Bytes::new),
+                peer_window: sum(known().filter_map(TcpInfo::tcpi_snd_wnd)).map(Bytes::new),
+                cwnd: sum(known().filter_map(TcpInfo::cwnd).map(Bytes::get)).map(Bytes::new),
+            },
+            times: PathTimes {
+                rtt: mean(known().filter_map(TcpInfo::rtt)),
+                data_rtt: mean(known().filter_map(TcpInfo::rcv_rtt)),
+                data_age: lower_median(ages.map(Duration::from_millis).collect()),
+                min_rtt: known().filter_map(TcpInfo::min_rtt).min(),
+            },
+            rates: SenderRates {
+                pacing: rate(TcpInfo::pacing_rate),
+                delivery: rate(TcpInfo::delivery_rate),
+                app_limited: known().filter(|tcp| tcp.tcpi_delivery_rate_app_limited() == Some(1)).count(),
+            },
+            unscaled: known().filter(|tcp| is_unscaled(tcp)).count(),
+            sacked: known().filter_map(TcpInfo::tcpi_sacked).sum(),
+            counters,
+        }
+    }
+
+    /// Returns whether every open connection has an empty send buffer.
+    pub fn are_app_limited(&self) -> bool {
+        self.rates.app_limited > 0 && self.rates.app_limited == self.open
     }
 }
 
@@ -287,11 +327,11 @@ mod tests {
         let silent = StreamSample { stream: 2, unread: Bytes::new(5), tcp: None };
         let closed = Counters { out_of_order: 4, ..Counters::default() };
         let all = Sockets::of(&[rtt(100), rtt(300), silent], closed);
-        assert_eq!((all.open, all.unread, all.rwin), (3, Bytes::new(25), Some(Bytes::new(2000))));
-        assert_eq!(all.rtt, Some(Rtt::new(Duration::from_micros(200))));
-        assert_eq!((all.data_rtt, all.counters.out_of_order), (None, 10));
-        assert_eq!(all.data_age, Some(Duration::from_millis(100)));
-        assert_eq!(Sockets::of(&[silent], closed).rwin, None);
+        assert_eq!((all.open, all.unread, all.windows.rwin), (3, Bytes::new(25), Some(Bytes::new(2000))));
+        assert_eq!(all.times.rtt, Some(Rtt::new(Duration::from_micros(200))));
+        assert_eq!((all.times.data_rtt, all.counters.out_of_order), (None, 10));
+        assert_eq!(all.times.data_age, Some(Duration::from_millis(100)));
+        assert_eq!(Sockets::of(&[silent], closed).windows.rwin, None);
     }
 
     #[test]
@@ -305,9 +345,11 @@ mod tests {
             acked: Bytes::new(n + 5),
             data_segments: n + 6,
             delivered: n + 10,
-            busy: Duration::from_micros(n + 7),
-            window_limited: Duration::from_micros(n + 8),
-            buffer_limited: Duration::from_micros(n + 9),
+            times: SenderTimes {
+                busy: Duration::from_micros(n + 7),
+                window_limited: Duration::from_micros(n + 8),
+                buffer_limited: Duration::from_micros(n + 9),
+            },
         };
         let set = |bytes: &mut Vec<u8>| {
             for (offset, value) in [(28, 9u32), (100, 7), (224, 8), (216, 9), (152, 13), (192, 17)] {

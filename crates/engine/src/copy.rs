@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{Finding, LimitedBy, Shares};
-use longhaul_core::event::{Event, JobObserver, Progress};
+use longhaul_core::event::{ByteProgress, Event, JobObserver, LossCounts, Progress};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::ByteRange;
@@ -115,8 +115,7 @@ impl Copying<'_> {
             time,
             goodput: Rate::over(range.len(), time),
             streams: 0,
-            retransmits: None,
-            out_of_order: None,
+            losses: LossCounts::default(),
             digest: None,
             finding: Finding { limit, shares, ..Finding::default() },
         })
@@ -180,8 +179,8 @@ impl Copying<'_> {
         let size = Bytes::new(self.request.source.metadata().len());
         let moved = Bytes::new(at - range.start());
         let present = size - range.len() + moved;
-        let progress =
-            Progress { present, received: moved, written: moved, size: Some(size), ..Progress::default() };
+        let bytes = ByteProgress { present, received: moved, written: moved, size: Some(size) };
+        let progress = Progress { bytes, ..Progress::default() };
         self.emit(&Event::Progress(Box::new(progress)));
     }
 

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::{
-    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, Reading, SenderPace, ThreadTimes, Witness,
+    Attribution, End, Finding, KnownLimits, LimitedBy, LimitedSpan, PathReading, Reading, SenderPace,
+    ThreadTimes, Witness,
 };
 use longhaul_core::event::Event;
 use longhaul_core::telemetry::Snapshot;
@@ -44,7 +45,8 @@ impl LimitWatch {
         emit: impl Fn(&Event),
     ) {
         if !std::mem::replace(&mut self.began, true) {
-            let reading = Reading { min_rtt: snapshot.sockets.min_rtt, ..Reading::default() };
+            let path = PathReading { min_rtt: snapshot.sockets.times.min_rtt, ..PathReading::default() };
+            let reading = Reading { path, ..Reading::default() };
             let closed = self.attribution.observe(streams_start, &reading);
             // The event's age is relative to the time at which it is emitted.
             let span = closed
@@ -71,16 +73,13 @@ impl LimitWatch {
         let threads = ThreadTimes { disk: time(&waits.writer), limit: time(&waits.limit), ran, starved };
         let segments = snapshot.segments;
         let resumed = snapshot.present.saturating_sub(snapshot.received);
-        let reading = Reading {
+        let mut reading = Reading {
             threads: Some(threads),
-            send_buffers_empty: self.end == End::Sender
-                && snapshot.sockets.app_limited > 0
-                && snapshot.sockets.app_limited == snapshot.sockets.open
-                && snapshot.size.is_some_and(|size| snapshot.written + resumed < size),
             // A sender's ring is full whenever the network is slower than the disk.
             buffer_full: self.end == End::Receiver && segments.count > 0 && segments.in_use >= segments.count,
             ..Reading::of(self.end, snapshot.received, &snapshot.sockets)
         };
+        reading.sender.buffers_empty &= snapshot.size.is_some_and(|size| snapshot.written + resumed < size);
         let span = self.attribution.observe(now, &reading);
         self.report(span, emit);
     }

@@ -35,7 +35,7 @@ impl Lab {
     /// # Errors
     /// As [`new`](Self::new), and if a capture file cannot be created.
     pub fn observed(spec: PathSpec, watch: &ObservationOptions) -> Result<Self, LabError> {
-        let flows = spec.cross_flows;
+        let flows = spec.traffic.cross_flows;
         let mut lab = Self { cross: None, inner: Arc::new(HostsInner::start(spec, watch)?) };
         if flows.count > 0 {
             lab.cross = Some(CrossTraffic::start(flows, &lab.client(), &lab.server())?);

@@ -21,11 +21,14 @@ pub use cross_traffic::CrossFlowStats;
 pub use error::LabError;
 pub use host::{Finished, Host, ObservationOptions, Process, ServerCommand, ServerCommandFailure};
 pub use lab::Lab;
-pub use link::{DirectionEvidence, DirectionStats, FlowStats, PathStats, QueueSample};
+pub use link::{
+    DirectionEvidence, DirectionStats, FlowStats, FrameLateness, ImpairedPackets, PathStats, QueueSample,
+};
 pub use privilege::gain_privilege;
 pub use spec::{
-    Aqm, BackgroundSteps, CrossFlows, GeModel, Hosts, Overrides, PacketShare, Pair, Pairs, ParsePathError,
-    PathSpec, PayloadCapacity, QueueLimit, RateSchedule, Reorder,
+    Aqm, BackgroundSteps, CrossFlows, EndSpec, GeModel, Hosts, ImpairmentSpec, Overrides, PacketShare, Pair,
+    Pairs, ParsePathError, PartOverrides, PathSpec, PayloadCapacity, QueueLimit, RateSchedule, Reorder,
+    TrafficSpec,
 };
 pub use wire::FlowKey;
 

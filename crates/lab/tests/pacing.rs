@@ -8,7 +8,7 @@ use longhaul_core::tune::pace::Pacer;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::model::paced_sender::PacedSender;
 use longhaul_lab::model::tcp::PacketCounts;
-use longhaul_lab::{PathSpec, QueueLimit};
+use longhaul_lab::{PathSpec, QueueLimit, TrafficSpec};
 
 fn run(sender: &mut PacedSender, seconds: u64) -> PacketCounts {
     sender.run_until(Duration::from_secs(seconds))
@@ -70,8 +70,8 @@ fn pace_follows_background_steps() {
 
 /// Returns the share of what a background in steps leaves, and the part of the background that is lost.
 fn background_steps(seed: u64, pacer: Option<Pacer>) -> (f64, f64) {
-    let steps = "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s".parse().unwrap();
-    let spec = PathSpec { background: steps, seed, ..long_path() };
+    let mut spec = PathSpec { seed, ..long_path() };
+    spec.set("background", "0%@0s,20%@8s,50%@16s,20%@24s,0%@32s").unwrap();
     let mut sender = PacedSender::new(&spec, PACKET, pacer);
     run(&mut sender, 8);
     let shares = [(8, 0.2), (16, 0.5), (24, 0.2), (32, 0.0)].map(|(from, others)| {
@@ -108,7 +108,7 @@ fn path(mbit: u64, rtt_ms: u64, queue: f64, others: &str) -> PathSpec {
         rate: Some(rate),
         rtt,
         queue: Some(QueueLimit::Bytes(Bytes::new((rate.bdp(rtt).get() as f64 * queue) as u64))),
-        cross_flows: others.parse().unwrap(),
+        traffic: TrafficSpec { cross_flows: others.parse().unwrap(), ..TrafficSpec::default() },
         ..PathSpec::default()
     }
 }
@@ -150,7 +150,7 @@ fn paced_flow_keeps_its_share_beside_queue_filling_flows() {
         };
         let (paced, free) = (later(&mut paced), later(&mut free));
         // An unpaced flow that started first fills the queue and keeps more than its share.
-        let due = 1.0 / f64::from(spec.cross_flows.count + 1);
+        let due = 1.0 / f64::from(spec.traffic.cross_flows.count + 1);
         println!("{mbit} Mbit/s, {rtt_ms} ms, {queue} BDP, beside {others}: {paced}, unpaced {free}");
         ratios.push(paced / due.min(free));
     }
@@ -167,7 +167,8 @@ fn paced_flow_keeps_unpaced_share_beside_bbr_flows() {
     for (queue, rtts) in [(0.1, [100, 200].as_slice()), (1.0, &[20, 100, 200])] {
         let mut ratios = Vec::new();
         for (rtt_ms, others) in rtts.iter().flat_map(|rtt| ["2", "2@10s.."].map(|others| (*rtt, others))) {
-            let spec = PathSpec { congestion: "bbr".to_owned(), ..path(1000, rtt_ms, queue, others) };
+            let mut spec = path(1000, rtt_ms, queue, others);
+            spec.ends.congestion = "bbr".to_owned();
             let of_path = |pacer| {
                 let mut sender = PacedSender::new(&spec, BURST, pacer);
                 run(&mut sender, 10);
@@ -256,7 +257,8 @@ fn cap_of_false_trains_is_gone_under_each_congestion_control() {
         ("bbr", 100, 1000, 100, 20),
         ("bbr", 2, 100, 200, 20),
     ] {
-        let spec = PathSpec { congestion: congestion.to_owned(), ..path(mbit, rtt_ms, 1.0, "0") };
+        let mut spec = path(mbit, rtt_ms, 1.0, "0");
+        spec.ends.congestion = congestion.to_owned();
         let first = Rate::bits_per_sec(cap * 1_000_000);
         let mut sender = PacedSender::new(&spec, PACKET, Some(Pacer::with_first_cap(first)));
         let rtt = spec.rtt.get();

@@ -126,7 +126,7 @@ fn append(timeline: &mut Vec<LimitedSpan>, span: LimitedSpan) {
 pub fn of_record(record: &Record) -> Option<Diagnosis> {
     let recorded = recorded_timeline(record);
     let result = match record.outcome() {
-        Some(Event::Done(done)) if done.shares != Shares::default() => Some(done),
+        Some(Event::Done(done)) if done.finding.shares != Shares::default() => Some(done),
         _ => None,
     };
     if let Some(done) = result {
@@ -152,9 +152,7 @@ pub fn of_record(record: &Record) -> Option<Diagnosis> {
 }
 
 fn of_result(done: &Done, timeline: Vec<LimitedSpan>) -> Diagnosis {
-    let (limit, shares, change) = (done.limited_by, done.shares, None);
-    let (witnesses, advice) = (done.witnesses.clone(), done.advice.clone());
-    let finding = Finding { limit, shares, witnesses, advice, change };
+    let finding = done.finding.clone();
     Diagnosis { finding, timeline, moved: done.bytes - done.resumed, time: done.time }
 }
 
@@ -238,9 +236,9 @@ mod tests {
         synthetic_record::record(seconds, |at| {
             let mut sample = synthetic_record::moved(at * 1e6 + at.min(1.0) * 1e6);
             sample.sockets.open = 1;
-            sample.sockets.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
-            sample.sockets.data_rtt = sample.sockets.min_rtt;
-            sample.sockets.rwin = Some(Bytes::mib(16));
+            sample.sockets.times.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
+            sample.sockets.times.data_rtt = sample.sockets.times.min_rtt;
+            sample.sockets.windows.rwin = Some(Bytes::mib(16));
             sample.sockets.counters.out_of_order = (at * 2.0) as u64;
             sample
         })
@@ -283,9 +281,12 @@ mod tests {
         assert_eq!(spans.collect::<Vec<_>>(), [(0, 1), (1, 4)], "{interrupted:?}");
         assert!((interrupted.finding.shares.get(LimitedBy::Disk) - 0.75).abs() < 0.01, "{interrupted:?}");
         let done = Done {
-            limited_by: LimitedBy::Cpu,
-            shares: Shares::of([(LimitedBy::Cpu, Duration::from_secs(1))]),
-            advice: vec!["busy".into()],
+            finding: Finding {
+                limit: LimitedBy::Cpu,
+                shares: Shares::of([(LimitedBy::Cpu, Duration::from_secs(1))]),
+                advice: vec!["busy".into()],
+                ..Finding::default()
+            },
             ..Done::default()
         };
         record.events.push(synthetic_record::event(4, Event::Done(Box::new(done))));

@@ -72,7 +72,7 @@ pub fn observe(
         let ages = data_ages(&connections.known);
         for socket in &connections.known {
             let mut readings = readings(socket);
-            readings[0].data_age = ages.get(&socket.peer.ip()).copied().unwrap_or_default();
+            readings[0].packets.age = ages.get(&socket.peer.ip()).copied().unwrap_or_default();
             let known = observed.entry(socket.inode).or_insert_with(|| {
                 let is_server = connections.listening.contains(&socket.local.port());
                 Observed::new(socket, is_server, now, &readings)

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::Timeouts;
 use crate::access::Access;
 use crate::admission::ClientKey;
-use crate::admission::connection_limit::ConnectionLimit;
+use crate::admission::connection_slots::ConnectionSlots;
 use crate::admission::shares::Shares;
 use crate::connection::routes::Served;
 use crate::measurement::Measurement;
@@ -54,7 +54,7 @@ pub(crate) struct ServerContext {
     pub(crate) pace: PacePolicy,
     /// TLS handshakes in progress.
     pub(crate) handshakes: Shares<ClientKey>,
-    pub(crate) connection_limit: Arc<ConnectionLimit>,
+    pub(crate) connection_slots: Arc<ConnectionSlots>,
     /// Places for connections that get no slot, until they have read why.
     pub(crate) refusals: Arc<Semaphore>,
     /// Counts the connections that the end of the server has cut.

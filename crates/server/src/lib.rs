@@ -3,7 +3,7 @@
 //! ```text
 //!   listen -> accept -> http_connection (one task each) -> access -> routes -> static_files -> reply
 //!                |               |                                       |
-//!        connection_limit        |                                beneath_root (openat2: never above DIR)
+//!        connection_slots        |                                beneath_root (openat2: never above DIR)
 //!                                |-> transport -> engine::send: file -> sendfile -> socket
 //!                                '-> upload <- socket: engine::sink::pipeline -> file (writable servers)
 //! ```

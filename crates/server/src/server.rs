@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::access::{Access, Tokens};
-use crate::admission::connection_limit::ConnectionLimit;
+use crate::admission::connection_slots::ConnectionSlots;
 use crate::admission::shares::Shares;
 use crate::connection::accept::accept;
 use crate::connection::routes::Served;
@@ -192,7 +192,7 @@ impl Server {
             timeouts: limits.timeouts,
             pace: PacePolicy::new(self.pacing.pace, self.pacing.congestion.as_deref(), route_requests),
             handshakes: Shares::new(HANDSHAKES, usize::MAX),
-            connection_limit: Arc::new(ConnectionLimit::new(limits.connections)),
+            connection_slots: Arc::new(ConnectionSlots::new(limits.connections)),
             refusals: Arc::new(Semaphore::new(limits.connections.refusals())),
             cut: Arc::default(),
             phase: phase.clone(),
@@ -212,8 +212,8 @@ impl Server {
         // `self.stopper` lives until this returns, so waiting for its phase cannot fail.
         let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
         let drained = async || {
-            files.connection_limit.drained().await;
-            metrics.connection_limit.drained().await;
+            files.connection_slots.drained().await;
+            metrics.connection_slots.drained().await;
         };
         tokio::select! {
             () = drained() => {}
@@ -304,7 +304,7 @@ fn metrics_context(files: &ServerContext, limits: ConnectionLimits) -> ServerCon
     let limits = ConnectionLimits { open, per_client, ..limits };
     ServerContext {
         services: Arc::new(files.services.of_metrics()),
-        connection_limit: Arc::new(ConnectionLimit::new(limits)),
+        connection_slots: Arc::new(ConnectionSlots::new(limits)),
         refusals: Arc::new(Semaphore::new(limits.refusals())),
         ..files.clone()
     }

@@ -1,10 +1,15 @@
 //! The API's description, generated from the handlers.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
-use utoipa::OpenApi;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AdditionalProperties, Object, Schema};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{OpenApi, ToSchema};
 
 use super::{auth, events, metrics, report, settings, transfers};
+use crate::request::{AccessOptions, Endpoints, QueueOptions, TargetFile, TransferRequest, TuningOptions};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -49,7 +54,30 @@ pub(super) fn description() -> utoipa::openapi::OpenApi {
     components.add_security_scheme("token", SecurityScheme::Http(bearer));
     let cookie = ApiKey::Cookie(ApiKeyValue::new("longhaul_session"));
     components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
+    flatten_request(&mut components.schemas);
     description
+}
+
+/// Describes a request as the one object that it is in JSON: `allOf` its groups could not refuse other fields.
+fn flatten_request(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
+    let Some(RefOr::T(Schema::AllOf(request))) = schemas.remove(&*TransferRequest::name()) else { return };
+    let groups = [
+        Endpoints::name(),
+        TargetFile::name(),
+        AccessOptions::name(),
+        TuningOptions::name(),
+        QueueOptions::name(),
+    ];
+    let groups = groups.map(|name| schemas.remove(&*name));
+    let mut object = Object::new();
+    for part in groups.into_iter().flatten().chain(request.items) {
+        if let RefOr::T(Schema::Object(part)) = part {
+            object.properties.extend(part.properties);
+        }
+    }
+    object.description = request.description;
+    object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+    schemas.insert(TransferRequest::name().into_owned(), object.into());
 }
 
 /// Returns this description.

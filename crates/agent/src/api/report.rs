@@ -31,7 +31,7 @@ pub(super) async fn report(
     let path = api.queue.record(id);
     let drawn = tokio::task::spawn_blocking(move || {
         let records = Record::load_jobs(&path)?;
-        let named: Vec<_> = records.into_iter().map(|record| (transfer.name.clone(), record)).collect();
+        let named: Vec<_> = records.into_iter().map(|record| (transfer.ends.name.clone(), record)).collect();
         Ok::<_, longhaul_core::failure::Failure>(draw::html(&figures::of_records(&named)))
     });
     match drawn.await {

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use axum::body::{Body, to_bytes};
 use axum::http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
@@ -195,7 +197,10 @@ async fn secrets_are_not_in_answers_or_files() {
         assert!(!bytes.windows(7).any(|window| window == b"hunter2"), "{}", path.display());
     }
     let kept = api.state.queue.request(id).unwrap();
-    assert_eq!((kept.urls[0].as_str(), kept.headers[0].as_str()), ("https://h/b?sig=hunter2", "X: hunter2"));
+    assert_eq!(
+        (kept.endpoints.urls[0].as_str(), kept.access.headers[0].as_str()),
+        ("https://h/b?sig=hunter2", "X: hunter2")
+    );
 }
 
 #[tokio::test]
@@ -246,7 +251,12 @@ async fn description_covers_every_path_and_metrics_use_the_text_format() {
         assert!(paths.contains_key(&format!("/api/v1/{path}")), "{path}");
     }
     let schemas = &description["components"]["schemas"];
-    assert!(schemas["TransferRequest"]["properties"]["urls"].is_object());
+    let request = &schemas["TransferRequest"];
+    assert_eq!((&request["additionalProperties"], request.get("allOf")), (&json!(false), None), "{request}");
+    let names = |object: &Value| object.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+    let written = serde_json::to_value(crate::request::TransferRequest::default()).unwrap();
+    assert_eq!(names(&request["properties"]), names(&written));
+    assert!(schemas.get("QueueOptions").is_none(), "a group is no type of the API");
     let streams = &schemas["StreamsSetting"]["oneOf"][1];
     assert_eq!((&streams["minimum"], &streams["maximum"]), (&json!(1), &json!(256)));
     let refused = async |method, path: &str, body| {

@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 use super::transfer_status::{gid, state, status};
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::{self, IfExistsSetting, StreamsSetting, TransferRequest};
+use crate::request::{
+    self, AccessOptions, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TransferRequest,
+    TuningOptions,
+};
 use crate::scope::Scope;
 use crate::settings::{Settings, SettingsPatch};
 use crate::transfer::{Transfer, TransferKind, TransferState};
@@ -59,7 +62,7 @@ pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<V
     let transfer = |gid| queue.transfer(id(queue, gid)?).map_err(refused);
     match method {
         Method::TellStatus { gid, keys } => Ok(status(queue, &transfer(gid)?).to_json(&keys)),
-        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.urls)),
+        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.ends.urls)),
         Method::GetFiles(gid) => Ok(status(queue, &transfer(gid)?).files()),
         Method::GetServers(gid) => Ok(status(queue, &transfer(gid)?).servers()),
         Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
@@ -99,7 +102,7 @@ fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
     match method {
         Method::AddUri { uris, options, place } => {
             let gid = options.gid.map(Gid::number);
-            let request = TransferRequest { kind: TransferKind::Get, urls: uris, gid, ..Default::default() };
+            let request = TransferRequest { gid, ..TransferRequest::of_urls(uris) };
             let added = add(vec![with_options(request, &options)], place)?;
             Ok(added.into_iter().next().map_or(Value::Null, named))
         }
@@ -188,16 +191,28 @@ fn with_options(request: TransferRequest, options: &JobOptions) -> TransferReque
         _ => IfExistsSetting::Rename,
     };
     TransferRequest {
-        output: output.or(request.output),
-        if_exists: Some(if_exists),
-        checksum: options.checksum.as_ref().map(ToString::to_string).or(request.checksum),
-        headers: options.requests.headers.clone(),
-        user_agent: options.requests.user_agent.clone(),
-        referrer: options.requests.referer.clone(),
-        page_url: options.requests.referer.clone(),
-        streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
-        limit_bps: options.limit.and_then(limit_bps),
-        paused: options.pause,
+        target: TargetFile {
+            output: output.or(request.target.output),
+            if_exists: Some(if_exists),
+            checksum: options.checksum.as_ref().map(ToString::to_string).or(request.target.checksum),
+            ..request.target
+        },
+        access: AccessOptions {
+            headers: options.requests.headers.clone(),
+            user_agent: options.requests.user_agent.clone(),
+            referrer: options.requests.referer.clone(),
+            ..request.access
+        },
+        tuning: TuningOptions {
+            streams: options.split.map_or(StreamsSetting::Auto, StreamsSetting::Fixed),
+            limit_bps: options.limit.and_then(limit_bps),
+            ..request.tuning
+        },
+        queue: QueueOptions {
+            page_url: options.requests.referer.clone(),
+            paused: options.pause,
+            ..request.queue
+        },
         ..request
     }
 }
@@ -207,10 +222,10 @@ fn options_of(queue: &Queue, transfer: &Transfer) -> JobOptions {
     JobOptions {
         place: PlaceOptions {
             dir: Some(current.dir),
-            out: Some(transfer.name.clone()),
+            out: Some(transfer.ends.name.clone()),
             ..PlaceOptions::default()
         },
-        limit: Some(Rate::bits_per_sec(transfer.limit_bps.unwrap_or(0))),
+        limit: Some(Rate::bits_per_sec(transfer.conditions.limit_bps.unwrap_or(0))),
         pause: transfer.state == TransferState::Paused,
         ..JobOptions::default()
     }
@@ -241,8 +256,10 @@ fn global_stat(queue: &Queue) -> Result<Value, RpcError> {
     };
     let running = of_state(queue, TransferState::Running, usize::MAX)?;
     let rate = |kind: fn(TransferKind) -> bool| {
-        let rates =
-            running.iter().filter(|transfer| kind(transfer.kind)).map(|transfer| transfer.run.goodput_bps);
+        let rates = running
+            .iter()
+            .filter(|transfer| kind(transfer.kind))
+            .map(|transfer| transfer.progress.run.goodput_bps);
         Rate::bits_per_sec(rates.sum())
     };
     let stat = GlobalStat {
@@ -288,7 +305,9 @@ fn waiting(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     for state in [TransferState::Queued, TransferState::Scheduled, TransferState::Paused] {
         all.extend(of_state(queue, state, usize::MAX)?);
     }
-    all.sort_by_key(|transfer| (std::cmp::Reverse(transfer.priority), transfer.position, transfer.id));
+    all.sort_by_key(|transfer| {
+        (std::cmp::Reverse(transfer.place.priority), transfer.place.position, transfer.id)
+    });
     Ok(all)
 }
 
@@ -298,7 +317,7 @@ fn stopped(queue: &Queue) -> Result<Vec<Transfer>, RpcError> {
     for state in STOPPED {
         all.extend(of_state(queue, state, MAX_STOPPED)?);
     }
-    all.sort_by_key(|transfer| (transfer.ended, transfer.id));
+    all.sort_by_key(|transfer| (transfer.times.ended, transfer.id));
     Ok(all)
 }
 

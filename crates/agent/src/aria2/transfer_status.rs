@@ -48,24 +48,25 @@ fn error_code(failure: &TransferFailure, exit_code: ExitCodes) -> u8 {
 pub(super) fn status(queue: &Queue, transfer: &Transfer) -> TransferStatus {
     let state = state(transfer.state);
     let is_running = state == State::Active;
-    let path = Path::new(&transfer.path);
+    let (ends, progress) = (&transfer.ends, &transfer.progress);
+    let path = Path::new(&ends.path);
     // Until the server names the file, the path is a directory.
-    let (directory, file) = match transfer.path.ends_with('/') {
-        true => (path.to_owned(), path.join(&transfer.name)),
+    let (directory, file) = match ends.path.ends_with('/') {
+        true => (path.to_owned(), path.join(&ends.name)),
         false => (path.parent().unwrap_or(path).to_owned(), path.to_owned()),
     };
     TransferStatus {
         gid: gid(transfer),
         state,
-        total: Bytes::new(transfer.size.unwrap_or(0)),
-        completed: Bytes::new(transfer.bytes),
+        total: Bytes::new(progress.size.unwrap_or(0)),
+        completed: Bytes::new(progress.bytes),
         is_upload: transfer.kind == TransferKind::Put,
-        speed: Rate::bits_per_sec(if is_running { transfer.run.goodput_bps } else { 0 }),
-        connections: if is_running { transfer.run.streams } else { 0 },
+        speed: Rate::bits_per_sec(if is_running { progress.run.goodput_bps } else { 0 }),
+        connections: if is_running { progress.run.streams } else { 0 },
         error: (transfer.error.as_ref().filter(|_| state == State::Error))
             .map(|error| (error_code(error, queue.exit_code), error.message.clone())),
         dir: directory.display().to_string().trim_end_matches('/').to_owned(),
         path: file.display().to_string(),
-        uris: transfer.urls.clone(),
+        uris: ends.urls.clone(),
     }
 }

@@ -98,7 +98,7 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
     two.release(id, 2).unwrap();
     assert_eq!((two.renew(LEASE).unwrap().len(), one.held().unwrap().len()), (2, 8));
     let row = one.get(id).unwrap().unwrap();
-    assert_eq!((row.transfer.state, row.transfer.bytes, row.epoch), (TransferState::Running, 0, 2));
+    assert_eq!((row.transfer.state, row.transfer.progress.bytes, row.epoch), (TransferState::Running, 0, 2));
 
     // The end of the last one counts once, even if it is repeated because its answer was lost.
     let end = RunEnd { epoch: 2, attempts: 1, busy_retries: 1, retry_at: Some(9), ..RunEnd::default() };
@@ -120,14 +120,14 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
     assert_eq!((&again[..3], again.len(), again[600]), (&added[..], 601, again[599]));
     let rows = one.get_all(&again).unwrap();
     let in_order = rows.iter().map(|row| row.transfer.id).eq(again.iter().copied());
-    assert!(in_order && rows[..600].is_sorted_by_key(|row| row.transfer.position));
+    assert!(in_order && rows[..600].is_sorted_by_key(|row| row.transfer.place.position));
     // What is moved again and again is between the others still, after all have got other positions.
     for _ in 0..25 {
         two.place(all[3], Some(all[5])).unwrap();
         one.place(all[4], Some(all[3])).unwrap();
         two.place(all[3], Some(all[4])).unwrap();
     }
-    let position = |id: i64| one.get(id).unwrap().unwrap().transfer.position;
+    let position = |id: i64| one.get(id).unwrap().unwrap().transfer.place.position;
     assert!(position(all[2]) < position(all[3]) && position(all[3]) < position(all[4]));
     assert!(position(all[4]) < position(all[5]));
 }

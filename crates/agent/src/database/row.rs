@@ -12,7 +12,10 @@ use super::lease::host_of;
 use super::{Record, StoreError, Value};
 use crate::json;
 use crate::request::ShownRequest;
-use crate::transfer::{RunFacts, Transfer, TransferFailure, TransferState};
+use crate::transfer::{
+    FileProgress, QueuePlace, RunConditions, RunFacts, ShownEnds, Transfer, TransferFailure, TransferState,
+    TransferTimes,
+};
 
 /// A transfer to add.
 #[derive(Debug, Clone)]
@@ -161,35 +164,38 @@ impl Row {
     /// Reads the [`COLUMNS`].
     pub(super) fn read(record: &mut Record) -> Result<Self, StoreError> {
         let (id, gid): (i64, Option<u64>) = (record.take()?, record.take()?);
-        let mut transfer = Transfer {
-            id,
-            gid: format!("{:016x}", gid.unwrap_or(id.cast_unsigned())),
-            kind: of_name(record.take()?)?,
-            state: of_name(record.take()?)?,
-            priority: record.take()?,
-            position: record.take()?,
+        let (kind, state) = (of_name(record.take()?)?, of_name(record.take()?)?);
+        let place = QueuePlace { priority: record.take()?, position: record.take()? };
+        let ends = ShownEnds {
             urls: of_json(&record.take::<String>()?)?,
             name: record.take()?,
             path: record.take()?,
-            page_url: record.take()?,
-            limit_bps: record.take()?,
+        };
+        let (page_url, limit_bps) = (record.take()?, record.take()?);
+        let progress = FileProgress {
             size: record.take()?,
             bytes: record.take()?,
             run: of_json(&record.take::<String>()?)?,
             eta: None,
-            error: record.take::<Option<String>>()?.map(|text| of_json(&text)).transpose()?,
-            at: record.take()?,
-            added: 0,
-            started: None,
-            ended: None,
-            host: None,
         };
-        let retry_at: Option<i64> = record.take()?;
-        transfer.at = transfer.at.max(retry_at);
+        let error = record.take::<Option<String>>()?.map(|text| of_json(&text)).transpose()?;
+        let (at, retry_at): (Option<i64>, Option<i64>) = (record.take()?, record.take()?);
         let mut count = || Ok::<_, StoreError>(u32::try_from(record.take::<i64>()?).unwrap_or(u32::MAX));
         let (attempts, busy_retries) = (count()?, count()?);
-        (transfer.added, transfer.started, transfer.ended) = (record.take()?, record.take()?, record.take()?);
-        transfer.host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
+        let times = TransferTimes { added: record.take()?, started: record.take()?, ended: record.take()? };
+        let host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
+        let transfer = Transfer {
+            id,
+            gid: format!("{:016x}", gid.unwrap_or(id.cast_unsigned())),
+            kind,
+            state,
+            place,
+            ends,
+            progress,
+            error,
+            times,
+            conditions: RunConditions { at: at.max(retry_at), page_url, limit_bps, host },
+        };
         let epoch = record.take()?;
         Ok(Self { transfer, retry_at, attempts, busy_retries, epoch, part: PartIdentity::read(record)? })
     }

@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use super::*;
-use crate::request::TransferRequest;
+use crate::request::{TargetFile, TransferRequest};
 use crate::transfer::{TransferFailure, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
@@ -15,7 +15,8 @@ fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
 
 pub(super) fn transfer(name: &str) -> NewTransfer {
     let urls = vec![format!("http://h/{name}")];
-    let shown = TransferRequest { urls, output: Some("/d/".into()), ..TransferRequest::default() }.shown();
+    let target = TargetFile { output: Some("/d/".into()), ..TargetFile::default() };
+    let shown = TransferRequest { target, ..TransferRequest::of_urls(urls) }.shown();
     let request = b"sealed".to_vec();
     NewTransfer { key: None, gid: None, state: TransferState::Queued, request, shown, offered: false }
 }
@@ -25,7 +26,7 @@ fn add(database: &mut Database, name: &str) -> i64 {
 }
 
 fn queued(database: &Database) -> Vec<String> {
-    database.next_queued(100).unwrap().into_iter().map(|row| row.transfer.name).collect()
+    database.next_queued(100).unwrap().into_iter().map(|row| row.transfer.ends.name).collect()
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_fi
     assert!(!database.begin(id, 2).unwrap());
     database.requeue(id, TransferState::Queued).unwrap();
     assert!(database.begin(id, 3).unwrap() && !database.begin(id, 4).unwrap());
-    assert_eq!(database.get(id).unwrap().unwrap().transfer.started, Some(3));
+    assert_eq!(database.get(id).unwrap().unwrap().transfer.times.started, Some(3));
     let (_dir, _path, mut database) = fresh();
     let error = TransferFailure { message: "reset".to_owned(), exit_code: 75, file_exists: false };
     let end = RunEnd { bytes: 7, error: Some(error), retry_at: Some(99), ..RunEnd::default() };
@@ -117,7 +118,10 @@ fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_fi
     database.set_state(id, TransferState::Paused, 2).unwrap();
     database.end(id, TransferState::Failed, &end, 3).unwrap();
     let row = database.get(id).unwrap().unwrap();
-    assert_eq!((row.transfer.state, row.transfer.bytes, row.retry_at), (TransferState::Paused, 7, None));
+    assert_eq!(
+        (row.transfer.state, row.transfer.progress.bytes, row.retry_at),
+        (TransferState::Paused, 7, None)
+    );
     database.requeue(id, TransferState::Queued).unwrap();
     database.begin(id, 4).unwrap();
     // The answer to the first may have been lost.
@@ -130,7 +134,7 @@ fn only_a_queued_transfer_starts_and_its_end_keeps_the_users_state_unless_the_fi
     database.set_state(id, TransferState::Cancelled, 6).unwrap();
     database.end(id, TransferState::Done, &RunEnd::default(), 7).unwrap();
     let row = database.get(id).unwrap().unwrap();
-    assert_eq!((row.transfer.state, row.transfer.ended), (TransferState::Done, Some(7)));
+    assert_eq!((row.transfer.state, row.transfer.times.ended), (TransferState::Done, Some(7)));
 }
 
 #[test]

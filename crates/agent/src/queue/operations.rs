@@ -6,7 +6,6 @@ use super::Queue;
 use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
 use crate::events::AgentEvent;
-use crate::live::QueuePlace;
 use crate::scope::Scope;
 use crate::settings::check_limit;
 use crate::transfer::{Transfer, TransferState};
@@ -141,7 +140,7 @@ impl Queue {
     fn replaced(&self, id: i64) -> Result<Transfer, QueueError> {
         let transfer = self.changed(id)?;
         if let Some(live) = self.runs.get(id) {
-            *live.place.lock() = QueuePlace { priority: transfer.priority, position: transfer.position };
+            *live.place.lock() = transfer.place;
         }
         self.runs.wake();
         Ok(transfer)

@@ -54,13 +54,13 @@ pub(crate) enum EngineJob {
 impl TransferRequest {
     pub(super) fn client(&self) -> Result<ClientConfig, QueueError> {
         let mut headers = Vec::new();
-        for text in &self.headers {
+        for text in &self.access.headers {
             headers.push(
                 text.parse::<HeaderField>()
                     .map_err(|error| invalid(format!("a header cannot be used: {error}")))?,
             );
         }
-        for (name, value) in [("Cookie", &self.cookies), ("Referer", &self.referrer)] {
+        for (name, value) in [("Cookie", &self.access.cookies), ("Referer", &self.access.referrer)] {
             if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
                 headers.push(
                     HeaderField::new(name, value)
@@ -69,7 +69,7 @@ impl TransferRequest {
             }
         }
         // Those that the client itself writes fail now, too, and not when the transfer runs.
-        for (name, value) in [("User-Agent", &self.user_agent), ("the token", &self.token)] {
+        for (name, value) in [("User-Agent", &self.access.user_agent), ("the token", &self.access.token)] {
             if let Some(value) = value {
                 HeaderField::new("X", value)
                     .map_err(|error| invalid(format!("cannot use {name}: {error}")))?;
@@ -77,12 +77,12 @@ impl TransferRequest {
         }
         let mut client = ClientConfig::from_env();
         client.requests.headers = headers;
-        client.requests.location_trusted = self.location_trusted;
-        if let Some(name) = &self.user_agent {
+        client.requests.location_trusted = self.access.location_trusted;
+        if let Some(name) = &self.access.user_agent {
             client.requests.user_agent.clone_from(name);
         }
-        client.logins.credentials = self.token.clone().map(Credentials::Bearer);
-        client.logins.allow_cleartext = self.allow_cleartext;
+        client.logins.credentials = self.access.token.clone().map(Credentials::Bearer);
+        client.logins.allow_cleartext = self.access.allow_cleartext;
         client.addresses.zones = self.zones()?;
         Ok(client)
     }
@@ -90,7 +90,7 @@ impl TransferRequest {
     /// Returns the zones of the URLs, by address.
     fn zones(&self) -> Result<BTreeMap<Ipv6Addr, u32>, QueueError> {
         let mut zones = BTreeMap::new();
-        for url in self.urls.iter().chain(&self.url) {
+        for url in self.endpoints.every_url() {
             let Some((address, zone)) = ZonedUrl::parse(url)?.zone()? else { continue };
             if *zones.entry(address).or_insert(zone) != zone {
                 let why = format!("the address {address} is given with two zones: add a transfer for each");
@@ -102,12 +102,12 @@ impl TransferRequest {
 
     pub(super) fn pace(&self) -> Result<Pace, QueueError> {
         let parse = |text: &String| text.parse::<Pace>().map_err(|error| invalid(format!("pace: {error}")));
-        self.pace.as_ref().map_or(Ok(Pace::Auto), parse)
+        self.tuning.pace.as_ref().map_or(Ok(Pace::Auto), parse)
     }
 
     pub(super) fn checksum(&self) -> Result<Option<Checksum>, QueueError> {
         let parse = |text: &String| text.parse().map_err(|error| invalid(format!("checksum: {error}")));
-        self.checksum.as_ref().map(parse).transpose()
+        self.target.checksum.as_ref().map(parse).transpose()
     }
 
     /// Creates the engine's job from a normalised request.
@@ -115,7 +115,7 @@ impl TransferRequest {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn engine_job(&self, context: RunContext<'_>) -> Result<EngineJob, QueueError> {
-        if let Some(path) = self.paths.first() {
+        if let Some(path) = self.endpoints.paths.first() {
             let put = Box::new(self.put(path, &context)?);
             return Ok(if self.kind == TransferKind::Tree {
                 EngineJob::PutTree(put)
@@ -123,12 +123,12 @@ impl TransferRequest {
                 EngineJob::Put(put)
             });
         }
-        let urls = self.urls.iter().map(|url| ZonedUrl::parse(url).map(|parsed| parsed.url));
+        let urls = self.endpoints.urls.iter().map(|url| ZonedUrl::parse(url).map(|parsed| parsed.url));
         let urls: Vec<Url> = urls.collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
         let mut options = Box::new(self.options(&context, first.clone())?);
         if self.kind == TransferKind::Tree {
-            let target = self.output.clone().unwrap_or_default();
+            let target = self.target.output.clone().unwrap_or_default();
             return Ok(EngineJob::GetTree { url: first, target, options });
         }
         let (output, name, if_exists) = self.destination(context.target.as_deref());
@@ -147,11 +147,12 @@ impl TransferRequest {
     /// Returns the output, the file's name if known, and what is done where a file of the name exists; `target` is the
     /// final path of an earlier run's partial file.
     fn destination(&self, target: Option<&Path>) -> (Output, Option<String>, IfExists) {
-        let output = self.output.clone().unwrap_or_default();
-        let names_file =
-            !output.as_os_str().as_encoded_bytes().ends_with(b"/") && self.name.is_none() && !output.is_dir();
+        let output = self.target.output.clone().unwrap_or_default();
+        let names_file = !output.as_os_str().as_encoded_bytes().ends_with(b"/")
+            && self.target.name.is_none()
+            && !output.is_dir();
         let by_default = if names_file { IfExistsSetting::Replace } else { IfExistsSetting::Rename };
-        let if_exists = match self.if_exists.unwrap_or(by_default) {
+        let if_exists = match self.target.if_exists.unwrap_or(by_default) {
             IfExistsSetting::Replace => IfExists::Replace,
             IfExistsSetting::Fail => IfExists::Fail,
             IfExistsSetting::Rename => IfExists::Number { resumes: target.is_some() },
@@ -161,12 +162,12 @@ impl TransferRequest {
             return (Output::File(numbered.map_or(output, Path::to_owned)), None, if_exists);
         }
         let known = target.and_then(|target| Some(target.file_name()?.to_string_lossy().into_owned()));
-        (Output::Directory(output), known.or_else(|| self.name.clone()), if_exists)
+        (Output::Directory(output), known.or_else(|| self.target.name.clone()), if_exists)
     }
 
     /// Returns the settings that downloads and uploads share.
     fn transfer_options(&self, context: &RunContext<'_>) -> Result<TransferOptions, QueueError> {
-        let streams = match self.streams {
+        let streams = match self.tuning.streams {
             StreamsSetting::Auto => Streams::Auto,
             StreamsSetting::Fixed(n) => Streams::Fixed(n),
         };
@@ -196,7 +197,7 @@ impl TransferRequest {
             segment: None,
             count_pages: true,
             verify: Verify::Passing,
-            writer: match self.writer {
+            writer: match self.tuning.writer {
                 WriterSetting::Auto => WriterChoice::Auto,
                 WriterSetting::Direct => WriterChoice::Direct,
                 WriterSetting::Mmap => WriterChoice::Mmap,
@@ -213,7 +214,7 @@ impl TransferRequest {
     fn put(&self, path: &Path, context: &RunContext<'_>) -> Result<PutRequest, QueueError> {
         Ok(PutRequest {
             path: path.to_owned(),
-            url: ZonedUrl::parse(self.url.as_deref().unwrap_or_default())?.url,
+            url: ZonedUrl::parse(self.endpoints.url.as_deref().unwrap_or_default())?.url,
             reader: ReaderChoice::Auto,
             verify: Some(Verify::Passing),
             congestion: None,

@@ -5,7 +5,7 @@ use longhaul_core::proto::metalink::{Metalink, MetalinkFile, Pieces};
 use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_SOURCES, TransferRequest, ZonedUrl, invalid};
+use super::{MAX_SOURCES, TargetFile, TransferRequest, ZonedUrl, invalid};
 use crate::error::QueueError;
 
 /// The file's properties in a metalink, except URLs and digest.
@@ -36,7 +36,7 @@ pub fn of_text(text: &str) -> Result<Vec<TransferRequest>, QueueError> {
     let requests: Result<Vec<_>, _> = lines
         .map(|(line, number)| {
             let url = ZonedUrl::parse(line).map_err(|error| invalid(format!("line {number}: {error}")))?;
-            Ok(TransferRequest { urls: vec![url.to_string()], ..TransferRequest::default() })
+            Ok(TransferRequest::of_urls(vec![url.to_string()]))
         })
         .collect();
     requests.and_then(
@@ -59,15 +59,17 @@ pub fn of_metalink(document: &[u8]) -> Result<Vec<TransferRequest>, QueueError> 
         }
         let pieces = file.pieces.as_ref();
         Ok(TransferRequest {
-            urls,
-            name: file.name.components().last().map(|name| name.to_string()),
-            checksum: file.best_checksum().map(ToString::to_string),
+            target: TargetFile {
+                name: file.name.components().last().map(|name| name.to_string()),
+                checksum: file.best_checksum().map(ToString::to_string),
+                ..TargetFile::default()
+            },
             metalink: Some(MetalinkFacts {
                 size: file.size,
                 piece_length: pieces.map(|pieces| pieces.length),
                 pieces: file.pieces.as_ref().map(|pieces| pieces.digests.clone()).unwrap_or_default(),
             }),
-            ..TransferRequest::default()
+            ..TransferRequest::of_urls(urls)
         })
     };
     metalink.files.into_iter().map(of_file).collect()

@@ -151,10 +151,10 @@ pub(super) fn execute(
 
 /// Creates the directory of a file.
 fn make_directory(request: &crate::request::TransferRequest) -> Result<(), RunFailure> {
-    let Some(output) = request.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
+    let Some(output) = request.target.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
         return Ok(());
     };
-    let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || request.name.is_some();
+    let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || request.target.name.is_some();
     let directory = if is_directory { Some(output) } else { output.parent() };
     directory.map_or(Ok(()), std::fs::create_dir_all).map_err(|error| {
         let message = format!("cannot make the directory of {}: {error}", output.display());

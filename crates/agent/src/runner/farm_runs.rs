@@ -12,9 +12,9 @@ use crate::database::{DatabaseError, FarmChange, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::AgentEvent;
 use crate::farm::{Farm, sleep_since_boot};
-use crate::live::{Live, QueuePlace};
+use crate::live::Live;
 use crate::queue::Queue;
-use crate::transfer::TransferFailure;
+use crate::transfer::{QueuePlace, TransferFailure};
 
 /// Listens to the changes of other agents on a thread, which ends with the process.
 pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
@@ -129,7 +129,7 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
 
 fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let (id, epoch) = (row.transfer.id, row.epoch);
-    let limit = queue.runs.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
+    let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, epoch, limit));
     // An earlier run that has lost its lease may still end.
     let may_run = !queue.runs.is_stopping() && queue.runs.insert(Arc::clone(&live));

@@ -18,9 +18,9 @@ use longhaul_sys::local_time::local_time;
 use crate::database::{DatabaseError, Row};
 use crate::error::{AgentError, QueueError};
 use crate::farm::Farm;
-use crate::live::{Live, QueuePlace};
+use crate::live::Live;
 use crate::queue::{Queue, unix_now};
-use crate::transfer::TransferState;
+use crate::transfer::{QueuePlace, TransferState};
 
 /// The maximum sleep of the runner while a transfer is scheduled, within which a change of the wall clock is noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ fn recover(queue: &Queue) -> Result<(), DatabaseError> {
             let id = row.transfer.id;
             let complete = if queue.farm.is_none() { run::completed_before(&row) } else { None };
             if let Some(end) = complete {
-                tracing::info!("transfer {id} had been completed: {}", row.transfer.path);
+                tracing::info!("transfer {id} had been completed: {}", row.transfer.ends.path);
                 database.end(id, TransferState::Done, &end, now)?;
             } else {
                 database.release(id, row.epoch)?;
@@ -126,7 +126,7 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
     queue.database(|database| {
         for row in database.scheduled()? {
             let left = |at: i64| Duration::from_secs(at.saturating_sub(now).max(1).cast_unsigned());
-            match (row.retry_at, row.transfer.at) {
+            match (row.retry_at, row.transfer.conditions.at) {
                 (Some(retry_at), _) if !queue_plan::is_retry_due(retry_at, now) => {
                     wait = Some(wait.unwrap_or(Duration::MAX).min(left(retry_at)));
                 }
@@ -158,7 +158,7 @@ fn active(live: &Live) -> Active {
 /// Starts a transfer on a separate thread, unless it is no longer queued.
 pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
-    let limit = queue.runs.limit.within(row.transfer.limit_bps.map(Rate::bits_per_sec));
+    let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
     let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
     // Inserted before the state changes, so that a later pause finds the run.
     if !queue.runs.insert(Arc::clone(&live)) {

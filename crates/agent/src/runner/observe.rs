@@ -34,7 +34,7 @@ pub(super) struct RunObserver<'a> {
 impl<'a> RunObserver<'a> {
     /// Starts observing; without a record if it cannot be written.
     pub(super) fn begin(queue: &'a Queue, live: &'a Live, transfer: &Transfer) -> Self {
-        let url = transfer.urls.first().map(String::as_str).unwrap_or_default();
+        let url = transfer.ends.urls.first().map(String::as_str).unwrap_or_default();
         let side = if transfer.kind == TransferKind::Put { Side::Put } else { Side::Get };
         let path = queue.record(live.id);
         let create = || {
@@ -132,7 +132,7 @@ impl Observer for RunObserver<'_> {
         match event {
             Event::Opened { path, size, .. } => self.opened(path, *size),
             Event::Progress(progress) => {
-                let now = progress.received.get();
+                let now = progress.bytes.received.get();
                 let before = self.received.fetch_max(now, Ordering::Relaxed);
                 self.queue.runs.moved.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
                 send_progress(self.queue, self.live);

@@ -120,7 +120,7 @@ impl Retries {
 /// Returns the state after a failure: a link may have expired, a server may recover.
 fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) -> TransferState {
     let of_link = row.transfer.kind == TransferKind::Get
-        && row.transfer.urls.first().is_some_and(|url| url.starts_with("http"));
+        && row.transfer.ends.urls.first().is_some_and(|url| url.starts_with("http"));
     match kind {
         // A link that has never worked is wrong, not expired.
         FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
@@ -132,16 +132,17 @@ fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) 
 fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     let mut transfer: Transfer = row.transfer.clone();
     live.show_in(&mut transfer);
+    let progress = transfer.progress;
     // A run that has extended the file makes earlier failures count no longer.
-    let (attempts, busy_retries) = match transfer.bytes > row.transfer.bytes {
+    let (attempts, busy_retries) = match progress.bytes > row.transfer.progress.bytes {
         true => (0, 0),
         false => (row.attempts, row.busy_retries),
     };
     RunEnd {
-        bytes: transfer.bytes,
-        size: transfer.size,
+        bytes: progress.bytes,
+        size: progress.size,
         path,
-        run: transfer.run,
+        run: progress.run,
         attempts,
         busy_retries,
         epoch: row.epoch,
@@ -177,8 +178,8 @@ fn store(queue: &Queue, id: i64, state: TransferState, end: &RunEnd) {
 pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
     let part = row.part.as_ref().filter(|part| row.has_file_at(&part.target))?;
     let size = std::fs::metadata(&part.target).ok()?.len();
-    let complete =
-        row.transfer.kind == TransferKind::Get && row.transfer.size.is_none_or(|known| known == size);
+    let complete = row.transfer.kind == TransferKind::Get
+        && row.transfer.progress.size.is_none_or(|known| known == size);
     if complete {
         part_file::remove_leftovers(&part.target);
     }
@@ -186,7 +187,7 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
         bytes: size,
         size: Some(size),
         path: Some(part.target.display().to_string()),
-        run: row.transfer.run.clone(),
+        run: row.transfer.progress.run.clone(),
         epoch: row.epoch,
         ..RunEnd::default()
     })
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn run_that_extends_the_file_makes_earlier_failures_count_no_longer() {
         let (_dir, queue) = crate::runner::tests::queue();
-        let request = TransferRequest { urls: vec!["http://h/f".to_owned()], ..TransferRequest::default() };
+        let request = TransferRequest::of_urls(vec!["http://h/f".to_owned()]);
         let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
         let row = Row { attempts: 3, busy_retries: 2, ..queue.row(id).unwrap() };
         let live = Live::new(&row.transfer, row.epoch, queue.runs.limit.clone());

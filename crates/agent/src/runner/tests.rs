@@ -3,7 +3,7 @@ use std::fs;
 use super::*;
 use crate::database::PartIdentity;
 use crate::paths::Paths;
-use crate::request::TransferRequest;
+use crate::request::{QueueOptions, TargetFile, TransferRequest};
 use crate::scope::Scope;
 
 /// A queue without a runner, so that nothing is fetched.
@@ -16,15 +16,15 @@ pub(crate) fn queue() -> (tempfile::TempDir, Arc<Queue>) {
 }
 
 fn request(at: Option<i64>) -> TransferRequest {
-    TransferRequest { urls: vec!["http://127.0.0.1:9/f".to_owned()], at, ..TransferRequest::default() }
+    let queue = QueueOptions { at, ..QueueOptions::default() };
+    TransferRequest { queue, ..TransferRequest::of_urls(vec!["http://127.0.0.1:9/f".to_owned()]) }
 }
 
 /// Adds a transfer that a killed agent had started, with this partial file.
 pub(crate) fn begun(queue: &Queue, directory: &std::path::Path, name: &str) -> (i64, std::path::PathBuf) {
     let request = TransferRequest {
-        urls: vec![format!("http://127.0.0.1:9/{name}")],
-        output: Some(directory.join(name)),
-        ..TransferRequest::default()
+        target: TargetFile { output: Some(directory.join(name)), ..TargetFile::default() },
+        ..TransferRequest::of_urls(vec![format!("http://127.0.0.1:9/{name}")])
     };
     let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
     let (part, target) = (directory.join(format!("{name}.longhaul-part")), directory.join(name));
@@ -51,7 +51,7 @@ fn complete_partial_and_other_files_are_told_apart_after_a_kill() {
     recover(&queue).unwrap();
     let found = begun.each_ref().map(|(id, _)| queue.transfer(*id).unwrap());
     assert_eq!(found.each_ref().map(|transfer| transfer.state), [Done, Done, Queued, Queued]);
-    assert!(found[..2].iter().all(|transfer| transfer.bytes == 7), "{found:?}");
+    assert!(found[..2].iter().all(|transfer| transfer.progress.bytes == 7), "{found:?}");
     assert_eq!(names.map(|name| at(name).exists()), [true, true, false, true]);
     assert!(!at("renamed.longhaul-journal").exists() && !begun[1].1.exists(), "leftovers are removed");
     assert_eq!(fs::read(at("other")).unwrap(), b"content");
@@ -67,7 +67,7 @@ fn run_of_a_file_that_an_earlier_one_has_completed_fetches_nothing() {
     assert!(queue.runs.insert(Arc::clone(&live)));
     run::run(&queue, &live, &row);
     let found = queue.transfer(id).unwrap();
-    assert_eq!((found.state, found.bytes), (TransferState::Done, 7));
+    assert_eq!((found.state, found.progress.bytes), (TransferState::Done, 7));
     assert!(queue.runs.get(id).is_none() && !queue.record(id).exists());
 }
 

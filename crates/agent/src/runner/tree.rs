@@ -67,10 +67,11 @@ impl Observer for TreeObserver<'_, '_> {
         let (Event::Progress(progress), run) = (event, self.0) else { return };
         let mut totals = run.totals.lock();
         let before = totals.running.get(&job.id()).map_or(0, |running| running.1);
-        totals.running.insert(job.id(), (progress.present.get(), progress.received.get(), progress.streams));
+        let (present, received) = (progress.bytes.present.get(), progress.bytes.received.get());
+        totals.running.insert(job.id(), (present, received, progress.streams));
         let (bytes, moved, streams) = totals.sums();
         drop(totals);
-        let fresh = progress.received.get().saturating_sub(before);
+        let fresh = received.saturating_sub(before);
         run.queue.runs.moved.fetch_add(fresh, Ordering::Relaxed);
         run.live.note_total(bytes, moved, streams);
         send_progress(run.queue, run.live);

@@ -12,7 +12,7 @@ use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::model::session::{DownloadSession, Fixed, SessionRecord, Tuner, run};
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Network, Tcp};
-use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit};
+use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit, TrafficSpec};
 
 /// Table 1 of the paper, which does not name the TCP variant.
 pub(crate) const RATE: Rate = Rate::bits_per_sec(100_000_000);
@@ -91,7 +91,10 @@ impl Path {
             rtt: self.rtt(),
             queue: Some(QUEUE),
             aqm: self.aqm,
-            background: BackgroundSteps::steady(self.background),
+            traffic: TrafficSpec {
+                background: BackgroundSteps::steady(self.background),
+                ..TrafficSpec::default()
+            },
             seed: self.seed,
             ..PathSpec::default()
         }

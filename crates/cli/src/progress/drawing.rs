@@ -118,9 +118,9 @@ impl DrawnBars {
 impl Bar {
     fn show(&mut self, row: &Row, side: Side, narrow: bool) {
         let (Self { bar, layout }, now) = (self, &row.now);
-        if *layout != Some((now.size, narrow)) {
-            *layout = Some((now.size, narrow));
-            bar.set_style(match (now.size, narrow) {
+        if *layout != Some((now.bytes.size, narrow)) {
+            *layout = Some((now.bytes.size, narrow));
+            bar.set_style(match (now.bytes.size, narrow) {
                 (None, _) => style("{spinner} {prefix} {wide_msg}"),
                 (_, true) => {
                     style(&format!("{{prefix}} {{bar:{SHORT_BAR}.green}} {{percent:>3}}% {{wide_msg}}"))
@@ -128,11 +128,11 @@ impl Bar {
                 (_, false) => style("{prefix} {bar:24.green} {percent:>3}% {wide_msg}"),
             });
             bar.set_prefix(short_name(&row.name, if narrow { SHORT_NAME } else { 24 }));
-            if let Some(size) = now.size {
+            if let Some(size) = now.bytes.size {
                 bar.set_length(size.get());
             }
         }
-        bar.set_position(now.present.get());
+        bar.set_position(now.bytes.present.get());
         bar.set_message(match row.verifying {
             true => "verifying".to_owned(),
             false => line(now, &row.pace, side, narrow),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_core::event::Progress;
+use longhaul_core::event::{BufferProgress, PathProgress, Progress};
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_scope::record::schema::Side;
 
@@ -27,14 +27,14 @@ pub(super) fn short_name(name: &str, longest: usize) -> String {
 ///
 /// The end of a line that is too long is truncated. A narrow line shows percentages only.
 pub(super) fn line(now: &Progress, pace: &EtaEstimate, side: Side, narrow: bool) -> String {
-    let much = match now.size {
+    let much = match now.bytes.size {
         Some(_) if narrow => String::new(),
-        Some(size) => format!("  {} of {size}", now.present),
-        None => format!("  {}", now.present),
+        Some(size) => format!("  {} of {size}", now.bytes.present),
+        None => format!("  {}", now.bytes.present),
     };
     let eta = pace.left().map_or_else(String::new, |left| format!("  ETA {}", clock(left)));
     let buffers = if side == Side::Put { flight(now) } else { buffers(now) };
-    let rtt = now.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
+    let rtt = now.path.rtt.map_or_else(String::new, |rtt| format!("  RTT {rtt}"));
     let streams = if now.streams == 1 { "1 stream".into() } else { format!("{} streams", now.streams) };
     format!("{}{eta}{much}  {buffers}  {streams}{rtt}", pace.rate())
 }
@@ -62,17 +62,18 @@ pub(super) fn total(
 
 /// Formats a sender's congestion window and retransmissions.
 fn flight(now: &Progress) -> String {
-    let cwnd = now.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
+    let cwnd = now.path.cwnd.map_or_else(String::new, |cwnd| format!("cwnd {cwnd} "));
     format!("{cwnd}lost {}", now.retransmits)
 }
 
 /// Formats the fill levels of the three buffers: socket, application, and dirty pages of the file.
 fn buffers(now: &Progress) -> String {
     // The announced window bounds the further data.
-    let socket =
-        now.rwin.map_or_else(|| now.unread.to_string(), |rwin| percent(now.unread, now.unread + rwin));
-    let app = percent(now.buffered, now.app_buffer);
-    let cached = now.dirty.zip(now.writeback).map(|(dirty, writeback)| dirty + writeback);
+    let PathProgress { rwin, unread, .. } = now.path;
+    let socket = rwin.map_or_else(|| unread.to_string(), |rwin| percent(unread, unread + rwin));
+    let BufferProgress { buffered, app_buffer, dirty, writeback } = now.buffers;
+    let app = percent(buffered, app_buffer);
+    let cached = dirty.zip(writeback).map(|(dirty, writeback)| dirty + writeback);
     let cache = cached.map_or_else(String::new, |bytes| format!(" cache {bytes}"));
     format!("sock {socket} app {app}{cache}")
 }
@@ -93,6 +94,7 @@ fn clock(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::event::ByteProgress;
     use longhaul_core::units::Rtt;
 
     use super::*;
@@ -104,26 +106,34 @@ mod tests {
         pace
     }
 
+    fn bytes(present: Bytes, size: Option<Bytes>) -> ByteProgress {
+        ByteProgress { present, size, ..ByteProgress::default() }
+    }
+
     #[test]
     fn line_has_rate_time_progress_and_path() {
         let now = Progress {
-            present: Bytes::gib(2),
-            size: Some(Bytes::gib(8)),
+            bytes: bytes(Bytes::gib(2), Some(Bytes::gib(8))),
             streams: 1,
-            rtt: Some(Rtt::new(Duration::from_millis(200))),
-            unread: Bytes::mib(30),
-            rwin: Some(Bytes::mib(270)),
-            buffered: Bytes::mib(8),
-            app_buffer: Bytes::mib(64),
-            dirty: Some(Bytes::gib(1)),
-            writeback: Some(Bytes::gib(1)),
+            path: PathProgress {
+                rtt: Some(Rtt::new(Duration::from_millis(200))),
+                unread: Bytes::mib(30),
+                rwin: Some(Bytes::mib(270)),
+                ..PathProgress::default()
+            },
+            buffers: BufferProgress {
+                buffered: Bytes::mib(8),
+                app_buffer: Bytes::mib(64),
+                dirty: Some(Bytes::gib(1)),
+                writeback: Some(Bytes::gib(1)),
+            },
             ..Progress::default()
         };
         let text = line(&now, &pace(1_225_000_000, Some(Bytes::gib(6))), Side::Get, false);
         let whole =
             "9.80 Gbit/s  ETA 0:05  2 GiB of 8 GiB  sock 10% app 12% cache 2 GiB  1 stream  RTT 200 ms";
         assert_eq!(text, whole);
-        let unknown = Progress { present: Bytes::gib(2), ..Progress::default() };
+        let unknown = Progress { bytes: bytes(Bytes::gib(2), None), ..Progress::default() };
         for narrow in [false, true] {
             let text = line(&unknown, &EtaEstimate::default(), Side::Get, narrow);
             assert_eq!(text, "0 bit/s  2 GiB  sock 0 B app 0%  0 streams");
@@ -134,14 +144,14 @@ mod tests {
     fn eighty_columns_show_the_end_and_the_three_buffers() {
         let odd = Bytes::new((1 << 40) - (1 << 26));
         let now = Progress {
-            present: odd,
-            size: Some(odd),
-            unread: odd,
-            rwin: Some(Bytes::ZERO),
-            buffered: Bytes::mib(64),
-            app_buffer: Bytes::mib(64),
-            dirty: Some(odd),
-            writeback: Some(Bytes::ZERO),
+            bytes: bytes(odd, Some(odd)),
+            path: PathProgress { unread: odd, rwin: Some(Bytes::ZERO), ..PathProgress::default() },
+            buffers: BufferProgress {
+                buffered: Bytes::mib(64),
+                app_buffer: Bytes::mib(64),
+                dirty: Some(odd),
+                writeback: Some(Bytes::ZERO),
+            },
             ..Progress::default()
         };
         let text = line(&now, &pace(12_498_750_000, Some(odd)), Side::Get, true);

@@ -88,14 +88,14 @@ impl Observer for ProgressLines {
             Event::Opened { path, size, resumed, .. } => {
                 self.change(job, |row| {
                     row.name = shown_name(path);
-                    (row.now.size, row.now.present) = (*size, *resumed);
+                    (row.now.bytes.size, row.now.bytes.present) = (*size, *resumed);
                 });
                 stderr::redraw();
             }
             Event::Progress(now) => self.change(job, |row| {
                 row.now = **now;
-                let left = now.size.map(|size| size - now.present);
-                row.pace.follow(at, now.received, left);
+                let left = now.bytes.size.map(|size| size - now.bytes.present);
+                row.pace.follow(at, now.bytes.received, left);
             }),
             Event::Retrying { stream, reason, wait } => {
                 tracing::warn!("{of}stream {stream} tries again in {:.1} s: {reason}", wait.as_secs_f64());
@@ -122,10 +122,10 @@ impl ProgressBoard {
         if self.files == Some(1) {
             return None;
         }
-        let present = self.rows.values().fold(self.before, |sum, row| sum + row.now.present);
+        let present = self.rows.values().fold(self.before, |sum, row| sum + row.now.bytes.present);
         let rate = self.rows.values().fold(Rate::default(), |sum, row| sum + row.pace.rate());
         let begun = self.ended + self.rows.len();
-        let sizes = || self.rows.values().map(|row| row.now.size);
+        let sizes = || self.rows.values().map(|row| row.now.bytes.size);
         let known = sizes().try_fold(self.before, |sum, size| Some(sum + size?));
         let known = known.filter(|_| self.files == Some(begun));
         Some(line_text::total(self.files, self.ended, present, known, rate))

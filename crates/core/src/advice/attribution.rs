@@ -107,7 +107,7 @@ impl Evidence {
                 unscaled: interval.now.unscaled,
             },
             min_rtt: interval.min_rtt(),
-            data_rtt: interval.now.data_rtt,
+            data_rtt: interval.now.path.data_rtt,
             best: interval.rate_on_path(),
         }
     }
@@ -195,10 +195,10 @@ impl Attribution {
     /// Intervals last a round trip and at least 100 ms. The first one lasts until the first byte.
     pub fn observe(&mut self, now: Duration, reading: &Reading) -> Option<LimitedSpan> {
         self.latest = (now, *reading);
-        self.highest_data_rtt = self.highest_data_rtt.max(reading.data_rtt);
+        self.highest_data_rtt = self.highest_data_rtt.max(reading.path.data_rtt);
         // A record may hold any time.
-        self.data_ages = (self.data_ages.0.saturating_add(reading.data_age), self.data_ages.1 + 1);
-        if reading.lost == self.begun.1.lost {
+        self.data_ages = (self.data_ages.0.saturating_add(reading.packets.age), self.data_ages.1 + 1);
+        if reading.packets.lost == self.begun.1.packets.lost {
             self.highest_before_loss = self.highest_data_rtt;
         }
         if self.is_whole() { self.close() } else { None }
@@ -206,7 +206,7 @@ impl Attribution {
 
     /// Returns whether the present interval is long enough to show its own limit.
     fn is_whole(&self) -> bool {
-        let rtt = self.latest.1.min_rtt.map_or(Duration::ZERO, Rtt::get);
+        let rtt = self.latest.1.path.min_rtt.map_or(Duration::ZERO, Rtt::get);
         self.latest.0.saturating_sub(self.begun.0) >= SHORTEST.max(rtt)
     }
 

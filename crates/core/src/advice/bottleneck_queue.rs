@@ -58,7 +58,7 @@ impl BottleneckQueue {
             self.has_overflowed |= was_queued;
         }
         let over = standing_over(interval);
-        self.data_rtts.extend(interval.now.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
+        self.data_rtts.extend(interval.now.path.data_rtt.map(|data_rtt| (interval.end, data_rtt)));
         forget(&mut self.data_rtts, over, interval.end);
         self.data_ages.extend((!after_loss).then_some((interval.end, interval.data_age)));
         forget(&mut self.data_ages, over.max(recent_rates::COVERED), interval.end);
@@ -146,7 +146,7 @@ fn standing_over(interval: &Interval) -> Duration {
 
 /// Returns whether the delay of the data just before a loss in slow start shows that a queue overflowed.
 pub(super) fn overflowed_in_slow_start(interval: &Interval) -> bool {
-    let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.data_rtt));
+    let delays = interval.min_rtt().zip(interval.highest_before_loss.max(interval.before.path.data_rtt));
     delays.is_some_and(|(least, highest)| {
         highest.get() > least.get().mul_f64(params::OVERFLOW_RTT_FACTOR) + TIMESTAMP_TICK
     })

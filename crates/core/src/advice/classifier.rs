@@ -202,7 +202,7 @@ impl Classifier {
         let is_drained = self.buffers.send.are_often_empty() && !is_queued;
         if self.end == End::Sender && (is_drained || is_below_windows(interval)) {
             // Another program may have no more to send; the kernel counts a buffer that is full for a part of the time at least.
-            let full = interval.share(|reading| reading.sender.map(|times| times.buffer_limited));
+            let full = interval.share(|reading| reading.sender.times.map(|times| times.buffer_limited));
             let has_more = interval.now.threads.is_some() || full > params::FULL_BUFFER_SHARE;
             return match (has_more, is_drained) {
                 (true, true) => Witness::EmptyBuffer,
@@ -256,7 +256,7 @@ impl Classifier {
         if interval.now.streams > 0 && interval.span < interval.base_rtt().mul_f64(1.5) {
             return self.last;
         }
-        match (self.end, interval.now.sender, interval.now.threads) {
+        match (self.end, interval.now.sender.times, interval.now.threads) {
             // Data lies in the send buffer and the peer acknowledges none of it.
             (End::Sender, Some(_), _) if interval.busy_share() > params::LIMITING_SHARE => {
                 self.limit_of_busy_sender(interval).unwrap_or(Witness::Unexplained)
@@ -268,7 +268,7 @@ impl Classifier {
 
     /// Returns the limit that the sender's kernel names.
     fn limit_by_kernel(&self, interval: &Interval) -> Option<Witness> {
-        if self.end == End::Receiver || interval.now.sender.is_none() {
+        if self.end == End::Receiver || interval.now.sender.times.is_none() {
             return None;
         }
         // Without data to send, this program waits for the server; what another program waits for is not known. The kernel is busy until
@@ -286,8 +286,8 @@ impl Classifier {
     fn limit_of_busy_sender(&self, interval: &Interval) -> Option<Witness> {
         let of_busy =
             |part: fn(&Reading) -> Option<Duration>| interval.share(part) / interval.busy_share().max(1e-9);
-        let window = of_busy(|reading| Some(reading.sender?.window_limited));
-        let buffer = of_busy(|reading| Some(reading.sender?.buffer_limited));
+        let window = of_busy(|reading| Some(reading.sender.times?.window_limited));
+        let buffer = of_busy(|reading| Some(reading.sender.times?.buffer_limited));
         if window.max(buffer) < params::LIMITING_SHARE {
             return None;
         }
@@ -297,7 +297,7 @@ impl Classifier {
         // A receiver that reads at once keeps its window open. The window of a receiver that does not is less than it was by what is unread, or
         // opens seldom, so that less than a window passes in a round trip.
         // The waits of such a reader are in the RTT of the data as a queue is, but only they shrink the window.
-        let (least, rtt) = (interval.min_rtt(), interval.now.data_rtt.max(interval.min_rtt()));
+        let (least, rtt) = (interval.min_rtt(), interval.now.path.data_rtt.max(interval.min_rtt()));
         // While the window grows, the mean rate of the interval was bound to a smaller one.
         let windows = (interval.before.window.unwrap_or_default(), interval.now.window.unwrap_or_default());
         let (grows, window) = (windows.0 < windows.1, windows.1.get() as f64);
@@ -395,7 +395,7 @@ impl Classifier {
         }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);
         let Some((rtt, rate)) = long.zip(self.rates.recent.settled()) else { return Witness::Unexplained };
-        let in_flight = interval.now.in_flight.unwrap_or_else(|| rate.bdp(rtt));
+        let in_flight = interval.now.path.in_flight.unwrap_or_else(|| rate.bdp(rtt));
         let per_stream = Bytes::new(in_flight.get() / interval.streams());
         let (least, most) = params::STOCK_SEND_BUFFER;
         match per_stream {
@@ -408,5 +408,5 @@ impl Classifier {
 
 /// Returns the share of an interval in which a sender's kernel waited for the peer's window.
 fn window_limited_share(interval: &Interval) -> f64 {
-    interval.share(|reading| reading.sender.map(|times| times.window_limited))
+    interval.share(|reading| reading.sender.times.map(|times| times.window_limited))
 }

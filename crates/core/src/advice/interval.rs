@@ -45,11 +45,11 @@ impl Interval {
     }
 
     pub(super) fn lost(&self) -> u64 {
-        self.now.lost.saturating_sub(self.before.lost)
+        self.now.packets.lost.saturating_sub(self.before.packets.lost)
     }
 
     pub(super) fn arrived(&self) -> u64 {
-        self.now.arrived.saturating_sub(self.before.arrived)
+        self.now.packets.arrived.saturating_sub(self.before.packets.arrived)
     }
 
     /// Returns whether enough packets were lost, or followed a lost one, for the interval to be lossy. A receiver counts each packet that
@@ -70,7 +70,7 @@ impl Interval {
     pub(super) fn min_rtt(&self) -> Option<Rtt> {
         // A record may hold any number; longer than a minute is no round trip (RFC 6298, 2.4).
         let most = Rtt::new(Duration::from_secs(60));
-        self.now.min_rtt.or(self.before.min_rtt).map(|rtt| rtt.min(most))
+        self.now.path.min_rtt.or(self.before.path.min_rtt).map(|rtt| rtt.min(most))
     }
 
     /// Returns the RTT of the empty path; zero where it is not known.
@@ -94,7 +94,7 @@ impl Interval {
     /// Returns the bytes in flight: as measured, or the rate times the RTT of the empty path.
     pub(super) fn in_flight(&self) -> Bytes {
         let of_rate = || self.min_rtt().map_or(Bytes::ZERO, |rtt| self.rate().bdp(rtt));
-        self.now.in_flight.unwrap_or_else(of_rate)
+        self.now.path.in_flight.unwrap_or_else(of_rate)
     }
 
     /// Returns the connections at work; at least one.
@@ -110,6 +110,6 @@ impl Interval {
 
     /// Returns the share of this interval in which a sender's kernel had data to send.
     pub(super) fn busy_share(&self) -> f64 {
-        self.share(|reading| reading.sender.map(|times| times.busy))
+        self.share(|reading| reading.sender.times.map(|times| times.busy))
     }
 }

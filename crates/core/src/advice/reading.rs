@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::pace::Pace;
-use crate::telemetry::Sockets;
+use crate::telemetry::{SenderTimes, Sockets};
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Where a transfer is observed.
@@ -49,47 +49,57 @@ pub struct Reading {
     pub moved: Bytes,
     /// Connections open.
     pub streams: usize,
-    /// The least RTT.
-    pub min_rtt: Option<Rtt>,
-    /// The RTT as the data sees it, queues included: `tcpi_rcv_rtt` of a receiver, `tcpi_rtt` of a sender.
-    pub data_rtt: Option<Rtt>,
+    /// What the path shows.
+    pub path: PathReading,
+    /// What arrives.
+    pub packets: PacketReading,
     /// Receive windows of the receiving end, summed.
     pub window: Option<Bytes>,
-    /// Bytes in flight, where they are known; otherwise the rate times the RTT.
-    pub in_flight: Option<Bytes>,
     /// Bytes received and not yet read, summed.
     pub unread: Bytes,
-    /// The time since data arrived, the lower median of the connections; zero where it is not known.
-    pub data_age: Duration,
-    /// Packets with data that arrived, in order or not.
-    pub arrived: u64,
-    /// Packets that arrived out of order; of a sender, packets sent again.
-    pub lost: u64,
-    /// Congestion windows of a sender, summed.
-    pub congestion_window: Option<Bytes>,
-    /// The rate at which a sender's kernel paces, summed.
-    pub pacing_rate: Option<Rate>,
-    /// What the sender's kernel has counted.
-    pub sender: Option<SenderTimes>,
+    /// What a sender's kernel reports.
+    pub sender: SenderReading,
     /// What the threads of this program did, where they are known.
     pub threads: Option<ThreadTimes>,
-    /// Whether all connections have sent what their send buffers hold; of a transfer of this program, although it has more to send.
-    pub send_buffers_empty: bool,
     /// Whether a connection was opened without window scaling (RFC 7323), so that no window exceeds 64 KiB.
     pub unscaled: bool,
     /// Whether the application buffer is full.
     pub buffer_full: bool,
 }
 
-/// For how long a sender's kernel had data to send, and what limited it; summed over the connections.
+/// Delays of a path, and what it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SenderTimes {
-    /// Time with data to send (`tcpi_busy_time`).
-    pub busy: Duration,
-    /// Of that: limited by the peer's window (`tcpi_rwnd_limited`).
-    pub window_limited: Duration,
-    /// Of that: limited by the send buffer (`tcpi_sndbuf_limited`).
-    pub buffer_limited: Duration,
+pub struct PathReading {
+    /// The least RTT.
+    pub min_rtt: Option<Rtt>,
+    /// The RTT as the data sees it, queues included: `tcpi_rcv_rtt` of a receiver, `tcpi_rtt` of a sender.
+    pub data_rtt: Option<Rtt>,
+    /// Bytes in flight, where they are known; otherwise the rate times the RTT.
+    pub in_flight: Option<Bytes>,
+}
+
+/// Packets with data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketReading {
+    /// Packets that arrived, in order or not.
+    pub arrived: u64,
+    /// Packets that arrived out of order; of a sender, packets sent again.
+    pub lost: u64,
+    /// The time since data arrived, the lower median of the connections; zero where it is not known.
+    pub age: Duration,
+}
+
+/// The state of a sender's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SenderReading {
+    /// What the kernel has counted.
+    pub times: Option<SenderTimes>,
+    /// Congestion windows, summed.
+    pub congestion_window: Option<Bytes>,
+    /// The rate at which the kernel paces, summed.
+    pub pacing: Option<Rate>,
+    /// Whether all connections have sent what their send buffers hold; of a transfer of this program, although it has more to send.
+    pub buffers_empty: bool,
 }
 
 /// For how long the threads of a transfer waited or worked.
@@ -106,36 +116,39 @@ pub struct ThreadTimes {
 }
 
 impl Reading {
-    /// Takes what sockets tell at one end of a transfer that has moved `moved`.
+    /// Reads sockets at one end of a transfer that has moved `moved`.
     pub fn of(end: End, moved: Bytes, sockets: &Sockets) -> Self {
-        let counters = &sockets.counters;
+        let Sockets { counters, windows, times, rates, .. } = sockets;
         let unscaled = sockets.unscaled > 0;
-        let reading =
-            Self { moved, streams: sockets.open, min_rtt: sockets.min_rtt, unscaled, ..Self::default() };
+        let reading = Self { moved, streams: sockets.open, unscaled, ..Self::default() };
+        let min_rtt = times.min_rtt;
         match end {
             End::Receiver => Self {
-                data_rtt: sockets.data_rtt,
-                window: sockets.rwin,
+                path: PathReading { min_rtt, data_rtt: times.data_rtt, in_flight: None },
+                packets: PacketReading {
+                    arrived: counters.data_segments,
+                    lost: counters.out_of_order,
+                    age: times.data_age.unwrap_or_default(),
+                },
+                window: windows.rwin,
                 unread: sockets.unread,
-                data_age: sockets.data_age.unwrap_or_default(),
-                arrived: counters.data_segments,
-                lost: counters.out_of_order,
                 ..reading
             },
             End::Sender => Self {
-                data_rtt: sockets.rtt,
-                window: sockets.peer_window,
-                congestion_window: sockets.cwnd,
-                send_buffers_empty: sockets.app_limited > 0 && sockets.app_limited == sockets.open,
-                pacing_rate: sockets.pacing_rate,
-                arrived: counters.delivered,
-                lost: counters.retransmits,
-                // Zero before the first byte, and of a kernel before Linux 4.10.
-                sender: (counters.busy > Duration::ZERO).then_some(SenderTimes {
-                    busy: counters.busy,
-                    window_limited: counters.window_limited,
-                    buffer_limited: counters.buffer_limited,
-                }),
+                path: PathReading { min_rtt, data_rtt: times.rtt, in_flight: None },
+                packets: PacketReading {
+                    arrived: counters.delivered,
+                    lost: counters.retransmits,
+                    age: Duration::ZERO,
+                },
+                window: windows.peer_window,
+                sender: SenderReading {
+                    // Zero before the first byte, and of a kernel before Linux 4.10.
+                    times: (counters.times.busy > Duration::ZERO).then_some(counters.times),
+                    congestion_window: windows.cwnd,
+                    pacing: rates.pacing,
+                    buffers_empty: sockets.are_app_limited(),
+                },
                 ..reading
             },
         }

@@ -15,7 +15,7 @@ pub(super) struct SendBufferReadings(VecDeque<(Duration, bool)>);
 
 impl SendBufferReadings {
     pub(super) fn record(&mut self, interval: &Interval) {
-        self.0.push_back((interval.end, interval.now.send_buffers_empty));
+        self.0.push_back((interval.end, interval.now.sender.buffers_empty));
         let covered = |at: Duration| at.saturating_add(recent_rates::COVERED) >= interval.end;
         while self.0.front().is_some_and(|(at, _)| !covered(*at)) {
             self.0.pop_front();
@@ -36,12 +36,12 @@ impl SendBufferReadings {
 /// buffer holds no more. The kernel's counter (`tcpi_sndbuf_limited`) does not count while acknowledgements free the buffer
 /// as fast as the program fills it.
 pub(super) fn is_below_windows(interval: &Interval) -> bool {
-    let Reading { congestion_window, window, pacing_rate, data_rtt, .. } = interval.now;
-    let (Some(congestion), Some(rtt)) = (congestion_window, data_rtt) else { return false };
+    let Reading { sender, window, path, .. } = interval.now;
+    let (Some(congestion), Some(rtt)) = (sender.congestion_window, path.data_rtt) else { return false };
     let most = window.map_or(congestion, |window| window.min(congestion)).get() as f64;
     let rate = interval.rate();
     // The kernel's own pacing allows 1.2 windows a round trip (net.ipv4.tcp_pacing_ca_ratio).
-    let unpaced = pacing_rate.is_none_or(|pacing| pacing > rate.scaled(1.5));
+    let unpaced = sender.pacing.is_none_or(|pacing| pacing > rate.scaled(1.5));
     let in_flight = rate.bdp(rtt).get() as f64;
     rtt.get() >= LONG_RTT
         && unpaced

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::LimitedBy::*;
 use super::*;
 use crate::pace::Pace;
+use crate::telemetry::SenderTimes;
 use crate::units::{Bytes, Rate, Rtt};
 
 const TICK: Duration = Duration::from_millis(100);
@@ -34,7 +35,8 @@ fn sending(rtt_ms: u64) -> Course {
 impl Course {
     fn at(end: End, rtt: Duration) -> Self {
         let (rtt, window) = (Some(Rtt::new(rtt)), Some(Bytes::mib(600)));
-        let reading = Reading { streams: 1, min_rtt: rtt, data_rtt: rtt, window, ..Reading::default() };
+        let path = PathReading { min_rtt: rtt, data_rtt: rtt, in_flight: None };
+        let reading = Reading { streams: 1, path, window, ..Reading::default() };
         Self { attribution: Attribution::new(end), now: Duration::ZERO, reading, covered: Duration::ZERO }
     }
 
@@ -49,7 +51,7 @@ impl Course {
         for _ in 0..(seconds * 10.0).round() as u64 {
             self.now += TICK;
             self.reading.moved += Rate::bits_per_sec((mbit * 1e6) as u64).bytes_in(TICK);
-            self.reading.arrived = self.reading.moved.get() / 1448;
+            self.reading.packets.arrived = self.reading.moved.get() / 1448;
             change(&mut self.reading);
             if let Some(span) = self.attribution.observe(self.now, &self.reading) {
                 assert!(span.from == self.covered && span.to - span.from >= self.rtt().max(TICK), "{span:?}");
@@ -65,7 +67,7 @@ impl Course {
     }
 
     fn rtt(&self) -> Duration {
-        self.reading.min_rtt.unwrap_or_default().get()
+        self.reading.path.min_rtt.unwrap_or_default().get()
     }
 
     /// Doubles the rate each round trip until it reaches `mbit` Mbit/s.
@@ -96,7 +98,8 @@ impl Course {
 
 fn queue(ms: u64) -> impl Fn(&mut Reading) {
     move |reading| {
-        reading.data_rtt = reading.min_rtt.map(|rtt| Rtt::new(rtt.get() + Duration::from_millis(ms)))
+        reading.path.data_rtt =
+            reading.path.min_rtt.map(|rtt| Rtt::new(rtt.get() + Duration::from_millis(ms)))
     }
 }
 
@@ -110,7 +113,7 @@ fn own(reading: &mut Reading) {
 }
 
 fn sender(reading: &mut Reading) -> &mut SenderTimes {
-    reading.sender.get_or_insert_default()
+    reading.sender.times.get_or_insert_default()
 }
 
 #[track_caller]

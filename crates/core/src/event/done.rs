@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::lossy_path;
-use crate::advice::{LimitedBy, Shares, WitnessedTime};
+use crate::advice::{Finding, LimitedBy, Shares};
 use crate::checksum::Checksum;
 use crate::units::{Bytes, Rate, seconds};
 
@@ -31,20 +31,24 @@ pub struct Done {
     pub goodput: Rate,
     /// The largest number of concurrent streams.
     pub streams: usize,
+    /// Signs of loss.
+    #[serde(flatten)]
+    pub losses: LossCounts,
+    /// What limited the transfer.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// The file's digest, if one was computed.
+    pub digest: Option<Checksum>,
+}
+
+/// The segments that indicate loss, as the end that wrote the result counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LossCounts {
     /// Retransmitted segments; only a sender counts them.
     pub retransmits: Option<u64>,
     /// Segments that arrived out of order; only a receiver counts them.
     pub out_of_order: Option<u64>,
-    /// The limit that applied for the longest time.
-    pub limited_by: LimitedBy,
-    /// The share of the time for which each limit applied.
-    pub shares: Shares,
-    /// What showed these limits, and for how long each; the longest first.
-    pub witnesses: Vec<WitnessedTime>,
-    /// The evidence, the setting to change and its gain, and further limits; one sentence each.
-    pub advice: Vec<String>,
-    /// The file's digest, if one was computed.
-    pub digest: Option<Checksum>,
 }
 
 /// The result for the files of one command that were moved.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::advice::{LimitedBy, Shares};
+use crate::advice::{Finding, LimitedBy, Shares};
 use crate::tcp_info::{SIZE, TcpInfo};
 use crate::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use crate::units::Rate;
@@ -66,14 +66,17 @@ fn done_event_keeps_the_field_names_of_its_consumers() {
         time: Duration::from_millis(20),
         goodput: Rate::bits_per_sec(4000),
         streams: 1,
-        out_of_order: Some(0),
-        limited_by: LimitedBy::ReceiveWindow,
-        shares: Shares::of([(LimitedBy::ReceiveWindow, Duration::from_secs(1))]),
-        witnesses: vec![
-            serde_json::from_str(r#"{"limit":"path","witness":"new","seconds":1,"rate_bps":9,"lost":0}"#)
-                .unwrap(),
-        ],
-        advice: vec!["wider".into()],
+        losses: LossCounts { out_of_order: Some(0), retransmits: None },
+        finding: Finding {
+            limit: LimitedBy::ReceiveWindow,
+            shares: Shares::of([(LimitedBy::ReceiveWindow, Duration::from_secs(1))]),
+            witnesses: vec![
+                serde_json::from_str(r#"{"limit":"path","witness":"new","seconds":1,"rate_bps":9,"lost":0}"#)
+                    .unwrap(),
+            ],
+            advice: vec!["wider".into()],
+            change: None,
+        },
         digest: "md5:900150983cd24fb0d6963f7d28e17f72".parse().ok(),
         ..Done::default()
     };
@@ -96,7 +99,7 @@ fn limit_is_serialised_by_name_and_its_change_with_its_age() {
     let line = written(&Event::Limited { by: LimitedBy::Loss, ago: Duration::from_millis(1200) });
     assert_eq!((&line["event"], &line["by"], &line["ago"]), (&"limited".into(), &"loss".into(), &1.2.into()));
     let old: Done = serde_json::from_str(r#"{"limited_by":"ramp-up"}"#).unwrap();
-    assert_eq!((old.limited_by, old.shares), (LimitedBy::SlowStart, Shares::default()));
+    assert_eq!((old.finding.limit, old.finding.shares), (LimitedBy::SlowStart, Shares::default()));
 }
 
 #[test]

@@ -15,15 +15,9 @@ use super::verdict::Verdict;
 /// All results of a probe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ProbeReport {
-    /// The target as given, without secrets.
-    pub target: String,
-    /// The address that was measured.
-    pub peer: String,
-    /// The duration of the probe.
-    #[serde(with = "seconds")]
-    pub seconds: Duration,
-    /// The bytes that the probe used, both directions, at the IP layer.
-    pub bytes: Bytes,
+    /// What was probed, and at which cost.
+    #[serde(flatten)]
+    pub probe: ProbeFacts,
     /// RTTs, the preferred method first.
     pub rtt: Vec<RttSummary>,
     /// Properties of the path.
@@ -42,6 +36,20 @@ pub struct ProbeReport {
     pub missing: Vec<String>,
     /// The conclusions.
     pub verdict: Verdict,
+}
+
+/// The target of a probe, and its cost.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct ProbeFacts {
+    /// The target as given, without secrets.
+    pub target: String,
+    /// The address that was measured.
+    pub peer: String,
+    /// The duration of the probe.
+    #[serde(with = "seconds")]
+    pub seconds: Duration,
+    /// The bytes that the probe used, both directions, at the IP layer.
+    pub bytes: Bytes,
 }
 
 /// Properties of the path from the server to this host.

@@ -12,7 +12,8 @@ use super::verdict::{ForecastRange, two_digits};
 
 /// Formats a report.
 pub fn text(report: &ProbeReport) -> String {
-    let mut out = format!("{} ({})\n", report.target, report.peer);
+    let probe = &report.probe;
+    let mut out = format!("{} ({})\n", probe.target, probe.peer);
     write_rtt(report, &mut out);
     write_path(report, &mut out);
     write_server(report, &mut out);
@@ -23,7 +24,7 @@ pub fn text(report: &ProbeReport) -> String {
         line(&mut out, "not measured", missing);
     }
     write_verdict(report, &mut out);
-    let _ = writeln!(out, "\n{:.1} s, {} sent and received", report.seconds.as_secs_f64(), report.bytes);
+    let _ = writeln!(out, "\n{:.1} s, {} sent and received", probe.seconds.as_secs_f64(), probe.bytes);
     out
 }
 
@@ -220,8 +221,8 @@ fn write_verdict(report: &ProbeReport, out: &mut String) {
     if let (Some(rate), Some(time)) = (verdict.rate_bps, verdict.seconds) {
         line(out, &format!("{} takes", verdict.size), &forecast(rate, time, verdict.range));
     }
-    if let (Some(rate), Some(time)) = (verdict.put_rate_bps, verdict.put_seconds) {
-        let value = format!("{}; put of {}", forecast(rate, time, verdict.put_range), verdict.size);
+    if let (Some(rate), Some(time)) = (verdict.put.rate_bps, verdict.put.seconds) {
+        let value = format!("{}; put of {}", forecast(rate, time, verdict.put.range), verdict.size);
         line(out, "upload takes", &value);
     }
     for (index, arithmetic) in verdict.arithmetic.iter().enumerate() {
@@ -237,10 +238,10 @@ mod tests {
     use super::super::flow_rate::RateRange;
     use super::super::packet_train::LossShare;
     use super::super::report::{
-        PathFindings, RateEvidence, ServerFindings, UdpCeiling, UdpRow, UploadFindings,
+        PathFindings, ProbeFacts, RateEvidence, ServerFindings, UdpCeiling, UdpRow, UploadFindings,
     };
     use super::super::rtt::{RttMethod, RttSummary};
-    use super::super::verdict::Verdict;
+    use super::super::verdict::{PutForecast, Verdict};
     use super::*;
     use crate::units::Bytes;
 
@@ -248,10 +249,12 @@ mod tests {
         let rate_bps = Rate::mbit(1000);
         let rate = MeasuredRate::new(rate_bps, RateEvidence::UdpTrains, false);
         ProbeReport {
-            target: "http://h/f".to_owned(),
-            peer: "192.0.2.1:80".to_owned(),
-            seconds: Duration::from_secs(5),
-            bytes: Bytes::mib(40),
+            probe: ProbeFacts {
+                target: "http://h/f".to_owned(),
+                peer: "192.0.2.1:80".to_owned(),
+                seconds: Duration::from_secs(5),
+                bytes: Bytes::mib(40),
+            },
             rtt: RttSummary::of(RttMethod::Icmp, &[Duration::from_micros(10_500)], 1).into_iter().collect(),
             path: PathFindings { rate: Some(rate), mtu: Some(Bytes::new(1500)), ..PathFindings::default() },
             udp_ceiling: None,
@@ -311,18 +314,20 @@ mod tests {
         let rate_bps = Rate::mbit(50);
         let rate = MeasuredRate::new(rate_bps, RateEvidence::TcpBursts, false);
         let upload = Some(UploadFindings { tcp: tcp.clone(), rate: Some(rate) });
-        let put_seconds = Some(Duration::from_secs(99));
-        let verdict = Verdict { put_rate_bps: Some(rate_bps), put_seconds, ..report().verdict };
+        let seconds = Some(Duration::from_secs(99));
+        let put = PutForecast { rate_bps: Some(rate_bps), seconds, range: None };
+        let verdict = Verdict { put, ..report().verdict };
         let words = ["sent again", "77", "50.0 Mbit/s (TCP bursts)", "99.0 s at 50.0 Mbit/s; put of 10 GiB"];
         assert_words(&ProbeReport { upload, verdict: verdict.clone(), ..report() }, &words);
         // What was not steady has bounds.
         let range = RateRange { least_bps: Rate::mbit(40), most_bps: Rate::mbit(60) };
         let (least_seconds, most_seconds) =
             (Duration::from_millis(1_431_678), Some(Duration::from_millis(2_147_678)));
-        let put_range = Some(ForecastRange { rate: range, least_seconds, most_seconds });
+        let put =
+            PutForecast { range: Some(ForecastRange { rate: range, least_seconds, most_seconds }), ..put };
         let tcp = vec![TcpRow { range: Some(range), ..tcp[0].clone() }];
         let upload = Some(UploadFindings { tcp, rate: Some(MeasuredRate { range: Some(range), ..rate }) });
-        let report = ProbeReport { upload, verdict: Verdict { put_range, ..verdict }, ..report() };
+        let report = ProbeReport { upload, verdict: Verdict { put, ..verdict }, ..report() };
         let words =
             ["40.0 Mbit/s to 60.0 Mbit/s (TCP bursts)", "1400 to 2100 s at 40.0 Mbit/s to 60.0 Mbit/s:"];
         assert_words(&report, &words);

@@ -54,17 +54,27 @@ pub struct Verdict {
     pub seconds: Option<Duration>,
     /// The bounds of `rate_bps` and of `seconds`, if no connection was steady.
     pub range: Option<ForecastRange>,
-    /// The payload rate that `put` will reach with one stream, if the upload was measured.
-    pub put_rate_bps: Option<Rate>,
-    /// The time to `put` the file.
-    #[serde(serialize_with = "seconds::optional::serialize")]
-    pub put_seconds: Option<Duration>,
-    /// The bounds of `put_rate_bps` and of `put_seconds`, if no connection was steady.
-    pub put_range: Option<ForecastRange>,
+    /// The forecast of a `put`.
+    #[serde(flatten)]
+    pub put: PutForecast,
     /// The arithmetic behind the numbers, one sentence each.
     pub arithmetic: Vec<String>,
     /// Changes advised on this host or the other, one sentence each.
     pub advice: Vec<String>,
+}
+
+/// What a `put` of the file will reach with one stream, if the upload was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct PutForecast {
+    /// The payload rate.
+    #[serde(rename = "put_rate_bps")]
+    pub rate_bps: Option<Rate>,
+    /// The time.
+    #[serde(rename = "put_seconds", serialize_with = "seconds::optional::serialize")]
+    pub seconds: Option<Duration>,
+    /// The bounds of both, if no connection was steady.
+    #[serde(rename = "put_range")]
+    pub range: Option<ForecastRange>,
 }
 
 /// The bounds of a forecast.
@@ -333,8 +343,11 @@ fn forecast_put(evidence: &Evidence<'_>, verdict: &mut Verdict) {
     let of_single = single.and_then(|row| row.range);
     let range = if steady.is_some() { of_single } else { of_path.or(of_single) };
     let forecast = transfer_time(rate, range, evidence, 1);
-    verdict.put_rate_bps = Some(rate).filter(|_| forecast.total.is_some());
-    (verdict.put_seconds, verdict.put_range) = (forecast.total, forecast.range);
+    verdict.put = PutForecast {
+        rate_bps: Some(rate).filter(|_| forecast.total.is_some()),
+        seconds: forecast.total,
+        range: forecast.range,
+    };
     verdict.arithmetic.extend(forecast.arithmetic.map(|line| format!("put, {line}")));
 }
 

@@ -32,14 +32,23 @@ pub struct Counters {
     pub sent: Bytes,
     /// Bytes acknowledged by the peers (`tcpi_bytes_acked`).
     pub acked: Bytes,
-    /// Time with data to send, summed over the connections (`tcpi_busy_time`).
-    #[serde(default, with = "seconds")]
+    /// What limited a sender.
+    #[serde(flatten)]
+    pub times: SenderTimes,
+}
+
+/// For how long a sender's kernel had data to send, and what limited it; summed over the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SenderTimes {
+    /// Time with data to send (`tcpi_busy_time`).
+    #[serde(with = "seconds")]
     pub busy: Duration,
     /// The part of `busy` limited by the peer's window (`tcpi_rwnd_limited`).
-    #[serde(default, with = "seconds")]
+    #[serde(with = "seconds")]
     pub window_limited: Duration,
     /// The part of `busy` limited by the send buffer (`tcpi_sndbuf_limited`).
-    #[serde(default, with = "seconds")]
+    #[serde(with = "seconds")]
     pub buffer_limited: Duration,
 }
 
@@ -55,9 +64,11 @@ impl Counters {
             received: Bytes::new(tcp.tcpi_bytes_received().unwrap_or(0)),
             sent: Bytes::new(tcp.tcpi_bytes_sent().unwrap_or(0)),
             acked: tcp.bytes_acked().unwrap_or_default(),
-            busy: microseconds(tcp.tcpi_busy_time()),
-            window_limited: microseconds(tcp.tcpi_rwnd_limited()),
-            buffer_limited: microseconds(tcp.tcpi_sndbuf_limited()),
+            times: SenderTimes {
+                busy: microseconds(tcp.tcpi_busy_time()),
+                window_limited: microseconds(tcp.tcpi_rwnd_limited()),
+                buffer_limited: microseconds(tcp.tcpi_sndbuf_limited()),
+            },
         }
     }
 
@@ -73,9 +84,11 @@ impl Counters {
             received: bytes(self.received, other.received),
             sent: bytes(self.sent, other.sent),
             acked: bytes(self.acked, other.acked),
-            busy: time(self.busy, other.busy),
-            window_limited: time(self.window_limited, other.window_limited),
-            buffer_limited: time(self.buffer_limited, other.buffer_limited),
+            times: SenderTimes {
+                busy: time(self.times.busy, other.times.busy),
+                window_limited: time(self.times.window_limited, other.times.window_limited),
+                buffer_limited: time(self.times.buffer_limited, other.times.buffer_limited),
+            },
         }
     }
 

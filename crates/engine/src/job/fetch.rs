@@ -5,7 +5,7 @@ use std::thread;
 
 use longhaul_core::advice::KnownLimits;
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::{Event, Warning};
+use longhaul_core::event::{Event, LossCounts, Warning};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
@@ -103,8 +103,7 @@ impl<'a> Fetch<'a> {
             time,
             goodput: Rate::over(size - resumed, time),
             streams: facts.streams,
-            retransmits: None,
-            out_of_order: Some(facts.out_of_order),
+            losses: LossCounts { out_of_order: Some(facts.out_of_order), retransmits: None },
             digest,
             finding: limits.finding(self.known_limits(path_rate)),
         })

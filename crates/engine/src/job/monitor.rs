@@ -78,8 +78,8 @@ impl<'a> FetchMonitor<'a> {
             let busiest = [transfer.cpu.take_busiest(), self.pipeline.take_busiest_writer()];
             let busiest = busiest.into_iter().max_by_key(|times| times.sum()).unwrap_or_default();
             limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);
-            facts.rtt = now.sockets.rtt.or(facts.rtt);
-            facts.rwin = facts.rwin.max(now.sockets.rwin);
+            facts.rtt = now.sockets.times.rtt.or(facts.rtt);
+            facts.rwin = facts.rwin.max(now.sockets.windows.rwin);
             facts.out_of_order = now.sockets.counters.out_of_order;
             rate.observe(now.received, began.elapsed(), ended);
             for (source, best) in transfer.sources.iter().zip(&mut by_source) {

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::flow_rate::{RateRange, ip_rate};
-use longhaul_core::probe::report::{MeasuredRate, NEAR_CEILING, ProbeReport, RateEvidence, TcpRow};
+use longhaul_core::probe::report::{
+    MeasuredRate, NEAR_CEILING, ProbeFacts, ProbeReport, RateEvidence, TcpRow,
+};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 use longhaul_core::probe::server_limits::ServerLimit;
 use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
@@ -65,7 +67,10 @@ impl<'a> Findings<'a> {
             moved: None,
             started,
             budget: Budget::new(started, options.full),
-            report: ProbeReport { target: target.display(), ..ProbeReport::default() },
+            report: ProbeReport {
+                probe: ProbeFacts { target: target.display(), ..ProbeFacts::default() },
+                ..ProbeReport::default()
+            },
             without_rate: None,
             burst: None,
         }
@@ -258,9 +263,12 @@ impl<'a> Findings<'a> {
         let mut verdict = if is_cut { none() } else { whole() };
         verdict.remembered = self.remember(rtt, &verdict);
         ProbeReport {
-            peer: self.address.to_string(),
-            seconds: self.started.elapsed(),
-            bytes: self.budget.used,
+            probe: ProbeFacts {
+                target: self.report.probe.target,
+                peer: self.address.to_string(),
+                seconds: self.started.elapsed(),
+                bytes: self.budget.used,
+            },
             verdict,
             ..self.report
         }

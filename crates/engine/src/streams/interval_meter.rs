@@ -87,8 +87,7 @@ impl IntervalMeter {
 
 impl CounterSnapshot {
     fn now<D: Direction>(set: &StreamSet<'_, D>, pressure: &PressureFiles) -> Self {
-        let (streams, Sockets { counters, unread, rtt, min_rtt, data_rtt, .. }) =
-            set.progress().sockets.read();
+        let (streams, Sockets { counters, unread, times, .. }) = set.progress().sockets.read();
         let moved =
             |tcp: TcpInfo| if D::RECEIVES { tcp.tcpi_bytes_received() } else { tcp.tcpi_bytes_acked() };
         let transfer = set.round.transfer;
@@ -97,8 +96,8 @@ impl CounterSnapshot {
             arrived: if D::RECEIVES { set.progress().received() + unread } else { counters.acked },
             moved: streams.iter().filter_map(|s| Some((s.stream, moved(s.tcp?)?))).collect(),
             losses: if D::RECEIVES { counters.out_of_order } else { counters.retransmits },
-            min_rtt,
-            data_rtt: if D::RECEIVES { data_rtt } else { rtt },
+            min_rtt: times.min_rtt,
+            data_rtt: if D::RECEIVES { times.data_rtt } else { times.rtt },
             waited: transfer.waits.total(),
             cpu: transfer.cpu.total() + D::cpu_time(&set.round.inlet),
             pressure: pressure.read(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_core::advice::Finding;
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::Done;
+use longhaul_core::event::{Done, LossCounts};
 use longhaul_core::units::{Bytes, Rate};
 
 /// A file that was moved as a whole, and verified if a digest was known.
@@ -23,10 +23,8 @@ pub struct Outcome {
     pub goodput: Rate,
     /// The last number of connections; if fixed, the maximum open at once.
     pub streams: usize,
-    /// Retransmitted segments; only a sender counts them.
-    pub retransmits: Option<u64>,
-    /// Packets received out of order, which indicate loss; only a receiver counts them.
-    pub out_of_order: Option<u64>,
+    /// Signs of loss.
+    pub losses: LossCounts,
     /// The file's digest, if one was requested, or compared by both ends.
     pub digest: Option<Checksum>,
     /// The limit that held the transfer back.
@@ -43,12 +41,8 @@ impl From<&Outcome> for Done {
             time: outcome.time,
             goodput: outcome.goodput,
             streams: outcome.streams,
-            retransmits: outcome.retransmits,
-            out_of_order: outcome.out_of_order,
-            limited_by: outcome.finding.limit,
-            shares: outcome.finding.shares,
-            witnesses: outcome.finding.witnesses.clone(),
-            advice: outcome.finding.advice.clone(),
+            losses: outcome.losses,
+            finding: outcome.finding.clone(),
             digest: outcome.digest.clone(),
         }
     }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::event::JobObserver;
+use longhaul_core::event::{JobObserver, LossCounts};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 
@@ -131,6 +131,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
     };
     path.keep(&|event| progress.emit(event));
     let time = start.elapsed();
+    let retransmits = progress.sockets().read().1.counters.retransmits;
     Ok(Outcome {
         path: request.path.clone(),
         size,
@@ -138,8 +139,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
         time,
         goodput: progress.goodput(time),
         streams: progress.streams(),
-        retransmits: Some(progress.sockets().read().1.counters.retransmits),
-        out_of_order: None,
+        losses: LossCounts { retransmits: Some(retransmits), out_of_order: None },
         digest,
         finding: finding.unwrap_or_default(),
     })

@@ -26,7 +26,7 @@ pub(super) fn watch(
     loop {
         let ended = alive.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Disconnected);
         let (now, _) = progress.snapshot();
-        rtt = now.sockets.min_rtt.or(rtt);
+        rtt = now.sockets.times.min_rtt.or(rtt);
         let transfer = &progress.transfer;
         let busiest = transfer.cpu.take_busiest();
         limits.observe(transfer.start.elapsed(), &now, &transfer.waits, busiest, emit);

@@ -121,7 +121,7 @@ impl CountedBytes<'_> {
 impl Observer for CountedBytes<'_> {
     fn on(&self, _job: &JobTag, at: Duration, event: &Event) {
         if let Event::Progress(progress) = event {
-            self.count_to(progress.received);
+            self.count_to(progress.bytes.received);
             self.admission.note_streams(progress.streams);
         }
         self.observer.on(at, event);

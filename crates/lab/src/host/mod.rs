@@ -141,7 +141,7 @@ impl HostsInner {
         spec.validate()?;
         let captures = watch.captures()?;
         let plain = spec.is_plain() && !watch.is_any();
-        let pairs = spec.pairs.0.len().max(1) as u16;
+        let pairs = spec.ends.pairs.0.len().max(1) as u16;
         let (worker, namespaces) = Worker::start(pairs)?;
         let Namespaces { networks: [_, server_namespace], tcp_memory, listening, processes } = namespaces;
         let mut congestion = Vec::new();
@@ -154,9 +154,9 @@ impl HostsInner {
             congestion.push((side, prepared.congestion));
             tuns.extend(prepared.tun.map(Arc::new));
         }
-        settings::set_congestion(&spec.congestion, &mut congestion)?;
+        settings::set_congestion(&spec.ends.congestion, &mut congestion)?;
 
-        let mtu = spec.mtu;
+        let mtu = spec.ends.mtu;
         let configure =
             |side| worker.run(side, move || configure_device(side, pairs, mtu.get() as u32, plain))?;
         let (client, client_ipv6) = configure(HostSide::Client)?;

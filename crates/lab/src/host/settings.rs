@@ -33,8 +33,8 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
         advice: String::new(),
     };
     // Connections must not inherit cached metrics.
-    let further = [Some(("net.ipv4.tcp_no_metrics_save", "1")), spec.ecn.then_some((ECN, "1"))];
-    for (name, value) in spec.hosts.settings().into_iter().chain(further.into_iter().flatten()) {
+    let further = [Some(("net.ipv4.tcp_no_metrics_save", "1")), spec.ends.ecn.then_some((ECN, "1"))];
+    for (name, value) in spec.ends.hosts.settings().into_iter().chain(further.into_iter().flatten()) {
         fs::write(path(name), value).map_err(|cause| failed(name, value, cause))?;
     }
     // An idle link must carry no packets. Best effort: absent on a kernel without IPv6.
@@ -44,7 +44,7 @@ pub(super) fn apply(spec: &PathSpec, side: HostSide) -> Result<File, LabError> {
         }
     }
     let open = OpenOptions::new().read(true).write(true).open(path(CONGESTION_CONTROL));
-    open.map_err(|cause| failed(CONGESTION_CONTROL, &spec.congestion, cause))
+    open.map_err(|cause| failed(CONGESTION_CONTROL, &spec.ends.congestion, cause))
 }
 
 /// Sets the default congestion control of each host; must run outside the hosts.

@@ -156,9 +156,9 @@ impl HeldReader {
                     if is_marked || is_corrupted || is_doubled || is_reordered {
                         self.io.counters.count(|stats| {
                             stats.marked += u64::from(is_marked);
-                            stats.corrupted += u64::from(is_corrupted);
-                            stats.duplicated += u64::from(is_doubled);
-                            stats.reordered += u64::from(is_reordered);
+                            stats.impaired.corrupted += u64::from(is_corrupted);
+                            stats.impaired.duplicated += u64::from(is_doubled);
+                            stats.impaired.reordered += u64::from(is_reordered);
                         });
                     }
                     if is_corrupted || is_doubled {

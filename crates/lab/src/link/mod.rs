@@ -42,7 +42,7 @@ pub use evidence::{DirectionEvidence, FlowStats, QueueSample};
 use outlet::Outlet;
 use read_lag::ReadLag;
 use stats::LinkCounters;
-pub use stats::{DirectionStats, PathStats};
+pub use stats::{DirectionStats, FrameLateness, ImpairedPackets, PathStats};
 
 /// One running direction; dropping it ends its threads.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Direction {
                 io,
                 link: spec.held_link(stream),
                 seed: spec.seed,
-                ecn: spec.ecn,
+                ecn: spec.ends.ecn,
                 backlog: Backlog::default(),
             };
             Box::new(|| reader.run())
@@ -216,7 +216,7 @@ fn ring_size(spec: &PathSpec) -> Bytes {
     let one_way = Rtt::new(spec.longest_way());
     let departed = match (spec.rate, spec.queue_limit()) {
         (Some(rate), Some(QueueLimit::Bytes(queue))) => rate.bdp(one_way) + queue,
-        (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.mtu * packets,
+        (Some(rate), Some(QueueLimit::Packets(packets))) => rate.bdp(one_way) + spec.ends.mtu * packets,
         // A path without a rate: about 40 Gbit/s, the most that two cores carry.
         _ => Rate::bits_per_sec(40_000_000_000).bdp(one_way),
     };

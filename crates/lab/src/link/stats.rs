@@ -32,9 +32,11 @@ impl LinkCounters {
 
     pub(super) fn snapshot(&self) -> DirectionStats {
         DirectionStats {
-            read_late_p99: self.read_late.quantile(0.99),
-            late_p99: self.lateness.quantile(0.99),
-            late_max: self.lateness.max(),
+            late: FrameLateness {
+                read_p99: self.read_late.quantile(0.99),
+                p99: self.lateness.quantile(0.99),
+                max: self.lateness.max(),
+            },
             ..*self.counts.lock()
         }
     }
@@ -56,22 +58,43 @@ pub struct DirectionStats {
     pub dropped_overflow: u64,
     /// Packets that the queue marked (ECN).
     pub marked: u64,
+    /// Packets that were damaged.
+    pub impaired: ImpairedPackets,
+    /// Background traffic in this direction, up to the last packet of a host.
+    pub background: BackgroundCounts,
+    /// How late frames were.
+    pub late: FrameLateness,
+}
+
+/// Packets that the path damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImpairedPackets {
     /// Packets of which a bit was flipped.
     pub corrupted: u64,
     /// Packets that were sent twice.
     pub duplicated: u64,
     /// Packets that were held back, so that others overtake them.
     pub reordered: u64,
-    /// Background traffic in this direction, up to the last packet of a host.
-    pub background: BackgroundCounts,
+}
+
+/// How late the frames of a direction were against the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FrameLateness {
     /// The 99 % quantile of the delay that late reads added to frames.
     ///
     /// An upper bound: assumes that each frame arrived just after the device was empty. Zero on a path without a rate.
-    pub read_late_p99: Duration,
+    pub read_p99: Duration,
     /// The 99 % quantile of a frame's lateness against the model.
-    pub late_p99: Duration,
+    pub p99: Duration,
     /// The largest lateness of a frame against the model.
-    pub late_max: Duration,
+    pub max: Duration,
+}
+
+impl FrameLateness {
+    /// Returns the sum of both 99 % quantiles.
+    pub fn both_p99(&self) -> Duration {
+        self.read_p99 + self.p99
+    }
 }
 
 impl DirectionStats {
@@ -84,22 +107,21 @@ impl DirectionStats {
             "dropped_loss": self.dropped_loss,
             "dropped_overflow": self.dropped_overflow,
             "marked": self.marked,
-            "corrupted": self.corrupted,
-            "duplicated": self.duplicated,
-            "reordered": self.reordered,
+            "corrupted": self.impaired.corrupted,
+            "duplicated": self.impaired.duplicated,
+            "reordered": self.impaired.reordered,
             "background_packets": self.background.offered,
             "background_bytes": self.background.bytes.get(),
             "background_lost": self.background.lost,
-            "read_late_p99_s": self.read_late_p99.as_secs_f64(),
-            "late_p99_s": self.late_p99.as_secs_f64(),
-            "late_max_s": self.late_max.as_secs_f64(),
+            "read_late_p99_s": self.late.read_p99.as_secs_f64(),
+            "late_p99_s": self.late.p99.as_secs_f64(),
+            "late_max_s": self.late.max.as_secs_f64(),
         })
     }
 
     /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this direction is late.
     fn lateness(&self, spec: &PathSpec) -> f64 {
-        let late = self.read_late_p99 + self.late_p99;
-        late.as_secs_f64() / spec.allowed_lateness().0.as_secs_f64()
+        self.late.both_p99().as_secs_f64() / spec.allowed_lateness().0.as_secs_f64()
     }
 }
 
@@ -112,14 +134,14 @@ impl fmt::Display for DirectionStats {
             self.bytes,
             self.dropped_queue,
             self.dropped_loss,
-            millis(self.read_late_p99),
-            millis(self.late_p99)
+            millis(self.late.read_p99),
+            millis(self.late.p99)
         )?;
         for (count, what) in [
             (self.marked, "marked by the queue"),
-            (self.corrupted, "corrupted"),
-            (self.duplicated, "duplicated"),
-            (self.reordered, "reordered"),
+            (self.impaired.corrupted, "corrupted"),
+            (self.impaired.duplicated, "duplicated"),
+            (self.impaired.reordered, "reordered"),
         ] {
             if count > 0 {
                 write!(f, "; {count} {what}")?;
@@ -171,7 +193,7 @@ impl PathStats {
         latest
             .map(|(_, name, stats, spec)| {
                 let (allowed, of_what) = spec.allowed_lateness();
-                let late = millis(stats.read_late_p99 + stats.late_p99);
+                let late = millis(stats.late.both_p99());
                 let allowed = millis(allowed);
                 format!("{name}: 1 % of packets were {late} late, {allowed} are allowed ({of_what}): {}", self.cause())
             })

@@ -55,15 +55,16 @@ impl PacedSender {
     /// All flows use the congestion control of `spec`. With a pacer, a BBR flow begins with CUBIC's slow start and
     /// switches to BBR once the pacer has settled, like the engine. Connections are open at the start.
     pub fn new(spec: &PathSpec, packet: Bytes, pacer: Option<Pacer>) -> Self {
-        let segments = (packet.get() / spec.mtu.get().max(1)).max(1);
-        let algorithm = CongestionAlgorithm::named(&spec.congestion);
+        let segments = (packet.get() / spec.ends.mtu.get().max(1)).max(1);
+        let algorithm = CongestionAlgorithm::named(&spec.ends.congestion);
         let buffer = Bytes::new(u64::MAX);
         let tcp = Tcp { algorithm, payload: packet, segments, buffer, initial: INITIAL_WINDOW };
         // Noise is a matter of `with_noise`.
         let mut network = Network::new(spec, tcp).without_jitter();
         let download = network.add_endless(1, Time::START);
-        let cross = network.add_endless(spec.cross_flows.count.into(), Time::START + spec.cross_flows.from);
-        let ending = spec.cross_flows.to.map(|to| (cross, Time::START + to));
+        let cross = network
+            .add_endless(spec.traffic.cross_flows.count.into(), Time::START + spec.traffic.cross_flows.from);
+        let ending = spec.traffic.cross_flows.to.map(|to| (cross, Time::START + to));
         let final_congestion =
             (pacer.is_some() && algorithm == CongestionAlgorithm::Bbr).then_some(algorithm);
         if final_congestion.is_some() {

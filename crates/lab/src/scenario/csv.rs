@@ -26,10 +26,10 @@ pub(super) fn text(results: &Results) -> String {
         let number = |name: &&str| result.value(name).map_or_else(String::new, |value| value.to_string());
         let cells = [result.name.clone()].into_iter().chain(parameters.iter().map(own));
         let cells = cells.chain([
-            result.repetition.to_string(),
-            result.seed.to_string(),
+            result.repeat.repetition.to_string(),
+            result.repeat.seed.to_string(),
             u8::from(result.succeeded()).to_string(),
-            result.infidelities.len().to_string(),
+            result.path.infidelities.len().to_string(),
             result.remarks.len().to_string(),
         ]);
         text.push_str(&row(cells.chain(values.iter().map(number))));

@@ -32,7 +32,7 @@ impl Environment {
         output: &ResultsDirectory,
         program: &Path,
     ) -> Result<Self, LabError> {
-        let directory = scenario.file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = scenario.origin.file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let directory = directory.canonicalize().map_err(LabError::read(directory))?;
         let mut variables = vec![

@@ -66,7 +66,7 @@ impl Attempt<'_> {
         measured.and(cleaned)?;
         self.read_values(setup_log, watcher);
         if self.result.failed_itself() {
-            self.result.said =
+            self.result.end.said =
                 Some(last_output_line::quote(&[&self.files.client_errors, &self.files.client]));
         }
         Ok(())
@@ -83,12 +83,12 @@ impl Attempt<'_> {
         match outcome {
             Err(error @ LabError::NotListening { .. }) => {
                 let said = last_output_line::quote(&[&self.files.server]);
-                self.result.error.get_or_insert(format!("{error}; {said}"));
+                self.result.end.error.get_or_insert(format!("{error}; {said}"));
                 Ok(())
             }
             // The kernel rejects this configuration's path; other configurations may still work.
             Err(error @ (LabError::Shell { .. } | LabError::Setting { .. } | LabError::Spec { .. })) => {
-                self.result.error.get_or_insert(error.to_string());
+                self.result.end.error.get_or_insert(error.to_string());
                 Ok(())
             }
             other => other,
@@ -114,7 +114,7 @@ impl Attempt<'_> {
             let said = last_output_line::quote(&[&self.files.server]);
             let why = format!("the server command {end}; {said}");
             match end {
-                ServerCommandFailure::Early(_) => self.result.error = Some(why),
+                ServerCommandFailure::Early(_) => self.result.end.error = Some(why),
                 ServerCommandFailure::Killed => self.result.remarks.push(why),
             }
         }

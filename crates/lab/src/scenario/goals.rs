@@ -236,7 +236,7 @@ impl fmt::Display for Group<'_> {
 pub(super) fn markdown(results: &Results) -> String {
     let groups = results.groups();
     let rows = |goal: &Goal| goal.figures(&groups).iter().map(|figure| goal.row(figure)).collect::<Vec<_>>();
-    let rows: Vec<_> = results.scenario.goals.iter().flat_map(rows).collect();
+    let rows: Vec<_> = results.scenario.evaluation.goals.iter().flat_map(rows).collect();
     if rows.is_empty() {
         return String::new();
     }

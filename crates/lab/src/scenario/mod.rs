@@ -38,7 +38,7 @@ use serde::Deserialize;
 use crate::spec::PathSpec;
 
 pub use host_facts::HostFacts;
-pub use outcome::RunResult;
+pub use outcome::{CommandEnd, CommandTimes, PathEnd, Repetition, RunResult};
 pub use plan::{Execution, Selection};
 pub use plot::{Plot, Published, RUN};
 pub use quantity::{UnitOf, measures, unit_of};
@@ -68,12 +68,26 @@ pub struct Scenario {
     pub sweep: Vec<Parameter>,
     /// The client commands with their servers.
     pub runs: Vec<Run>,
-    /// The plots of the results.
+    /// What is made of the results.
+    pub evaluation: Evaluation,
+    /// Where the scenario comes from.
+    pub(crate) origin: ScenarioOrigin,
+}
+
+/// What is made of a scenario's results.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Evaluation {
+    /// The plots.
     pub plots: Vec<Plot>,
     /// Values in the summary.
     pub columns: Vec<String>,
     /// The bounds that results are held to.
     goals: Vec<goals::Goal>,
+}
+
+/// The text that a scenario was read from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct ScenarioOrigin {
     /// Path of the scenario file.
     pub(crate) file: PathBuf,
     /// Text of the scenario file.
@@ -131,12 +145,8 @@ impl Scenario {
             name: String::new(),
             runs: self.runs.iter().map(run).collect(),
             needs: BTreeMap::new(),
-            plots: Vec::new(),
-            columns: Vec::new(),
-            goals: Vec::new(),
-            file: PathBuf::new(),
-            source: String::new(),
-            set: Vec::new(),
+            evaluation: Evaluation::default(),
+            origin: ScenarioOrigin::default(),
             ..self.clone()
         }
     }

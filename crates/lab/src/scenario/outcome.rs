@@ -23,12 +23,45 @@ pub struct RunResult {
     pub name: String,
     /// The swept parameters that apply to the run.
     pub parameters: BTreeMap<String, String>,
+    /// Which repetition, and when.
+    #[serde(flatten)]
+    pub repeat: Repetition,
+    /// How the command ended.
+    #[serde(flatten)]
+    pub end: CommandEnd,
+    /// What the command took.
+    #[serde(flatten)]
+    pub times: CommandTimes,
+    /// Further numbers, by name.
+    pub values: BTreeMap<String, f64>,
+    /// What became of the path.
+    #[serde(flatten)]
+    pub path: PathEnd,
+    /// Other irregularities: of the server command, of the record.
+    #[serde(default)]
+    pub remarks: Vec<String>,
+    /// Number of attempts, which end with a faithful path or at the limit; 1 in earlier versions.
+    #[serde(default = "once")]
+    pub attempts: u32,
+    /// Conditions of the execution; absent in earlier versions.
+    #[serde(default)]
+    pub(super) on: Option<Conditions>,
+}
+
+/// The repetition of a run that a result is of.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repetition {
     /// Number of the repetition, from 1.
     pub repetition: u32,
     /// The path's seed.
     pub seed: u64,
     /// Start in seconds since 1970, UTC.
     pub started: f64,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommandEnd {
     /// The command's exit status; `None` if a signal ended it, or if it was not started.
     pub exit_code: Option<i32>,
     /// The signal that ended the command.
@@ -40,28 +73,27 @@ pub struct RunResult {
     /// Location and last line of a failed command's output.
     #[serde(default)]
     pub said: Option<String>,
+}
+
+/// The times of a command, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CommandTimes {
     /// Duration of the command in seconds.
     pub wall_s: f64,
     /// User CPU time of the command and its children, in seconds.
     pub user_s: f64,
     /// Kernel CPU time of the command and its children, in seconds.
     pub sys_s: f64,
-    /// Further numbers, by name.
-    pub values: BTreeMap<String, f64>,
+}
+
+/// What became of the path of an execution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathEnd {
     /// Statistics of the path, which nothing reads; `None` if it was not built.
     link: Option<Value>,
     /// Deviations of the path from its specification. Earlier versions had no other warnings.
     #[serde(alias = "warnings")]
     pub infidelities: Vec<String>,
-    /// Other irregularities: of the server command, of the record.
-    #[serde(default)]
-    pub remarks: Vec<String>,
-    /// Number of attempts, which end with a faithful path or at the limit; 1 in earlier versions.
-    #[serde(default = "once")]
-    pub attempts: u32,
-    /// Conditions of the execution; absent in earlier versions.
-    #[serde(default)]
-    pub(super) on: Option<Conditions>,
 }
 
 fn once() -> u32 {
@@ -85,9 +117,7 @@ impl RunResult {
         Self {
             name: execution.run.name.clone(),
             parameters: execution.parameters.iter().map(owned).collect(),
-            repetition: execution.repetition,
-            seed: execution.path.seed,
-            started,
+            repeat: Repetition { repetition: execution.repetition, seed: execution.path.seed, started },
             attempts: 1,
             ..Self::default()
         }
@@ -95,23 +125,25 @@ impl RunResult {
 
     pub(super) fn set_ended(&mut self, ended: &FinishedCommand) {
         let FinishedCommand { finished, wall, timed_out } = ended;
-        self.exit_code = finished.status.code();
-        self.signal = finished.status.signal();
-        self.timed_out = *timed_out;
-        self.wall_s = wall.as_secs_f64();
-        self.user_s = finished.user.as_secs_f64();
-        self.sys_s = finished.system.as_secs_f64();
+        self.end.exit_code = finished.status.code();
+        self.end.signal = finished.status.signal();
+        self.end.timed_out = *timed_out;
+        self.times = CommandTimes {
+            wall_s: wall.as_secs_f64(),
+            user_s: finished.user.as_secs_f64(),
+            sys_s: finished.system.as_secs_f64(),
+        };
     }
 
     pub(super) fn set_link(&mut self, stats: PathStats, spec: &PathSpec) {
-        self.infidelities.extend(stats.infidelities(spec));
+        self.path.infidelities.extend(stats.infidelities(spec));
         let both = [stats.client_to_server, stats.server_to_client];
         let sum = |count: fn(&DirectionStats) -> u64| both.iter().map(count).sum::<u64>() as f64;
         self.add_values([
             ("dropped_queue", sum(|direction| direction.dropped_queue)),
             ("dropped_loss", sum(|direction| direction.dropped_loss)),
             ("path_rtt_s", spec.round_trip().as_secs_f64()),
-            ("path_loss", 1.0 - (1.0 - spec.loss) * (1.0 - spec.gemodel.mean_loss())),
+            ("path_loss", 1.0 - (1.0 - spec.impairments.loss) * (1.0 - spec.impairments.gemodel.mean_loss())),
         ]);
         for (name, direction) in
             [("client_to_server", stats.client_to_server), ("server_to_client", stats.server_to_client)]
@@ -134,7 +166,7 @@ impl RunResult {
             Some(QueueLimit::Packets(packets)) => self.add_values([("path_queue_packets", packets as f64)]),
             None => {}
         }
-        self.link = Some(json!({
+        self.path.link = Some(json!({
             "client_to_server": stats.client_to_server.to_json(),
             "server_to_client": stats.server_to_client.to_json(),
         }));
@@ -178,47 +210,47 @@ impl RunResult {
     /// Returns a value by its current or earlier name; `None` if unknown.
     pub fn value(&self, name: &str) -> Option<f64> {
         // A command that never ran has no times.
-        let ran = self.exit_code.is_some() || self.signal.is_some();
+        let ran = self.end.exit_code.is_some() || self.end.signal.is_some();
         match name {
-            "wall_s" => ran.then_some(self.wall_s),
-            "user_s" => ran.then_some(self.user_s),
-            "sys_s" => ran.then_some(self.sys_s),
-            "cpu_s" => ran.then_some(self.user_s + self.sys_s),
+            "wall_s" => ran.then_some(self.times.wall_s),
+            "user_s" => ran.then_some(self.times.user_s),
+            "sys_s" => ran.then_some(self.times.sys_s),
+            "cpu_s" => ran.then_some(self.times.user_s + self.times.sys_s),
             _ => self.values.get(name).or_else(|| self.values.get(&renamed(name))).copied(),
         }
     }
 
     /// Returns whether the command exited with status 0, without a timeout or another failure.
     pub fn succeeded(&self) -> bool {
-        self.exit_code == Some(0) && !self.timed_out && self.error.is_none()
+        self.end.exit_code == Some(0) && !self.end.timed_out && self.end.error.is_none()
     }
 
     /// Returns whether the execution succeeded on a path that deviated from its specification.
     pub fn is_marked(&self) -> bool {
-        self.succeeded() && !self.infidelities.is_empty()
+        self.succeeded() && !self.path.infidelities.is_empty()
     }
 
     /// Returns whether the command itself failed.
     pub(super) fn failed_itself(&self) -> bool {
-        self.timed_out || self.signal.is_some() || self.exit_code.is_some_and(|code| code != 0)
+        self.end.timed_out || self.end.signal.is_some() || self.end.exit_code.is_some_and(|code| code != 0)
     }
 
     /// Describes the failure of the command, and of what surrounds it; `None` if the execution succeeded.
     pub fn failure(&self) -> Option<String> {
-        let command = match (self.exit_code, self.signal) {
-            _ if self.timed_out => Some("FAILED: its time was over".to_owned()),
+        let command = match (self.end.exit_code, self.end.signal) {
+            _ if self.end.timed_out => Some("FAILED: its time was over".to_owned()),
             (Some(0), _) | (None, None) => None,
             (Some(code), _) => Some(format!("FAILED with exit status {code}")),
             (None, Some(signal)) => Some(format!("FAILED by signal {signal}")),
         };
-        let around = self.error.as_ref().map(|error| format!("FAILED: {error}"));
-        let parts: Vec<_> = [command, self.said.clone(), around].into_iter().flatten().collect();
+        let around = self.end.error.as_ref().map(|error| format!("FAILED: {error}"));
+        let parts: Vec<_> = [command, self.end.said.clone(), around].into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
     /// Returns whether this is the result of `execution`.
     pub fn is_of(&self, execution: &Execution<'_>) -> bool {
-        self.repetition == execution.repetition && self.is_like(execution)
+        self.repeat.repetition == execution.repetition && self.is_like(execution)
     }
 
     /// Returns whether this is the result of a repetition of `execution`.

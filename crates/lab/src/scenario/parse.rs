@@ -13,7 +13,7 @@ use crate::spec::PathSpec;
 use super::file_names::{check_name, fitting};
 use super::raw_toml::{RawRun, RawScenario};
 use super::sweep::path_key;
-use super::{Parameter, RUN, Run, Scenario, ScenarioServer, SetParameter, plot};
+use super::{Evaluation, Parameter, RUN, Run, Scenario, ScenarioOrigin, ScenarioServer, SetParameter, plot};
 
 /// Columns of the summary, unless the scenario sets others.
 const DEFAULT_COLUMNS: [&str; 2] = ["wall_s", "cpu_s"];
@@ -64,13 +64,13 @@ impl Scenario {
             cleanup: raw.cleanup,
             needs: raw.needs,
             runs: runs.collect::<Result<_, _>>()?,
-            plots: raw.plot,
-            columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
-            goals: raw.goal,
+            evaluation: Evaluation {
+                plots: raw.plot,
+                columns: raw.table.columns.unwrap_or_else(|| DEFAULT_COLUMNS.map(str::to_owned).to_vec()),
+                goals: raw.goal,
+            },
             sweep,
-            file: file.to_owned(),
-            source: text.to_owned(),
-            set: set.to_vec(),
+            origin: ScenarioOrigin { file: file.to_owned(), source: text.to_owned(), set: set.to_vec() },
         };
         if raw.seeds.is_some_and(|seeds| seeds.is_empty()) {
             return Err("seeds is empty: give at least one, or leave it out".to_owned());
@@ -94,7 +94,7 @@ impl Scenario {
         self.check_sweep()?;
         let runs: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();
         let parameters: Vec<_> = self.sweep.iter().map(|parameter| parameter.name.as_str()).collect();
-        self.goals.iter().try_for_each(|goal| goal.check(&runs, &parameters))?;
+        self.evaluation.goals.iter().try_for_each(|goal| goal.check(&runs, &parameters))?;
         self.check_number(None)?;
         self.check_paths()
     }

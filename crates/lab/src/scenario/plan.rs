@@ -76,7 +76,7 @@ impl Scenario {
     /// # Errors
     /// Fails if `selection` names an unknown run, or has too many executions.
     pub fn plan(&self, selection: &Selection) -> Result<Vec<Execution<'_>>, LabError> {
-        let refuse = |why: String| LabError::scenario(&self.file, &why);
+        let refuse = |why: String| LabError::scenario(&self.origin.file, &why);
         for name in &selection.only {
             if !self.runs.iter().any(|run| run.name == *name) {
                 let names: Vec<_> = self.runs.iter().map(|run| run.name.as_str()).collect();

@@ -117,14 +117,14 @@ impl Results {
             LabError::failed(FailureKind::Data, format!("cannot go on from {shown}: {why}. {remedy}"))
         };
         let read = read(&json).map_err(damaged)?;
-        let before = Scenario::parse(&read.source, &scenario.file, &read.set);
+        let before = Scenario::parse(&read.source, &scenario.origin.file, &read.set);
         let Some(before) = before.ok().filter(|before| before.measures_as(scenario)) else {
             let why = "holds results of another scenario, or of this one before it was changed";
             return Err(LabError::failed(FailureKind::Usage, format!("{shown} {why}. {remedy}")));
         };
-        let drawn = |plot: &Plot| scenario.plots.iter().any(|own| own.file_stem == plot.file_stem);
-        let draws_other = before.plots != scenario.plots;
-        let obsolete = before.plots.into_iter().filter(|plot| !drawn(plot)).collect();
+        let drawn = |plot: &Plot| scenario.evaluation.plots.iter().any(|own| own.file_stem == plot.file_stem);
+        let draws_other = before.evaluation.plots != scenario.evaluation.plots;
+        let obsolete = before.evaluation.plots.into_iter().filter(|plot| !drawn(plot)).collect();
         Ok(Self {
             scenario: scenario.clone(),
             host: read.host,
@@ -149,9 +149,12 @@ impl Results {
             // The scenario of damaged results is unknown.
             let before = read(&json).ok();
             let before = before
-                .and_then(|read| Scenario::parse(&read.source, &self.scenario.file, &read.set).ok())
-                .map_or_else(Vec::new, |before| before.plots);
-            before.iter().chain(&self.scenario.plots).try_for_each(|plot| output.clear_plot(plot))?;
+                .and_then(|read| Scenario::parse(&read.source, &self.scenario.origin.file, &read.set).ok())
+                .map_or_else(Vec::new, |before| before.evaluation.plots);
+            before
+                .iter()
+                .chain(&self.scenario.evaluation.plots)
+                .try_for_each(|plot| output.clear_plot(plot))?;
         }
         atomic_file::remove(&path)
     }
@@ -181,8 +184,8 @@ impl Results {
             path: &self.scenario.path,
             sweep: parameters.map(|p| (p.name.as_str(), p.values.as_slice())).collect(),
             runs: &self.runs,
-            set: &self.scenario.set,
-            source: &self.scenario.source,
+            set: &self.scenario.origin.set,
+            source: &self.scenario.origin.source,
         };
         let path = output.results();
         let json =
@@ -203,7 +206,7 @@ impl Results {
         }
         self.obsolete.iter().try_for_each(|plot| output.clear_plot(plot))?;
         for (page, is_drawn) in [
-            (output.plots_page(), !self.scenario.plots.is_empty()),
+            (output.plots_page(), !self.scenario.evaluation.plots.is_empty()),
             (output.records_page(), !self.records(output).is_empty()),
         ] {
             if !is_drawn {
@@ -244,8 +247,8 @@ impl Results {
         for first in self.scenario.once() {
             let mut good: Vec<&RunResult> =
                 self.runs.iter().filter(|result| result.succeeded() && result.is_like(&first)).collect();
-            good.sort_by_key(|result| result.repetition);
-            let record = |result: &&RunResult| output.record_of(&first.again(result.repetition));
+            good.sort_by_key(|result| result.repeat.repetition);
+            let record = |result: &&RunResult| output.record_of(&first.again(result.repeat.repetition));
             if let Some(record) = good.iter().find_map(record) {
                 let values = first.parameters.iter().map(|(_, value)| format!(" {value}"));
                 records.push((first.run.name.clone() + &values.collect::<String>(), record));
@@ -256,8 +259,14 @@ impl Results {
 
     /// Returns the names of values in a plot, the summary or a goal that no execution has.
     pub fn unknown_values(&self) -> Vec<&str> {
-        let asked = self.scenario.plots.iter().flat_map(|plot| &plot.y).chain(&self.scenario.columns);
-        let asked = asked.chain(self.scenario.goals.iter().map(|goal| &goal.value));
+        let asked = self
+            .scenario
+            .evaluation
+            .plots
+            .iter()
+            .flat_map(|plot| &plot.y)
+            .chain(&self.scenario.evaluation.columns);
+        let asked = asked.chain(self.scenario.evaluation.goals.iter().map(|goal| &goal.value));
         let succeeded = || self.runs.iter().filter(|result| result.succeeded());
         let mut unknown: Vec<&str> = Vec::new();
         for name in asked {

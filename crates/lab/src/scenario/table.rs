@@ -47,7 +47,7 @@ pub(super) fn markdown(results: &Results) -> String {
         columns.push(column(name, rows.iter().map(value)));
     }
     columns.push(column("ok", rows.iter().map(Row::ok)));
-    columns.extend(results.scenario.columns.iter().map(|name| values(name, &rows)));
+    columns.extend(results.scenario.evaluation.columns.iter().map(|name| values(name, &rows)));
     padded(&columns)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn page(results: &Results, table: &str) -> String {
          remarked: something else was odd, results.json says what. ",
     );
     text.push_str("Values: median [least..largest].\n");
-    for plot in &scenario.plots {
+    for plot in &scenario.evaluation.plots {
         let title = plot.title.replace(['[', ']', '\n'], " ");
         let _ = write!(text, "\n![{title}]({}.svg)\n", plot.file_stem);
     }

@@ -22,7 +22,7 @@ impl PathSpec {
     pub fn validate(&self) -> Result<(), LabError> {
         self.direction(0).validate_direction()?;
         self.direction(1).validate_direction()?;
-        if !self.second.is_none() {
+        if !self.overrides.second.is_none() {
             if self.rate.is_none() {
                 return Err(LabError::Spec {
                     what: "second",
@@ -36,11 +36,14 @@ impl PathSpec {
 
     fn validate_direction(&self) -> Result<(), LabError> {
         let bad = |what, why: String| Err(LabError::Spec { what, why });
-        if !(0.0..=1.0).contains(&self.loss) {
-            return bad("loss", format!("{} is not a share between 0 and 1", self.loss));
+        if !(0.0..=1.0).contains(&self.impairments.loss) {
+            return bad("loss", format!("{} is not a share between 0 and 1", self.impairments.loss));
         }
-        if !(1280..=65_535).contains(&self.mtu.get()) {
-            return bad("mtu", format!("{} is not between 1280 (IPv6's least) and 65535", self.mtu.get()));
+        if !(1280..=65_535).contains(&self.ends.mtu.get()) {
+            return bad(
+                "mtu",
+                format!("{} is not between 1280 (IPv6's least) and 65535", self.ends.mtu.get()),
+            );
         }
         if let Some(rate) = self.rate.filter(|rate| *rate < MIN_RATE) {
             return bad("rate", format!("{rate} is below {MIN_RATE}: write a unit, as in 100Mbit"));
@@ -48,34 +51,40 @@ impl PathSpec {
         if self.rtt.get() > Duration::from_secs(60) {
             return bad("rtt", format!("{} is above one minute", self.rtt));
         }
-        if self.cross_flows.count > MAX_CROSS_FLOWS {
-            return bad("cross_flows", format!("{} are above {MAX_CROSS_FLOWS}", self.cross_flows.count));
+        if self.traffic.cross_flows.count > MAX_CROSS_FLOWS {
+            return bad(
+                "cross_flows",
+                format!("{} are above {MAX_CROSS_FLOWS}", self.traffic.cross_flows.count),
+            );
         }
-        if self.ack_compression.get() > Duration::from_secs(1) {
-            return bad("ack_compression", format!("{} is above one second", self.ack_compression));
+        if self.traffic.ack_compression.get() > Duration::from_secs(1) {
+            return bad("ack_compression", format!("{} is above one second", self.traffic.ack_compression));
         }
         if self.queue.is_some() && self.rate.is_none() {
             return bad("queue", "a queue needs a rate: nothing waits on an unlimited path".to_owned());
         }
-        if self.queue.is_some_and(|queue| queue.in_packets(self.mtu) < 1.0) {
-            let mtu = self.mtu.get();
+        if self.queue.is_some_and(|queue| queue.in_packets(self.ends.mtu) < 1.0) {
+            let mtu = self.ends.mtu.get();
             return bad("queue", format!("does not hold a packet of {mtu} bytes: write 250kB or 100packets"));
         }
-        if self.jitter.get() > self.delays().into_iter().min().unwrap_or_default() {
+        if self.impairments.jitter.get() > self.delays().into_iter().min().unwrap_or_default() {
             return bad(
                 "jitter",
-                format!("{} is more than the delay one way, which it would make negative", self.jitter),
+                format!(
+                    "{} is more than the delay one way, which it would make negative",
+                    self.impairments.jitter
+                ),
             );
         }
-        if self.ecn && self.aqm == Aqm::DropTail {
+        if self.ends.ecn && self.aqm == Aqm::DropTail {
             return bad("ecn", "droptail never marks: choose red, codel or fq_codel as the aqm".to_owned());
         }
         self.validate_aqm()?;
         self.validate_background()?;
-        if self.congestion.is_empty()
-            || !self.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        if self.ends.congestion.is_empty()
+            || !self.ends.congestion.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         {
-            return bad("congestion", format!("'{}' is not a name", self.congestion));
+            return bad("congestion", format!("'{}' is not a name", self.ends.congestion));
         }
         Ok(())
     }
@@ -83,7 +92,7 @@ impl PathSpec {
     fn validate_aqm(&self) -> Result<(), LabError> {
         let bad = |why: String| Err(LabError::Spec { what: "aqm", why });
         match self.queue_limit() {
-            Some(queue) => self.aqm.fault(queue.in_packets(self.mtu)).map_or(Ok(()), bad),
+            Some(queue) => self.aqm.fault(queue.in_packets(self.ends.mtu)).map_or(Ok(()), bad),
             None if self.aqm == Aqm::DropTail => Ok(()),
             None => bad("what drops early needs a rate: nothing waits on an unlimited path".to_owned()),
         }
@@ -91,13 +100,13 @@ impl PathSpec {
 
     fn validate_background(&self) -> Result<(), LabError> {
         let bad = |why: String| Err(LabError::Spec { what: "background", why });
-        if self.background.is_none() {
+        if self.traffic.background.is_none() {
             return Ok(());
         }
         let Some(path) = self.rate else {
             return bad("background traffic needs a rate: an unlimited path is never shared".to_owned());
         };
-        match self.background.on(path).into_iter().find(|(_, rate)| *rate >= path) {
+        match self.traffic.background.on(path).into_iter().find(|(_, rate)| *rate >= path) {
             Some((_, rate)) => bad(format!("{rate} leave nothing of the path's {path}")),
             None => Ok(()),
         }
@@ -119,11 +128,15 @@ mod tests {
         ] {
             assert!(PathSpec::of(possible).validate().is_ok(), "{possible}");
         }
-        let good = PathSpec::of("rate=10Gbit");
+        let with = |change: fn(&mut PathSpec)| {
+            let mut spec = PathSpec::of("rate=10Gbit");
+            change(&mut spec);
+            spec
+        };
         let values = [
-            PathSpec { loss: 1.5, ..good.clone() },
-            PathSpec { loss: f64::NAN, ..good.clone() },
-            PathSpec { congestion: "cubic\n".to_owned(), ..good },
+            with(|spec| spec.impairments.loss = 1.5),
+            with(|spec| spec.impairments.loss = f64::NAN),
+            with(|spec| spec.ends.congestion = "cubic\n".to_owned()),
         ];
         let settings = [
             "rate=10Gbit; mtu=576",

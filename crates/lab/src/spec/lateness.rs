@@ -28,7 +28,7 @@ impl PathSpec {
     pub fn queue_time(&self) -> Option<Duration> {
         let bytes = match self.queue_limit()? {
             QueueLimit::Bytes(bytes) => bytes,
-            QueueLimit::Packets(packets) => Bytes::new(self.mtu.get().saturating_mul(packets)),
+            QueueLimit::Packets(packets) => Bytes::new(self.ends.mtu.get().saturating_mul(packets)),
         };
         Some(self.rate?.time_for(bytes))
     }
@@ -37,7 +37,7 @@ impl PathSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuShares, DirectionStats, PathStats};
+    use crate::{CpuShares, DirectionStats, FrameLateness, PathStats};
 
     #[test]
     fn allowed_lateness_depends_on_queue_and_delay() {
@@ -48,7 +48,10 @@ mod tests {
         assert_eq!(allowed(&path("")), Duration::from_millis(5), "one BDP: the delay decides");
         assert_eq!(allowed(&path("; queue=10packets")), Duration::from_micros(200));
         assert_eq!(allowed(&PathSpec::default()), Duration::from_millis(1));
-        let late = |millis| DirectionStats { late_p99: Duration::from_millis(millis), ..Default::default() };
+        let late = |millis| {
+            let late = FrameLateness { p99: Duration::from_millis(millis), ..FrameLateness::default() };
+            DirectionStats { late, ..DirectionStats::default() }
+        };
         let cpu = CpuShares { busy: 90, stolen: 0 };
         let stats =
             PathStats { client_to_server: late(1), server_to_client: late(2), cpu, ..Default::default() };

@@ -39,32 +39,33 @@ pub use schedule::RateSchedule;
 pub struct PathSpec {
     /// Rate of the bottleneck per direction, counting IP-layer bytes; `None`: as fast as the machine.
     pub rate: Option<Rate>,
+    /// Schedule of the rate; `rate` then holds its nominal rate.
+    pub schedule: RateSchedule,
     /// RTT without queueing; half of it per direction.
     pub rtt: Rtt,
     /// Queue of the bottleneck per direction; `None`: one BDP, at least 64 packets.
     pub queue: Option<QueueLimit>,
-    /// Share of packets lost at random per direction, 0 to 1.
-    pub loss: f64,
-    /// Burst loss per direction, in addition to `loss`.
-    pub gemodel: GeModel,
     /// Algorithm that drops packets of the queue.
     pub aqm: Aqm,
-    /// Poisson traffic that shares the bottleneck and its queue, per direction.
-    pub background: BackgroundSteps,
-    /// Bulk TCP flows from the server to the client that share the path.
-    pub cross_flows: CrossFlows,
-    /// Period at which pure acknowledgements are released together, per direction; zero: none.
-    pub ack_compression: Rtt,
-    /// Maximum TCP buffers of both hosts.
-    pub hosts: Hosts,
-    /// Default congestion control of both hosts.
-    pub congestion: String,
+    /// What happens to packets.
+    pub impairments: ImpairmentSpec,
+    /// What shares the path.
+    pub traffic: TrafficSpec,
+    /// The hosts at its ends.
+    pub ends: EndSpec,
+    /// What differs in a part of the path.
+    pub overrides: PartOverrides,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Largest packet in bytes at the IP layer.
-    pub mtu: Bytes,
-    /// Schedule of the rate; `rate` then holds its nominal rate.
-    pub schedule: RateSchedule,
+}
+
+/// What happens to packets per direction, besides the queue.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ImpairmentSpec {
+    /// Share of packets lost at random, 0 to 1.
+    pub loss: f64,
+    /// Burst loss, in addition to `loss`.
+    pub gemodel: GeModel,
     /// Maximum deviation of the delay per packet, up and down; packets keep their order.
     pub jitter: Rtt,
     /// Packets to be reordered.
@@ -73,43 +74,76 @@ pub struct PathSpec {
     pub duplicate: PacketShare,
     /// Share of packets with one flipped bit.
     pub corrupt: PacketShare,
+}
+
+/// What shares the path with the measured transfer.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TrafficSpec {
+    /// Poisson traffic that shares the bottleneck and its queue, per direction.
+    pub background: BackgroundSteps,
+    /// Bulk TCP flows from the server to the client that share the path.
+    pub cross_flows: CrossFlows,
+    /// Period at which pure acknowledgements are released together, per direction; zero: none.
+    pub ack_compression: Rtt,
+}
+
+/// The settings of both hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndSpec {
+    /// Maximum TCP buffers.
+    pub hosts: Hosts,
+    /// Default congestion control.
+    pub congestion: String,
     /// Whether the hosts negotiate ECN, and the queue marks instead of dropping early.
     pub ecn: bool,
+    /// Largest packet in bytes at the IP layer.
+    pub mtu: Bytes,
+    /// Pairs of hosts; by default one.
+    pub pairs: Pairs,
+}
+
+/// Values that differ in a part of the path.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PartOverrides {
     /// Values that differ from the client to the server.
     pub up: Overrides,
     /// Values that differ from the server to the client.
     pub down: Overrides,
     /// A second bottleneck behind the first, by its differences.
     pub second: Overrides,
-    /// Pairs of hosts; by default one.
-    pub pairs: Pairs,
+}
+
+impl ImpairmentSpec {
+    /// Returns whether a packet's fate is more than a loss or a delay.
+    fn are_held(&self) -> bool {
+        [self.reorder.share, self.duplicate, self.corrupt].iter().any(|share| share.get() > 0.0)
+    }
 }
 
 impl Default for PathSpec {
     fn default() -> Self {
         Self {
             rate: None,
+            schedule: RateSchedule::None,
             rtt: Rtt::default(),
             queue: None,
-            loss: 0.0,
-            gemodel: GeModel::default(),
             aqm: Aqm::DropTail,
-            background: BackgroundSteps::default(),
-            cross_flows: CrossFlows::default(),
-            ack_compression: Rtt::default(),
+            impairments: ImpairmentSpec::default(),
+            traffic: TrafficSpec::default(),
+            ends: EndSpec::default(),
+            overrides: PartOverrides::default(),
+            seed: 1,
+        }
+    }
+}
+
+impl Default for EndSpec {
+    fn default() -> Self {
+        Self {
             hosts: Hosts::Stock,
             congestion: "cubic".to_owned(),
-            seed: 1,
-            mtu: Bytes::new(1500),
-            schedule: RateSchedule::None,
-            jitter: Rtt::default(),
-            reorder: Reorder::default(),
-            duplicate: PacketShare::default(),
-            corrupt: PacketShare::default(),
             ecn: false,
-            up: Overrides::default(),
-            down: Overrides::default(),
-            second: Overrides::default(),
+            mtu: Bytes::new(1500),
             pairs: Pairs::default(),
         }
     }
@@ -123,12 +157,14 @@ impl PathSpec {
 
     /// Returns the one-way delay of each pair of hosts.
     pub(crate) fn delays(&self) -> Vec<Duration> {
-        self.pairs.delays(self.rtt.get() / 2)
+        self.ends.pairs.delays(self.rtt.get() / 2)
     }
 
     /// Returns the maximum time of a packet behind the bottlenecks.
     pub(crate) fn longest_way(&self) -> Duration {
-        self.delays().into_iter().max().unwrap_or_default() + self.jitter.get() + self.reorder.by
+        self.delays().into_iter().max().unwrap_or_default()
+            + self.impairments.jitter.get()
+            + self.impairments.reorder.by
     }
 
     /// Returns the first pair's RTT without queueing.
@@ -139,27 +175,28 @@ impl PathSpec {
     /// Returns the path of one direction: 0 from the client to the server, 1 for the reverse.
     pub fn direction(&self, stream: u64) -> Self {
         let mut spec = self.clone();
-        let own = if stream == 0 { &self.up } else { &self.down };
+        let own = if stream == 0 { &self.overrides.up } else { &self.overrides.down };
         own.apply(&mut spec);
-        (spec.up, spec.down) = (Overrides::default(), Overrides::default());
+        (spec.overrides.up, spec.overrides.down) = (Overrides::default(), Overrides::default());
         spec
     }
 
     /// Returns the second bottleneck as a path.
     fn second_bottleneck(&self) -> Self {
-        let mut spec = Self { background: BackgroundSteps::default(), ..self.clone() };
-        self.second.apply(&mut spec);
-        spec.second = Overrides::default();
+        let mut spec = self.clone();
+        spec.traffic.background = BackgroundSteps::default();
+        self.overrides.second.apply(&mut spec);
+        spec.overrides.second = Overrides::default();
         spec
     }
 
     /// Returns whether the path needs a held link: fates unknown on arrival, or reordering.
     pub(crate) fn is_held(&self) -> bool {
         self.aqm.decides_on_leaving()
-            || self.ecn
-            || [self.reorder.share, self.duplicate, self.corrupt].iter().any(|share| share.get() > 0.0)
-            || !self.pairs.0.is_empty()
-            || !self.second.is_none()
+            || self.ends.ecn
+            || self.impairments.are_held()
+            || !self.ends.pairs.0.is_empty()
+            || !self.overrides.second.is_none()
     }
 
     /// Returns whether a plain veth pair suffices.
@@ -171,21 +208,21 @@ impl PathSpec {
         self.rate.is_none()
             && !self.is_held()
             && self.rtt.get().is_zero()
-            && self.loss == 0.0
-            && self.gemodel.is_none()
-            && self.ack_compression.get().is_zero()
+            && self.impairments.loss == 0.0
+            && self.impairments.gemodel.is_none()
+            && self.traffic.ack_compression.get().is_zero()
     }
 
     /// Returns whether packets queue only behind earlier packets of the hosts.
     pub(crate) fn is_alone(&self) -> bool {
-        self.background.is_none() && self.ack_compression.get().is_zero()
+        self.traffic.background.is_none() && self.traffic.ack_compression.get().is_zero()
     }
 
     /// Returns the effective queue; `None` without a rate.
     pub fn queue_limit(&self) -> Option<QueueLimit> {
-        let least = self.mtu * 64;
+        let least = self.ends.mtu * 64;
         let rate = self.rate?;
-        let longest = self.pairs.0.iter().map(|pair| pair.rtt).max().unwrap_or(self.rtt);
+        let longest = self.ends.pairs.0.iter().map(|pair| pair.rtt).max().unwrap_or(self.rtt);
         Some(self.queue.unwrap_or_else(|| QueueLimit::Bytes(rate.bdp(longest).max(least))))
     }
 }

@@ -42,7 +42,7 @@ impl PathSpec {
     ///
     /// A path's rate counts bytes of IP packets.
     pub fn payload_rate(&self) -> Option<Rate> {
-        let mtu = self.mtu.get() as f64;
+        let mtu = self.ends.mtu.get() as f64;
         Some(Rate::bits_per_sec((self.rate?.as_bits_per_sec() as f64 * (mtu - HEADERS) / mtu) as u64))
     }
 
@@ -52,13 +52,13 @@ impl PathSpec {
     /// second bottleneck, cross flows, other pairs.
     pub fn payload_capacity(&self) -> Option<PayloadCapacity> {
         let down = self.direction(1);
-        let is_constant = down.schedule == RateSchedule::None && down.second.is_none();
-        if !is_constant || down.cross_flows.count > 0 || !down.pairs.0.is_empty() {
+        let is_constant = down.schedule == RateSchedule::None && down.overrides.second.is_none();
+        if !is_constant || down.traffic.cross_flows.count > 0 || !down.ends.pairs.0.is_empty() {
             return None;
         }
         let (rate, payload) = (down.rate?, down.payload_rate()?);
         let mut left = PayloadCapacity::new(payload);
-        for (from, taken) in down.background.on(rate) {
+        for (from, taken) in down.traffic.background.on(rate) {
             let share = 1.0 - taken.as_bits_per_sec() as f64 / rate.as_bits_per_sec() as f64;
             let rate = Rate::bits_per_sec((payload.as_bits_per_sec() as f64 * share) as u64);
             // Background steps count from the sender's first packet, which arrives half an RTT later.

@@ -22,11 +22,15 @@ fn parsed<T: FromStr<Err: Debug>>(text: &str) -> T {
 impl PathSpec {
     /// Reads settings such as `rate=1Gbit; rtt=20ms`.
     pub(crate) fn of(settings: &str) -> Self {
-        let mut spec = Self::default();
+        Self::default().with(settings)
+    }
+
+    /// Reads further settings.
+    pub(crate) fn with(mut self, settings: &str) -> Self {
         for (key, value) in settings.split("; ").map(|setting| setting.split_once('=').unwrap()) {
-            spec.set(key, value).unwrap();
+            self.set(key, value).unwrap();
         }
-        spec
+        self
     }
 }
 
@@ -259,7 +263,10 @@ fn overrides_change_one_direction() {
     let base = PathSpec::of("rate=100Mbit; up=rate=10Mbit;delay=5ms;loss=1%");
     for (stream, rate, loss, millis) in [(0, "10Mbit", 0.01, 5), (1, "100Mbit", 0.0, 0)] {
         let own = base.direction(stream);
-        assert_eq!((own.rate, own.loss, own.one_way().as_millis()), (rate.parse().ok(), loss, millis));
+        assert_eq!(
+            (own.rate, own.impairments.loss, own.one_way().as_millis()),
+            (rate.parse().ok(), loss, millis)
+        );
     }
 }
 

@@ -32,6 +32,14 @@ pub(crate) fn path(rate: &str, rtt_ms: u64) -> PathSpec {
     }
 }
 
+/// Returns a path with further settings, such as `loss=1%; seed=2`.
+pub(crate) fn with(mut path: PathSpec, settings: &str) -> PathSpec {
+    for (key, value) in settings.split("; ").map(|setting| setting.split_once('=').unwrap()) {
+        path.set(key, value).unwrap();
+    }
+    path
+}
+
 /// Opens a UDP socket on each host; the client's is connected to the server's.
 pub(crate) fn udp(lab: &Lab) -> (UdpSocket, UdpSocket) {
     let bind = |host: Host| {

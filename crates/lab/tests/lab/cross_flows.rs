@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{first_packet, lab, path, wait_until};
-use longhaul_lab::{Lab, PathSpec};
+use crate::common::{first_packet, lab, path, wait_until, with};
+use longhaul_lab::Lab;
 
 fn with_flows(flows: &str) -> Option<Lab> {
-    let lab = lab(PathSpec { cross_flows: flows.parse().unwrap(), ..path("50Mbit", 10) });
+    let lab = lab(with(path("50Mbit", 10), &format!("cross_flows={flows}")));
     lab.inspect(first_packet)
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use crate::common::{lab, path, wait_until};
+use crate::common::{lab, path, wait_until, with};
 use longhaul_lab::{Host, Hosts, Lab, LabError, PathSpec};
 
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
@@ -24,7 +24,7 @@ fn hosts_of_labs_at_once_have_their_settings() {
         (Hosts::Stock, "cubic", "4096 131072 6291456", "4096 16384 4194304"),
         (Hosts::Tuned, "reno", "4096 131072 1073741824", "4096 16384 1073741824"),
     ] {
-        let spec = PathSpec { hosts, congestion: congestion.to_owned(), ..path("1Gbit", 1) };
+        let spec = with(path("1Gbit", 1), &format!("hosts={hosts}; congestion={congestion}"));
         let Some(lab) = lab(spec) else { return };
         for host in [lab.client(), lab.server()] {
             for (name, expected) in [
@@ -39,7 +39,7 @@ fn hosts_of_labs_at_once_have_their_settings() {
         labs.push(lab);
     }
     assert_eq!(fs::read_to_string(ALLOWED).unwrap(), allowed, "this machine's list is as before");
-    let error = Lab::new(PathSpec { congestion: "warp".to_owned(), ..PathSpec::default() }).unwrap_err();
+    let error = Lab::new(with(PathSpec::default(), "congestion=warp")).unwrap_err();
     assert!(matches!(error, LabError::Setting { .. }) && error.to_string().contains("'warp'"), "{error}");
 }
 

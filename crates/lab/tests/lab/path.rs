@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{FULL, lab, observed, path, udp};
+use crate::common::{FULL, lab, observed, path, udp, with};
 use longhaul_core::units::Bytes;
-use longhaul_lab::{DirectionStats, Lab, ObservationOptions, PathSpec, QueueLimit};
+use longhaul_lab::{DirectionStats, Lab, ObservationOptions, PathSpec};
 
 /// Returns the statistics to the server once `packets` are counted, or after a minute.
 fn settled(lab: &Lab, packets: u64) -> DirectionStats {
@@ -25,7 +25,7 @@ fn settled(lab: &Lab, packets: u64) -> DirectionStats {
 #[test]
 fn every_packet_arrives_or_is_counted_as_lost() {
     let lost = |seed| {
-        let lab = lab(PathSpec { loss: 0.05, seed, ..PathSpec::default() })?;
+        let lab = lab(with(PathSpec::default(), &format!("loss=5%; seed={seed}")))?;
         let (client, _server) = udp(&lab);
         (0..20_000).for_each(|_| assert_eq!(client.send(&[0; 100]).unwrap(), 100));
         let stats = settled(&lab, 20_000);
@@ -55,7 +55,7 @@ fn every_packet_arrives_or_is_counted_as_lost() {
 #[test]
 fn tcp_content_survives_split_super_packets() {
     // A queue of 12 packets overflows in any case: random losses of 0.2 % alone let windows grow to 27.
-    let spec = PathSpec { loss: 0.002, queue: Some(QueueLimit::Packets(12)), ..path("200Mbit", 4) };
+    let spec = with(path("200Mbit", 4), "loss=0.2%; queue=12packets");
     let Some(lab) = lab(spec) else { return };
     let server = lab.server();
     let addresses = [Some(server.ipv4().into()), server.ipv6().map(Into::into)];
@@ -90,7 +90,7 @@ fn tcp_content_survives_split_super_packets() {
 
 #[test]
 fn background_traffic_reaches_no_host_and_a_draining_queue_is_not_shown_as_empty() {
-    let spec = PathSpec { background: "50%".parse().unwrap(), ..path("100Mbit", 4) };
+    let spec = with(path("100Mbit", 4), "background=50%");
     let Some(lab) = lab(spec) else { return };
     let (client, server) = udp(&lab);
     client.send(b"first").unwrap();
@@ -108,7 +108,7 @@ fn background_traffic_reaches_no_host_and_a_draining_queue_is_not_shown_as_empty
     assert!(stats.to_string().contains("0 of them dropped (0.00 %)"), "{stats}");
 
     // The first packets of a burst depart when no more arrive, one per 6 ms.
-    let spec = PathSpec { aqm: "codel".parse().unwrap(), ..path("2Mbit", 2) };
+    let spec = with(path("2Mbit", 2), "aqm=codel");
     let watch = ObservationOptions { flows_and_queues: true, ..ObservationOptions::default() };
     let Some(lab) = observed(spec, &watch) else { return };
     let (client, server) = udp(&lab);

@@ -3,13 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{first_packet, path, udp};
+use crate::common::{first_packet, path, udp, with};
 use crate::measuring::{measure_while_keeping_up, within};
-use longhaul_lab::PathSpec;
 
 #[test]
 fn cross_flows_start_and_end_on_time() {
-    let spec = PathSpec { cross_flows: "2@400ms..900ms".parse().unwrap(), ..path("50Mbit", 10) };
+    let spec = with(path("50Mbit", 10), "cross_flows=2@400ms..900ms");
     measure_while_keeping_up("cross flows of half a second", &spec, |lab| {
         let pause = |ms| thread::sleep(Duration::from_millis(ms));
         let packets = || lab.stats().unwrap().server_to_client.packets as f64;
@@ -32,7 +31,7 @@ fn cross_flows_start_and_end_on_time() {
 
 #[test]
 fn acknowledgements_depart_together() {
-    let spec = PathSpec { ack_compression: "100ms".parse().unwrap(), ..path("100Mbit", 2) };
+    let spec = with(path("100Mbit", 2), "ack_compression=100ms");
     measure_while_keeping_up("compressed acknowledgements", &spec, |lab| {
         let (client, server) = udp(lab);
         // Packets with the spacing and size of acknowledgements.

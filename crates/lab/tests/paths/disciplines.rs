@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{path, udp};
+use crate::common::{path, udp, with};
 use crate::measuring::{Bulk, measure_while_keeping_up, within};
-use longhaul_lab::{Hosts, Lab, PathSpec, PathStats, QueueLimit};
+use longhaul_lab::{Lab, PathSpec, PathStats};
 
 /// Effects of two bulk connections on the path.
 struct Load {
@@ -65,25 +65,20 @@ fn round_trip(client: &UdpSocket, number: u32) -> Option<Duration> {
 
 /// A path of 20 Mbit/s and 20 ms with a queue of one second.
 fn deep(aqm: &str) -> PathSpec {
-    PathSpec {
-        queue: Some(QueueLimit::Packets(1700)),
-        aqm: aqm.parse().unwrap(),
-        hosts: Hosts::Tuned,
-        ..path("20Mbit", 20)
-    }
+    with(path("20Mbit", 20), &format!("queue=1700packets; aqm={aqm}; hosts=tuned"))
 }
 
 /// A packet takes 0.6 ms, and a full queue of 100 packets 60 ms.
 #[test]
 fn disciplines_keep_the_queue_short_and_the_line_busy() {
     let (any, some) = (0.0..=f64::INFINITY, 1.0..=2000.0);
-    let short = |aqm| PathSpec { queue: Some(QueueLimit::Packets(100)), hosts: Hosts::Stock, ..deep(aqm) };
+    let short = |aqm| with(deep(aqm), "queue=100packets; hosts=stock");
     for (name, spec, round_trips, goodputs, drops, marks) in [
         ("codel", deep("codel"), 20.0..=60.0, 15.0..=20.0, some.clone(), any.clone()),
         // Small flows pass bulk ones.
         ("fq_codel", deep("fq_codel"), 20.0..=26.0, 15.0..=20.0, any.clone(), any.clone()),
         // Only packets without TCP data are not ECN-capable.
-        ("ECN", PathSpec { ecn: true, ..deep("codel") }, any.clone(), 15.0..=20.0, 0.0..=2.0, 5.0..=5000.0),
+        ("ECN", with(deep("codel"), "ecn=yes"), any.clone(), 15.0..=20.0, 0.0..=2.0, 5.0..=5000.0),
         // A standing queue.
         ("droptail", deep("droptail"), 100.0..=f64::INFINITY, 15.0..=20.0, any.clone(), any.clone()),
         ("droptail, 100 packets", short("droptail"), 50.0..=81.0, 15.0..=20.0, some.clone(), any.clone()),

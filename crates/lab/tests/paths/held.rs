@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{FULL, path, udp};
+use crate::common::{FULL, path, udp, with};
 use crate::measuring::{echo_time, measure_while_keeping_up, within};
 use longhaul_lab::{Lab, PathSpec, QueueLimit};
 
@@ -38,15 +38,15 @@ fn packets_are_duplicated_corrupted_and_reordered() {
     let own = 3.0;
     let plain = path("100Mbit", 4);
     for (name, spec) in [
-        ("duplicated", PathSpec { duplicate: "10%".parse().unwrap(), ..plain.clone() }),
+        ("duplicated", with(plain.clone(), "duplicate=10%")),
         // The receiving kernel detects the damage by the checksum.
-        ("corrupted", PathSpec { corrupt: "10%".parse().unwrap(), ..plain.clone() }),
-        ("reordered", PathSpec { reorder: "10%,20ms".parse().unwrap(), ..plain }),
+        ("corrupted", with(plain.clone(), "corrupt=10%")),
+        ("reordered", with(plain, "reorder=10%,20ms")),
     ] {
         measure_while_keeping_up(name, &spec, |lab| {
             let arrived = numbered(lab, SENT as u32, Duration::from_micros(500));
             let overtaken = arrived.windows(2).filter(|pair| pair[1] < pair[0]).count() as f64;
-            let stats = lab.stats().unwrap().client_to_server;
+            let stats = lab.stats().unwrap().client_to_server.impaired;
             let counts = [stats.duplicated, stats.corrupted, stats.reordered].map(|count| count as f64);
             let changed = counts.iter().sum::<f64>();
             within(&format!("packets counted as {name}"), changed, 50.0..=159.0)?;
@@ -60,7 +60,7 @@ fn packets_are_duplicated_corrupted_and_reordered() {
 
 #[test]
 fn directions_differ() {
-    let spec = PathSpec { up: "rate=2Mbit; delay=30ms".parse().unwrap(), ..path("100Mbit", 20) };
+    let spec = with(path("100Mbit", 20), "up=rate=2Mbit;delay=30ms");
     assert_eq!(spec.round_trip(), Duration::from_millis(40));
     measure_while_keeping_up("directions that differ", &spec, |lab| {
         let (client, server) = udp(lab);
@@ -105,8 +105,7 @@ fn a_rate_follows_its_schedule() {
 #[test]
 fn pairs_of_hosts_have_their_own_round_trips_and_bottlenecks() {
     // A packet of 32 bytes takes 12.8 ms at the second bottleneck, which only the first pair crosses.
-    let second = "rate=20kbit".parse().unwrap();
-    let spec = PathSpec { pairs: "10ms,60ms@first".parse().unwrap(), second, ..path("10Mbit", 0) };
+    let spec = with(path("10Mbit", 0), "pairs=10ms,60ms@first; second=rate=20kbit");
     measure_while_keeping_up("pairs of hosts", &spec, |lab| {
         for (pair, expected) in [(0, 35.6), (1, 60.0)] {
             let address = SocketAddr::from((Ipv4Addr::new(198, 18, pair, 2), 5000));

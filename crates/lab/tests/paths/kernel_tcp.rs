@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Tcp};
-use longhaul_lab::{Lab, PathSpec, QueueLimit};
+use longhaul_lab::{Lab, PathSpec};
 
-use crate::common::{first_packet, path};
+use crate::common::{first_packet, path, with};
 use crate::measuring::{measure_while_keeping_up, within};
 use crate::simulated::{self, Seen};
 
@@ -23,12 +23,8 @@ const MANY: usize = 16;
 
 /// The paper's path with another delay.
 fn spec(congestion: &str, connections: usize, rtt_ms: u64) -> PathSpec {
-    PathSpec {
-        congestion: congestion.to_owned(),
-        cross_flows: connections.to_string().parse().unwrap(),
-        queue: Some(QueueLimit::Packets(100)),
-        ..path("100Mbit", rtt_ms)
-    }
+    let settings = format!("congestion={congestion}; cross_flows={connections}; queue=100packets");
+    with(path("100Mbit", rtt_ms), &settings)
 }
 
 fn in_kernel(lab: &Lab) -> Seen {

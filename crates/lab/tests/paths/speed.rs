@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{path, udp};
+use crate::common::{path, udp, with};
 use crate::measuring::{Bulk, echo_time, measure_while_keeping_up, within};
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::{Hosts, Lab, PathSpec, QueueLimit};
+use longhaul_lab::Lab;
 
 const RATE: f64 = 2e9;
 /// TCP payload per 1500-byte packet: 20 bytes of IP header and 32 of TCP header with timestamps.
@@ -21,8 +21,7 @@ const WINDOW: Option<Bytes> = Some(Bytes::new(7_500_000));
 
 #[test]
 fn round_trip_time_and_goodput_are_the_paths() {
-    let queue = Some(QueueLimit::Bytes(Bytes::new(40_000_000)));
-    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("2Gbit", 40) };
+    let spec = with(path("2Gbit", 40), "hosts=tuned; queue=40MB");
     measure_while_keeping_up("round trip and goodput at 2 Gbit/s", &spec, |lab| {
         let rtt = idle_round_trip(lab).as_secs_f64();
         within("RTT in seconds", rtt, 0.040..=0.042)?;
@@ -57,8 +56,7 @@ fn idle_round_trip(lab: &Lab) -> Duration {
 /// A super-packet enters a switch's queue of 1 MB packet by packet, and does not harm a sender below the rate.
 #[test]
 fn switch_queue_passes_paced_stream_and_drops_of_unpaced_one() {
-    let queue = Some(QueueLimit::Bytes(Bytes::new(1_000_000)));
-    let spec = PathSpec { hosts: Hosts::Tuned, queue, ..path("1200Mbit", 20) };
+    let spec = with(path("1200Mbit", 20), "hosts=tuned; queue=1MB");
     for (pace, is_lost) in [(Some(Rate::bits_per_sec(800_000_000)), false), (None, true)] {
         measure_while_keeping_up("a paced stream and an unpaced one", &spec, |lab| {
             Bulk { streams: 1, pace, window: WINDOW }

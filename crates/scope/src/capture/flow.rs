@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::advice::{End, KnownLimits, Reading};
+use longhaul_core::advice::{End, KnownLimits, PacketReading, PathReading, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::Keep;
@@ -98,7 +98,8 @@ impl DirectionObservation {
     fn observe(&mut self, at: Duration, reading: Reading, lost: u64) {
         self.observation.observe(at, &reading);
         if let Some(readings) = &mut self.readings {
-            readings.push(at, Reading { lost, ..reading });
+            let packets = PacketReading { lost, ..reading.packets };
+            readings.push(at, Reading { packets, ..reading });
         }
         self.direction.next_interval();
     }
@@ -239,18 +240,22 @@ impl CapturedConnection {
         Reading {
             moved: direction.numbers.moved(),
             streams: 1,
-            min_rtt: self.min_rtt(side),
-            data_rtt,
+            path: PathReading {
+                min_rtt: self.min_rtt(side),
+                data_rtt,
+                in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
+            },
             window: other.window.get(),
-            in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
             unread: other.window.unread(),
-            data_age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
             // What is captured may be lost on its way to the receiver, which reports gaps by SACK.
-            arrived: if has_reports { direction.reported.packets() } else { direction.payload / PACKET },
-            lost: if has_reports {
-                direction.reported.out_of_order
-            } else {
-                direction.losses_seen(at_sender)
+            packets: PacketReading {
+                arrived: if has_reports { direction.reported.packets() } else { direction.payload / PACKET },
+                lost: if has_reports {
+                    direction.reported.out_of_order
+                } else {
+                    direction.losses_seen(at_sender)
+                },
+                age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
             },
             unscaled: direction.window.is_unscaled,
             ..Reading::default()

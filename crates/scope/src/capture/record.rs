@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use longhaul_core::advice::Reading;
 use longhaul_core::event::{Done, Event, JobEvent, JobId};
-use longhaul_core::telemetry::{Counters, Sockets};
+use longhaul_core::telemetry::{Counters, PathTimes, Sockets, WindowSums};
 use longhaul_core::units::seconds;
 
 use super::flow::{Flow, INTERVAL};
@@ -47,10 +47,7 @@ impl Flow {
             time: found.time,
             goodput: found.rate(),
             streams: 1,
-            limited_by: found.finding.limit,
-            shares: found.finding.shares,
-            witnesses: found.finding.witnesses.clone(),
-            advice: found.finding.advice.clone(),
+            finding: found.finding.clone(),
             ..Done::default()
         };
         let spans = found.timeline.iter().map(|span| event(span.from, limited(span.limit)));
@@ -60,15 +57,18 @@ impl Flow {
 
 fn sample(reading: &Reading, side: Side) -> Sample {
     let counters = match side {
-        Side::Put => Counters { retransmits: reading.lost, ..Counters::default() },
-        _ => Counters { out_of_order: reading.lost, ..Counters::default() },
+        Side::Put => Counters { retransmits: reading.packets.lost, ..Counters::default() },
+        _ => Counters { out_of_order: reading.packets.lost, ..Counters::default() },
     };
     let sockets = Sockets {
         open: 1,
         unread: reading.unread,
-        rwin: reading.window,
-        data_rtt: reading.data_rtt,
-        min_rtt: reading.min_rtt,
+        windows: WindowSums { rwin: reading.window, ..WindowSums::default() },
+        times: PathTimes {
+            data_rtt: reading.path.data_rtt,
+            min_rtt: reading.path.min_rtt,
+            ..PathTimes::default()
+        },
         counters,
         ..Sockets::default()
     };

@@ -124,22 +124,22 @@ pub(super) const FIGURES: &[Figure] = &[
         y: ("RWIN", Unit::Bytes),
         lines: &[
             line("BDP", Mark::Dashed, Of(bdp)),
-            line("RWIN", Mark::Line, Received(|sample| sample.sockets.rwin.map(bytes))),
+            line("RWIN", Mark::Line, Received(|sample| sample.sockets.windows.rwin.map(bytes))),
         ],
         ..PLAIN
     },
     Figure {
         title: "Congestion window",
         y: ("cwnd", Unit::Bytes),
-        lines: &[line("", Mark::Line, Sent(|sample| sample.sockets.cwnd.map(bytes)))],
+        lines: &[line("", Mark::Line, Sent(|sample| sample.sockets.windows.cwnd.map(bytes)))],
         ..PLAIN
     },
     Figure {
         title: "Rates of the sender",
         y: ("Rate", Unit::BitsPerSecond),
         lines: &[
-            line("pacing", Mark::Line, Sent(|sample| sample.sockets.pacing_rate.map(rate))),
-            line("delivery", Mark::Line, Sent(|sample| sample.sockets.delivery_rate.map(rate))),
+            line("pacing", Mark::Line, Sent(|sample| sample.sockets.rates.pacing.map(rate))),
+            line("delivery", Mark::Line, Sent(|sample| sample.sockets.rates.delivery.map(rate))),
         ],
         ..PLAIN
     },
@@ -148,8 +148,12 @@ pub(super) const FIGURES: &[Figure] = &[
         y: ("RTT", Unit::Seconds),
         lines: &[
             line("least", Mark::Dashed, Of(min_rtt)),
-            line("smoothed", Mark::Line, Sampled(|sample| sample.sockets.rtt.map(time))),
-            line("as the data saw it", Mark::Line, Received(|sample| sample.sockets.data_rtt.map(time))),
+            line("smoothed", Mark::Line, Sampled(|sample| sample.sockets.times.rtt.map(time))),
+            line(
+                "as the data saw it",
+                Mark::Line,
+                Received(|sample| sample.sockets.times.data_rtt.map(time)),
+            ),
         ],
         ..PLAIN
     },

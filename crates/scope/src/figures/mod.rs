@@ -74,11 +74,11 @@ mod tests {
             sample.page_cache = (at != 1.5).then(synthetic_record::pages);
             sample.host_pages = Some(synthetic_record::host_pages(50));
             let sockets = &mut sample.sockets;
-            (sockets.rtt, sockets.data_rtt, sockets.min_rtt) =
+            (sockets.times.rtt, sockets.times.data_rtt, sockets.times.min_rtt) =
                 (synthetic_record::rtt(0.2), synthetic_record::rtt(0.21), synthetic_record::rtt(0.2));
-            (sockets.rwin, sockets.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
+            (sockets.windows.rwin, sockets.windows.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
             let rate = Some(Rate::bits_per_sec(1_000_000));
-            (sockets.pacing_rate, sockets.delivery_rate) = (rate, rate);
+            (sockets.rates.pacing, sockets.rates.delivery) = (rate, rate);
             (sockets.counters.out_of_order, sockets.counters.retransmits) = (at as u64, at as u64);
             sockets.unread = Bytes::new(if at == 1.0 { 68_800_000 } else { 10 });
             sample

@@ -112,16 +112,16 @@ fn result(record: &Record) -> String {
 
 /// Returns the limit of a transfer, with the share of each limit if known.
 fn limits(done: &Done) -> String {
-    let named = done.shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
+    let named = done.finding.shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
     let shares: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();
     let shares = if shares.is_empty() { String::new() } else { format!(" ({})", shares.join(", ")) };
-    format!("limited by {}{shares}", done.limited_by)
+    format!("limited by {}{shares}", done.finding.limit)
 }
 
 /// Returns evidence and remedy of the limit: the transfer's own, or of an interrupted transfer those of its samples.
 fn advice(record: &Record) -> Vec<String> {
     let advice = match record.outcome() {
-        Some(Event::Done(done)) => done.advice.clone(),
+        Some(Event::Done(done)) => done.finding.advice.clone(),
         _ if diagnosis::recorded_timeline(record).is_empty() => Vec::new(),
         _ => diagnosis::of_record(record).map(|found| found.finding.advice).unwrap_or_default(),
     };
@@ -171,7 +171,7 @@ pub(super) fn date(started: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::advice::LimitedBy;
+    use longhaul_core::advice::{Finding, LimitedBy};
     use longhaul_core::event::Warning;
     use longhaul_core::units::Rate;
 
@@ -188,7 +188,8 @@ mod tests {
         let warning = |at| Event::Warning(Warning::Recorded { message: format!("warning {at}") });
         record.events = (0..5).map(|at| synthetic_record::event(at, warning(at))).collect();
         let goodput = Rate::bits_per_sec(8_000_000_000);
-        let done = Done { goodput, limited_by: LimitedBy::Disk, ..Done::default() };
+        let finding = Finding { limit: LimitedBy::Disk, ..Finding::default() };
+        let done = Done { goodput, finding, ..Done::default() };
         record.events.push(synthetic_record::event(2, Event::Done(Box::new(done))));
         let expected = [
             "Sat, 21 Nov 2026 00:00:00 GMT · longhaul 0.1.0 on near (Linux 6.1.0, 2 cores)",
@@ -207,7 +208,8 @@ mod tests {
     fn evidence_and_cure_follow_the_result_which_may_be_a_failure() {
         let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
         let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
-        let done = Done { limited_by: LimitedBy::Disk, advice, ..Done::default() };
+        let finding = Finding { limit: LimitedBy::Disk, advice, ..Finding::default() };
+        let done = Done { finding, ..Done::default() };
         record.events = vec![synthetic_record::event(2, Event::Done(Box::new(done)))];
         let notes = of_record(&record);
         assert_eq!(notes[2], "limited by the disk: <slow>");

@@ -44,7 +44,7 @@ pub fn values(record: &Record) -> Vec<(&'static str, f64)> {
     // A counter that only the peer has is zero here; it must not appear.
     let received = receives(record);
     let rwin = steady.filter(|_| received).and_then(|span| median_window(record, span));
-    let cwnd = || peak(record, |sample| sample.sockets.cwnd.filter(|_| !received));
+    let cwnd = || peak(record, |sample| sample.sockets.windows.cwnd.filter(|_| !received));
     let socket = || peak(record, |sample| received.then_some(sample.sockets.unread));
     let pages = |of: fn(&PageCache) -> Bytes| peak(record, |sample| sample.page_cache.as_ref().map(of));
     let even = Burstiness::of(record);
@@ -97,7 +97,7 @@ pub fn values_of_file(path: &Path) -> Result<Vec<(String, f64)>, String> {
 
 /// Returns the minimum RTT in seconds.
 pub(super) fn least_rtt(record: &Record) -> Option<f64> {
-    let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.min_rtt);
+    let known = record.samples.iter().filter_map(|(_, sample)| sample.sockets.times.min_rtt);
     let known = known.map(|rtt| rtt.get().as_secs_f64());
     known.filter(|rtt| *rtt > 0.0).min_by(f64::total_cmp)
 }
@@ -129,7 +129,7 @@ fn peak(record: &Record, value: impl Fn(&Sample) -> Option<Bytes>) -> Option<f64
 
 fn median_window(record: &Record, (from, to): Span) -> Option<f64> {
     let within = record.samples.iter().filter(|(at, _)| (from..=to).contains(at));
-    let mut windows: Vec<Bytes> = within.filter_map(|(_, sample)| sample.sockets.rwin).collect();
+    let mut windows: Vec<Bytes> = within.filter_map(|(_, sample)| sample.sockets.windows.rwin).collect();
     windows.sort_unstable();
     windows.get(windows.len() / 2).map(|window| window.get() as f64)
 }
@@ -158,8 +158,8 @@ mod tests {
         let mut record = synthetic_record::record(10.0, |at| {
             let moved = at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7;
             let mut sample = synthetic_record::moved(moved);
-            sample.sockets.rwin = Some(Bytes::new(if at < 5.0 { 100 } else { 2_000_000 }));
-            sample.sockets.min_rtt = synthetic_record::rtt(0.2);
+            sample.sockets.windows.rwin = Some(Bytes::new(if at < 5.0 { 100 } else { 2_000_000 }));
+            sample.sockets.times.min_rtt = synthetic_record::rtt(0.2);
             sample.sockets.unread = Bytes::new(if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 });
             sample.sockets.counters.out_of_order = at as u64;
             sample.segments = Some(Segments { in_use: at as usize, count: 16, size: Bytes::mib(4) });
@@ -212,8 +212,9 @@ mod tests {
         let mut record = synthetic_record::record(3.0, |at| {
             let mut sample = synthetic_record::moved(at * 1e6);
             let sockets = &mut sample.sockets;
-            (sockets.rwin, sockets.cwnd) = (Some(Bytes::new(1000)), Some(Bytes::new(at as u64)));
-            sockets.min_rtt = synthetic_record::rtt(0.1);
+            (sockets.windows.rwin, sockets.windows.cwnd) =
+                (Some(Bytes::new(1000)), Some(Bytes::new(at as u64)));
+            sockets.times.min_rtt = synthetic_record::rtt(0.1);
             (sockets.counters.retransmits, sockets.counters.out_of_order) = (5, 6);
             sample
         });

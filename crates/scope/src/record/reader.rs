@@ -205,7 +205,7 @@ mod tests {
             let record = read(text).unwrap();
             assert_eq!(record.damage, None);
             let Some(Event::Done(done)) = record.outcome() else { panic!("{record:?}") };
-            assert_eq!((done.bytes.get(), done.limited_by.name()), (5, "disk"));
+            assert_eq!((done.bytes.get(), done.finding.limit.name()), (5, "disk"));
         }
         let failed = r#""outcome":{"event":"error","message":"gone","exit_code":69}"#;
         let record = read(whole().replace(r#""outcome":null"#, failed)).unwrap();

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::admission::connection_limit::ConnectionSlot;
+use crate::admission::connection_slots::ConnectionSlot;
 use crate::connection::http_connection::{DRAIN_LIMIT, HttpConnection};
 use crate::connection::late_requests::LateRequests;
 use crate::connection::routes::Served;
@@ -51,7 +51,7 @@ pub(crate) async fn accept(listener: TcpListener, context: ServerContext) {
         match next {
             Ok((stream, peer)) => {
                 exhausted = false;
-                match context.connection_limit.arrive(peer.ip()) {
+                match context.connection_slots.arrive(peer.ip()) {
                     Some(slot) => {
                         tokio::spawn(run_connection(stream, peer, context.clone(), slot));
                     }

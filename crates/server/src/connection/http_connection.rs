@@ -10,7 +10,7 @@ use longhaul_core::proto::http::{RequestBody, RequestHead, TargetPath};
 use longhaul_core::units::Bytes;
 
 use crate::access::RequestOrigin;
-use crate::admission::connection_limit::ConnectionSlot;
+use crate::admission::connection_slots::ConnectionSlot;
 use crate::connection::accept::make_room;
 use crate::connection::late_requests::{self, LateRequests};
 use crate::connection::next_request::NextRequest;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use crate::Timeouts;
-use crate::connection::sendfile::record_sent;
+use crate::connection::plain_sender::record_sent;
 use crate::connection::stall_detector::StallDetector;
 use crate::connection::transport::{ReplyError, TLS_CHUNK};
 use crate::paths::disks::Disk;

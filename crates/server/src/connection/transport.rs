@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use crate::Timeouts;
-use crate::connection::sendfile::send_plain;
+use crate::connection::plain_sender::send_plain;
 use crate::connection::stall_detector::StallDetector;
 use crate::connection::tls_sender::send_tls;
 use crate::paths::disks::{Disk, DiskError};

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde::Serialize;
 
 use crate::reply::Reply;
-use crate::reply::directory_listing::{DirectoryEntry, ListingPage};
+use crate::reply::directory_entries::{DirectoryEntry, ListingPage};
 use crate::reply::directory_page::url_encoded;
 
 /// Entries of a page for each one of an HTML page: a page is requested by a program, one round trip each.

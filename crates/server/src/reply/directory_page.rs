@@ -7,7 +7,7 @@ use longhaul_core::units::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::reply::Reply;
-use crate::reply::directory_listing::{DirectoryEntry, DirectoryListing, SortKey, SortOrder};
+use crate::reply::directory_entries::{DirectoryEntry, DirectoryListing, SortKey, SortOrder};
 
 /// All characters except the unreserved ones (RFC 3986, section 2.3).
 const URL_RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -1,7 +1,7 @@
 //! A reply: its head and body before they are sent.
 
+pub(crate) mod directory_entries;
 pub(crate) mod directory_json;
-pub(crate) mod directory_listing;
 pub(crate) mod directory_page;
 pub(crate) mod file_reply;
 pub(crate) mod piece_digests;

@@ -15,10 +15,10 @@ use crate::connection::routes::ReadRequest;
 use crate::paths::beneath_root::{Found, Root};
 use crate::paths::disks::{Disk, DiskError, Disks};
 use crate::reply::Reply;
-use crate::reply::directory_json;
-use crate::reply::directory_listing::{
+use crate::reply::directory_entries::{
     DirectoryListing, ListedDirectory, ListingOptions, ListingPage, SortOrder,
 };
+use crate::reply::directory_json;
 use crate::reply::directory_page;
 use crate::reply::file_reply::{FileOffer, file_reply};
 use crate::reply::piece_digests::{HashingTurn, PieceDigests, asks_for_digests};

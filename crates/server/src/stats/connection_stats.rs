@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 
 use crate::connection::targets::without_secrets;
 use crate::stats::access_log::FinishedReply;
-use crate::stats::tcp_totals::TcpTotals;
 use crate::upload::{ActiveUploads, UploadUsage};
 
 /// Statistics of all connections of a server, for an observer and for `/metrics`.
@@ -45,7 +44,7 @@ struct ConnectionCounts {
     replies: BTreeMap<u16, u64>,
     sending: BTreeMap<usize, SendingConnection>,
     /// Totals of connections that are no longer in `sending`.
-    settled: TcpTotals,
+    settled: Counters,
 }
 
 /// A connection with a reply that is being sent or not yet acknowledged.
@@ -53,9 +52,9 @@ struct SendingConnection {
     /// A duplicate of the connection's descriptor, which stays readable while the connection uses its own.
     socket: Arc<OwnedFd>,
     /// The socket's counters when it was entered.
-    before: TcpTotals,
+    before: Counters,
     /// The socket's counters when last read.
-    latest: TcpTotals,
+    latest: Counters,
     /// Replies begun since it was entered.
     begun: u64,
     /// The socket has accepted the last reply completely.
@@ -83,7 +82,7 @@ pub(crate) struct StatsSnapshot {
     /// The sending connections.
     pub(crate) streams: Vec<StreamSample>,
     /// Totals of all connections so far, closed ones included.
-    pub(crate) totals: TcpTotals,
+    pub(crate) totals: Counters,
     /// Bytes of upload bodies so far.
     pub(crate) received: Bytes,
     /// Buffers and writers of the uploads.
@@ -278,7 +277,7 @@ impl SocketToRead {
 
 impl SendingConnection {
     fn new(socket: OwnedFd) -> Self {
-        let before = tcp_info::read(&socket).map(|tcp| TcpTotals::of(&tcp)).unwrap_or_default();
+        let before = tcp_info::read(&socket).map(|tcp| Counters::of(&tcp)).unwrap_or_default();
         Self { socket: Arc::new(socket), before, latest: before, begun: 1, replied: false }
     }
 
@@ -296,12 +295,12 @@ impl SendingConnection {
     /// Records the socket's counters; readings may arrive out of order.
     fn record(&mut self, tcp: Option<&TcpInfo>) {
         if let Some(tcp) = tcp {
-            self.latest = self.latest.later(TcpTotals::of(tcp));
+            self.latest = self.latest.later(Counters::of(tcp));
         }
     }
 
     /// Returns the totals since the connection was entered.
-    fn counted(&self) -> TcpTotals {
+    fn counted(&self) -> Counters {
         self.latest.since(self.before)
     }
 }
@@ -309,7 +308,7 @@ impl SendingConnection {
 impl StatsSnapshot {
     /// Sums up the sending connections.
     pub(crate) fn sockets(&self) -> Sockets {
-        let (open, counters) = (self.open, self.totals.counters);
+        let (open, counters) = (self.open, self.totals);
         Sockets { open, counters, ..Sockets::of(&self.streams, Counters::default()) }
     }
 
@@ -317,7 +316,7 @@ impl StatsSnapshot {
     pub(crate) fn sample(self) -> Sample {
         let (sockets, has_uploads) = (self.sockets(), self.written.uploads > 0);
         Sample {
-            moved: self.totals.counters.acked + self.received,
+            moved: self.totals.acked + self.received,
             sockets,
             streams: self.streams,
             segments: has_uploads.then_some(self.written.segments),

@@ -46,20 +46,20 @@ fn text(reading: &StatsSnapshot) -> String {
         (
             "sent_bytes_total",
             "Bytes that peers have acknowledged, heads and encryption included, /metrics not",
-            bytes(totals.counters.acked),
+            bytes(totals.acked),
         ),
         ("received_bytes_total", "Bytes of files that clients have put here", bytes(reading.received)),
-        ("retransmits_total", "Segments sent again", Some(totals.counters.retransmits as f64)),
-        ("busy_seconds_total", "Time with data to send, summed over connections", busy(totals.busy)),
+        ("retransmits_total", "Segments sent again", Some(totals.retransmits as f64)),
+        ("busy_seconds_total", "Time with data to send, summed over connections", busy(totals.times.busy)),
         (
             "rwnd_limited_seconds_total",
             "Part of the busy time in which the peer's receive window was the limit",
-            busy(totals.rwnd_limited),
+            busy(totals.times.window_limited),
         ),
         (
             "sndbuf_limited_seconds_total",
             "Part of the busy time in which the send buffer was the limit",
-            busy(totals.sndbuf_limited),
+            busy(totals.times.buffer_limited),
         ),
         ("connections", "Connections open, idle ones included", count(reading.open)),
         (
@@ -73,12 +73,20 @@ fn text(reading: &StatsSnapshot) -> String {
             "Bytes between sockets and files, summed over uploads",
             bytes(reading.written.segments.bytes()),
         ),
-        ("rtt_seconds", "Smoothed round-trip time, the mean of sending connections", seconds(sockets.rtt)),
-        ("min_rtt_seconds", "Least round-trip time of any sending connection", seconds(sockets.min_rtt)),
+        (
+            "rtt_seconds",
+            "Smoothed round-trip time, the mean of sending connections",
+            seconds(sockets.times.rtt),
+        ),
+        (
+            "min_rtt_seconds",
+            "Least round-trip time of any sending connection",
+            seconds(sockets.times.min_rtt),
+        ),
         (
             "cwnd_bytes",
             "Congestion windows of sending connections, summed",
-            bytes(sockets.cwnd.unwrap_or_default()),
+            bytes(sockets.windows.cwnd.unwrap_or_default()),
         ),
         (
             "unsent_bytes",
@@ -88,12 +96,12 @@ fn text(reading: &StatsSnapshot) -> String {
         (
             "pacing_rate_bytes_per_second",
             "Pacing rates of sending connections, summed",
-            rate(sockets.pacing_rate),
+            rate(sockets.rates.pacing),
         ),
         (
             "delivery_rate_bytes_per_second",
             "Rates at which peers were last seen to receive, summed over sending connections",
-            rate(sockets.delivery_rate),
+            rate(sockets.rates.delivery),
         ),
     ] {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };

@@ -3,5 +3,4 @@
 pub(crate) mod access_log;
 pub(crate) mod connection_stats;
 pub(crate) mod metrics;
-pub(crate) mod tcp_totals;
 pub(crate) mod telemetry;

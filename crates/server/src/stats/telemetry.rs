@@ -6,13 +6,12 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use longhaul_core::event::{JobTag, Observer};
-use longhaul_core::telemetry::{Sample, Sparingly};
+use longhaul_core::telemetry::{Counters, Sample, Sparingly};
 use longhaul_engine::sampling::SampleInterval;
 use longhaul_engine::telemetry;
 use longhaul_sys::host;
 
 use crate::stats::connection_stats::ConnectionStats;
-use crate::stats::tcp_totals::TcpTotals;
 
 /// The observer of a server, and how often everything is measured for it.
 #[derive(Clone)]
@@ -75,7 +74,7 @@ struct Reader<'a> {
     stats: &'a ConnectionStats,
     sparingly: Sparingly,
     /// What was told last: whether anything was being sent, and what had been counted.
-    told: Option<(bool, TcpTotals)>,
+    told: Option<(bool, Counters)>,
 }
 
 impl Reader<'_> {

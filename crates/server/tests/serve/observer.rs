@@ -87,7 +87,7 @@ fn samples_follow_a_transfer_to_its_last_acknowledged_byte_and_do_not_read_idle_
         // The idle ones came first and have the numbers up to 19.
         assert!(sample.streams.iter().all(|stream| stream.stream == 20 && stream.tcp.is_some()));
         assert_eq!((sample.written, sample.page_cache), (None, None));
-        assert!(sample.sockets.cwnd.is_some() && sample.sockets.rtt.is_some());
+        assert!(sample.sockets.windows.cwnd.is_some() && sample.sockets.times.rtt.is_some());
     }
     assert!(samples.last().unwrap().streams.is_empty());
     // The end of a connection may be acknowledged like a byte.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use longhaul_core::units::{Rate, Rtt};
-use longhaul_lab::{CrossFlows, Hosts, Lab, PathSpec, PathStats};
+use longhaul_lab::{CrossFlows, EndSpec, Hosts, Lab, PathSpec, PathStats, TrafficSpec};
 
 use crate::exit::UsageError;
 use crate::say;
@@ -97,8 +97,11 @@ fn spec((rate, rtt, queue): PathNames) -> Result<PathSpec> {
         rate: Some(rate.parse().map_err(anyhow::Error::msg)?),
         rtt: rtt.parse::<Rtt>().map_err(anyhow::Error::msg)?,
         queue,
-        hosts: Hosts::Tuned,
-        cross_flows: CrossFlows { count: FLOWS, ..CrossFlows::default() },
+        ends: EndSpec { hosts: Hosts::Tuned, ..EndSpec::default() },
+        traffic: TrafficSpec {
+            cross_flows: CrossFlows { count: FLOWS, ..CrossFlows::default() },
+            ..TrafficSpec::default()
+        },
         ..PathSpec::default()
     })
 }
@@ -125,7 +128,7 @@ struct PathRow {
 
 impl PathRow {
     fn of(spec: &PathSpec, stats: &PathStats) -> Self {
-        let late = |direction: longhaul_lab::DirectionStats| direction.read_late_p99 + direction.late_p99;
+        let late = |direction: longhaul_lab::DirectionStats| direction.late.both_p99();
         let goodput = stats.cross_flows.goodput();
         let wanted = spec.rate.unwrap_or_default().scaled(LOAD);
         Self {

@@ -11,7 +11,7 @@ pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<D
     let mean = |like: &dyn Fn(&RunResult) -> bool| {
         let (mut sum, mut count) = (0.0, 0_u32);
         for result in done.iter().filter(|result| result.succeeded() && like(result)) {
-            sum += result.wall_s;
+            sum += result.times.wall_s;
             count += 1;
         }
         (count > 0).then(|| sum / f64::from(count))

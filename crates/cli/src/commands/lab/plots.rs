@@ -14,14 +14,15 @@ use super::evidence;
 /// # Errors
 /// Fails if a file is not writable.
 pub(super) fn write(scenario: &Scenario, results: &Results, output: &ResultsDirectory) -> Result<()> {
-    if scenario.plots.is_empty() {
+    if scenario.evaluation.plots.is_empty() {
         return Ok(());
     }
     let groups = results.groups();
-    let charts: Vec<Chart> = scenario.plots.iter().map(|plot| chart(scenario, plot, &groups)).collect();
+    let charts: Vec<Chart> =
+        scenario.evaluation.plots.iter().map(|plot| chart(scenario, plot, &groups)).collect();
     let sheet =
         |charts: Vec<Chart>| Sheet { title: scenario.name.clone(), notes: results.conditions(), charts };
-    for (plot, chart) in scenario.plots.iter().zip(&charts) {
+    for (plot, chart) in scenario.evaluation.plots.iter().zip(&charts) {
         for file in plot.files() {
             evidence::draw(&sheet(vec![chart.clone()]), &output.directory().join(file), evidence::OUT)?;
         }

@@ -118,8 +118,8 @@ impl Watcher for Terminal {
     fn execution_ended(&mut self, _: &Execution<'_>, result: &RunResult) {
         let end = result.failure().unwrap_or_else(|| "ok".to_owned());
         self.bar.suspend(|| {
-            say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.wall_s));
-            for infidelity in &result.infidelities {
+            say::line(format_args!("lab: {}: {:.2} s, {end}", self.now, result.times.wall_s));
+            for infidelity in &result.path.infidelities {
                 say::line(format_args!("lab: not exactly the path that was asked for: {infidelity}"));
             }
             for remark in &result.remarks {

@@ -38,7 +38,7 @@ pub(super) fn sheet(report: &ProbeReport) -> Sheet {
         ),
     ];
     Sheet {
-        title: format!("longhaul probe {}", report.target),
+        title: format!("longhaul probe {}", report.probe.target),
         notes: report.verdict.arithmetic.clone(),
         charts: charts.into_iter().flatten().collect(),
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
-use longhaul_agent::request::{self, TransferRequest};
+use longhaul_agent::request::{self, Endpoints, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_engine::cancel::Cancel;
@@ -75,9 +75,8 @@ impl AddArgs {
                 bail!(UsageError("--put needs paths, and last the URL to put them to".to_owned()));
             };
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
-            let request =
-                TransferRequest { kind: TransferKind::Put, paths, url: Some(url.clone()), ..common };
-            return Ok(vec![request]);
+            let endpoints = Endpoints { urls: Vec::new(), url: Some(url.clone()), paths };
+            return Ok(vec![TransferRequest { kind: TransferKind::Put, endpoints, ..common }]);
         }
         let of_operand = |operand: &String| {
             if !operand.contains("://")
@@ -88,7 +87,8 @@ impl AddArgs {
             url_text::parse(operand).map_err(|why| UsageError(format!("'{operand}': {why}")))?;
             let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
-            Ok(vec![TransferRequest { kind, urls, ..common.clone() }])
+            let endpoints = Endpoints { urls, ..Endpoints::default() };
+            Ok(vec![TransferRequest { kind, endpoints, ..common.clone() }])
         };
         let requests: Vec<_> = self.operands.iter().map(of_operand).collect::<anyhow::Result<_>>()?;
         Ok(requests.into_iter().flatten().collect())
@@ -96,7 +96,7 @@ impl AddArgs {
 
     /// Returns the output path. Several files need a directory: in one file they would replace each other.
     fn output(&self) -> anyhow::Result<Option<PathBuf>> {
-        let mut output = self.request.output.as_deref().map(absolute).transpose()?;
+        let mut output = self.request.target.output.as_deref().map(absolute).transpose()?;
         if let Some(output) = output.as_mut().filter(|_| self.operands.len() > 1) {
             output.push("");
         }
@@ -104,8 +104,11 @@ impl AddArgs {
     }
 
     fn common(&self) -> anyhow::Result<TransferRequest> {
-        let token = self.token.as_ref().map(|file| bearer_token(file, &Cancel::new())).transpose()?;
-        Ok(TransferRequest { output: self.output()?, token, ..self.request.clone() })
+        let mut request = self.request.clone();
+        request.access.token =
+            self.token.as_ref().map(|file| bearer_token(file, &Cancel::new())).transpose()?;
+        request.target.output = self.output()?;
+        Ok(request)
     }
 }
 
@@ -167,7 +170,7 @@ mod tests {
     fn several_files_never_go_to_one() {
         let output = |line: &[&str]| {
             let requests = Line::parse_from([&["add"], line].concat()).add.requests().unwrap();
-            requests[0].output.clone().unwrap().into_os_string()
+            requests[0].target.output.clone().unwrap().into_os_string()
         };
         assert_eq!(output(&["http://h/a", "-o", "/nowhere/f"]), "/nowhere/f");
         assert_eq!(output(&["http://h/a", "--mirror", "http://m/a", "-o", "/nowhere/f"]), "/nowhere/f");

@@ -11,7 +11,7 @@ pub(super) fn added(transfers: &[Transfer], json: bool) {
         if json {
             as_json(transfer);
         } else {
-            say::output(format_args!("{} {}", transfer.id, printable(&transfer.name)));
+            say::output(format_args!("{} {}", transfer.id, printable(&transfer.ends.name)));
         }
     }
 }
@@ -21,7 +21,7 @@ pub(super) fn changed(transfer: &Transfer, json: bool) {
     if json {
         as_json(transfer);
     } else {
-        say::output(format_args!("{} {}: {}", transfer.id, printable(&transfer.name), transfer.state));
+        say::output(format_args!("{} {}: {}", transfer.id, printable(&transfer.ends.name), transfer.state));
     }
 }
 
@@ -39,9 +39,10 @@ pub(super) fn list(transfers: &[Transfer], first: bool, json: bool) {
 
 /// Formats a transfer as a line.
 pub(super) fn line(transfer: &Transfer) -> String {
-    let size = transfer.size.map_or_else(String::new, |size| format!("/{}", Bytes::new(size)));
-    let bytes = format!("{}{size}", Bytes::new(transfer.bytes));
-    let rate = match transfer.run.goodput_bps {
+    let progress = &transfer.progress;
+    let size = progress.size.map_or_else(String::new, |size| format!("/{}", Bytes::new(size)));
+    let bytes = format!("{}{size}", Bytes::new(progress.bytes));
+    let rate = match progress.run.goodput_bps {
         0 => String::new(),
         rate => Rate::bits_per_sec(rate).to_string(),
     };
@@ -51,8 +52,9 @@ pub(super) fn line(transfer: &Transfer) -> String {
         }
         _ => String::new(),
     };
-    let host = transfer.host.as_deref().map_or_else(String::new, |host| format!(" on {}", printable(host)));
-    let name = printable(&transfer.name);
+    let host = transfer.conditions.host.as_deref();
+    let host = host.map_or_else(String::new, |host| format!(" on {}", printable(host)));
+    let name = printable(&transfer.ends.name);
     format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{host}{why}", transfer.id, transfer.state, bytes, rate)
 }
 

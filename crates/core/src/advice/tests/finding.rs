@@ -29,13 +29,13 @@ fn transfer_that_moved_nothing_has_no_share_or_no_gain() {
         let finding = course.go(0.3, 0.0).finding();
         assert!(!finding.advice.join(" ").contains("->"), "{finding:?}");
     }
-    let short = receiving(0).but(|reading| reading.min_rtt = None).go(0.1, 0.0).finding();
+    let short = receiving(0).but(|reading| reading.path.min_rtt = None).go(0.1, 0.0).finding();
     assert_advice(&short, 0, "of 100 ms in all, most went to connect, to the first answer and to slow start");
 }
 
 #[test]
 fn dominant_cause_of_a_mixture_comes_first_and_the_other_is_named() {
-    let lossy = |reading: &mut Reading| reading.lost += 1;
+    let lossy = |reading: &mut Reading| reading.packets.lost += 1;
     let disk = |reading: &mut Reading| threads(reading).disk += TICK;
     let small = |reading: &mut Reading| reading.window = Some(Bytes::new(700_000));
     let causes: [(LimitedBy, Plant<'_>); 4] =
@@ -131,7 +131,7 @@ fn window_is_cured_by_the_setting_that_bounds_it() {
         KnownLimits { recv_buffer, rmem_max, ..rmem(6) }
     };
     let large = |reading: &mut Reading| {
-        (reading.in_flight, reading.window) = (reading.window, Some(Bytes::mib(512)));
+        (reading.path.in_flight, reading.window) = (reading.window, Some(Bytes::mib(512)));
     };
     let scaling = |on| KnownLimits { window_scaling: Some(on), ..set(64, 208) };
     let clamped = KnownLimits { window_clamp: Some(Bytes::kib(140)), ..rmem(1024) };
@@ -244,7 +244,7 @@ fn time_that_is_lost_is_what_cures_save_and_no_buffer_of_a_short_path() {
     assert_advice(&short, 1, "share its connections: up to 100 ms of 200 ms saved");
     // On loopback the kernel's counters name the send buffer, which no larger one cures.
     let rtt = Some(Rtt::new(Duration::from_micros(50)));
-    let course = sending(0).but(|reading| reading.min_rtt = rtt);
+    let course = sending(0).but(|reading| reading.path.min_rtt = rtt);
     let cure = cure_after(course, held(None), super::sender::buffer_limited, SendBuffer);
     assert!(cure.starts_with("a larger buffer gains nothing at an RTT of "), "{cure}");
 }

@@ -7,13 +7,13 @@ fn losing(packets: u64, period: u64, at: u64) -> impl FnMut(&mut Reading) {
     let mut readings = 0;
     move |reading| {
         readings += 1;
-        reading.lost += if readings % period == at { packets } else { 0 };
+        reading.packets.lost += if readings % period == at { packets } else { 0 };
     }
 }
 
 impl Course {
     pub(super) fn lose(self, packets: u64) -> Self {
-        self.but(|reading| reading.lost += packets)
+        self.but(|reading| reading.packets.lost += packets)
     }
 
     /// Loses `packets` and continues for `steps` steps at a rate that depends on their number; all of it `teeth` times.
@@ -37,7 +37,7 @@ impl Course {
 #[test]
 fn loss_without_a_queue_is_the_limit_and_loss_behind_a_queue_the_path() {
     let full = |reading: &mut Reading| {
-        reading.lost += 1;
+        reading.packets.lost += 1;
         queue(30)(reading);
     };
     for course in [receiving, sending] {
@@ -65,7 +65,7 @@ fn loss_lasts_until_its_recovery_is_over() {
 #[test]
 fn losses_that_lower_the_rate_are_the_limit() {
     // 1.4 % lost: each of 12 packets in flight is lost about every 6 round trips, and all time is recovery.
-    let short = sending(1).but(|reading| reading.data_rtt = None);
+    let short = sending(1).but(|reading| reading.path.data_rtt = None);
     short.run(5.0, 140.0, losing(17, 1, 0)).assert_limit(Loss, 0.9);
     // 0.2 %: the first loss ends slow start, and each later one comes before the window has recovered.
     receiving(50).slow_start(20.0).run(20.0, 7.0, losing(20, 8, 1)).assert_limit(Loss, 0.85);
@@ -117,7 +117,7 @@ fn losses_that_leave_the_rate_are_no_limit() {
     let jitter = |reading: &mut Reading| {
         ticks += 1;
         reading.moved += Bytes::new(if ticks % 2 == 0 { 700_000 } else { 0 });
-        reading.lost += if matches!(ticks % 120, 60..62) { 500 } else { 0 };
+        reading.packets.lost += if matches!(ticks % 120, 60..62) { 500 } else { 0 };
     };
     receiving(200).run(30.0, 90.0, jitter).assert_limit(ServerSendBuffer, 0.7);
 }
@@ -147,7 +147,7 @@ fn arrivals_of_one_rate_while_packets_are_lost_show_a_policer_or_a_full_queue() 
 fn overflow_at_the_end_of_slow_start_is_the_path() {
     let lose = |reading: &mut Reading| {
         queue(45)(reading);
-        reading.lost += 80;
+        reading.packets.lost += 80;
     };
     let ends = |before_ms| {
         let course = receiving(50).slow_start(40.0).run(0.1, 48.0, queue(before_ms)).run(0.1, 40.0, lose);

@@ -74,7 +74,7 @@ fn low_rate_with_an_open_window_is_a_limit_of_the_server() {
     let late = |age_ms| {
         move |reading: &mut Reading| {
             queue(300)(reading);
-            reading.data_age = Duration::from_millis(age_ms);
+            reading.packets.age = Duration::from_millis(age_ms);
         }
     };
     let bursts = |course: Course, age_ms| {
@@ -135,7 +135,7 @@ fn sender_that_pauses_delays_its_data_without_a_queue() {
         course.run(10.0, 80.0, move |reading| {
             ticks += 1;
             queue(79)(reading);
-            reading.data_age = Duration::from_millis(if ticks % 2 == 0 { pause_ms } else { 4 });
+            reading.packets.age = Duration::from_millis(if ticks % 2 == 0 { pause_ms } else { 4 });
         })
     };
     // A relay in the client's host, which passes on a window in each round trip to the server.
@@ -149,7 +149,7 @@ fn sender_that_pauses_delays_its_data_without_a_queue() {
     // Flows that share a bottleneck pause and lose packets, too.
     sends(receiving(105).lose(9), 170).assert_limit(Unknown, 0.85);
     sends(receiving(105), 84).assert_limit(Unknown, 0.85);
-    receiving(105).but(|reading| reading.data_rtt = None).go(10.0, 20.0).assert_limit(Unknown, 0.85);
+    receiving(105).but(|reading| reading.path.data_rtt = None).go(10.0, 20.0).assert_limit(Unknown, 0.85);
     let paused = sends(receiving(105), 170).assert_limit(Server, 0.85);
     assert_advice(&paused, 0, "it pauses between bursts, and sends 80.0 Mbit/s over one connection");
     let queued = sends(receiving(105), 50).assert_limit(Path, 0.85).witnesses.remove(0);
@@ -174,7 +174,7 @@ fn sender_that_probes_and_is_held_by_the_bottleneck_is_limited_by_the_path() {
         let jittery = |reading: &mut Reading| {
             ticks += 1;
             queue(if ticks % 4 == 0 { 11 } else { 0 })(reading);
-            reading.arrived *= u64::from(counted);
+            reading.packets.arrived *= u64::from(counted);
         };
         let mbit = if counted { 2.0 } else { 48.0 };
         let even = receiving(50).run(10.0, mbit, jittery).finding();

@@ -80,7 +80,7 @@ fn window_that_is_unknown_or_of_loopback_is_the_servers() {
             threads(reading);
             sender(reading).busy += TICK;
             sender(reading).window_limited += TICK;
-            reading.data_rtt = Some(Rtt::new(Duration::from_millis(40)));
+            reading.path.data_rtt = Some(Rtt::new(Duration::from_millis(40)));
             reading.window = window;
         })
     };
@@ -98,8 +98,8 @@ fn window_that_is_unknown_or_of_loopback_is_the_servers() {
 fn sender_below_its_windows_is_limited_by_its_buffer_unless_it_is_paced() {
     let course = |pacing: u64| {
         sending(50).slow_start(40.0).but(|reading| {
-            reading.congestion_window = Some(Bytes::kib(850));
-            reading.pacing_rate = Some(Rate::bits_per_sec(pacing * 1_000_000));
+            reading.sender.congestion_window = Some(Bytes::kib(850));
+            reading.sender.pacing = Some(Rate::bits_per_sec(pacing * 1_000_000));
         })
     };
     let of_others = |reading: &mut Reading| {
@@ -123,7 +123,7 @@ fn sender_below_its_windows_is_limited_by_its_buffer_unless_it_is_paced() {
             threads(reading);
             sender(reading).busy += TICK;
             readings += 1;
-            reading.send_buffers_empty = readings % one_in == 0;
+            reading.sender.buffers_empty = readings % one_in == 0;
         };
         course(45).run(10.0, 42.0, emptied).assert_limit(limit, 0.85);
     }

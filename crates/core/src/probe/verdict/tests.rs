@@ -122,23 +122,23 @@ fn put_is_limited_by_the_upload_direction() {
     let rate = MeasuredRate::new(rate_bps, RateEvidence::TcpBursts, false);
     let upload = UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) };
     let verdict = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
-    assert_eq!(verdict.put_rate_bps, Some(Rate::mbit(18)));
+    assert_eq!(verdict.put.rate_bps, Some(Rate::mbit(18)));
     // 1 GiB at 18 Mbit/s.
-    let seconds = verdict.put_seconds.unwrap().as_secs_f64();
+    let seconds = verdict.put.seconds.unwrap().as_secs_f64();
     assert!((477.0..479.0).contains(&seconds), "{seconds}");
     let rate = Some(MeasuredRate { range: Some(range(20, 25)), ..rate });
     let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], rate };
     let verdict = conclude(&Evidence { upload: Some(&growing), ..evidence(&path, &tcp) });
-    let rate = verdict.put_rate_bps.unwrap().as_bits_per_sec();
+    let rate = verdict.put.rate_bps.unwrap().as_bits_per_sec();
     assert!((18_000_000..19_000_000).contains(&rate), "{rate}");
     // 1 GiB at 18 and at 24 Mbit/s.
-    assert_eq!(verdict.put_range.unwrap().to_string(), "360 to 470 s");
+    assert_eq!(verdict.put.range.unwrap().to_string(), "360 to 470 s");
     assert_words(&verdict.arithmetic, "put, 1 GiB: 1 GiB / (18.3 Mbit/s to 24.1 Mbit/s)");
     let stalled = TcpRow { is_flat: false, out_of_order: 9, range: Some(range(0, 24)), ..row(1, 5) };
     let upload = UploadFindings { tcp: vec![stalled], rate: None };
     let stalled = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
     assert_words(&stalled.arithmetic, "put, 1 GiB: 1 GiB / (up to 24.0 Mbit/s) + 0.4 s");
-    assert_eq!(stalled.put_range.unwrap().to_string(), "at least 360 s");
+    assert_eq!(stalled.put.range.unwrap().to_string(), "at least 360 s");
     assert!(verdict.seconds.unwrap() < Duration::from_secs(12), "download is not affected");
 }
 

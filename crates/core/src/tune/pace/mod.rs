@@ -91,18 +91,30 @@ pub struct Pacer {
     since: Option<Duration>,
     /// The excess of the next test over the cap, as a share; after each raise four times as much, or twice after losses.
     gain: f64,
-    /// Losses until then are of data sent before the cap was set or removed.
-    ignore_losses_until: Duration,
-    /// Slow start is not restarted before.
-    restart_from: Duration,
-    /// Whether the congestion control's own pace hid what the last test would have shown: BBR follows the rate that a cap bounds.
-    is_held_back: bool,
-    /// The largest share lost in an RTT since losses last lowered the cap; zero once it was tested.
-    lost: f64,
-    /// Times at which losses began, without a passed test in between.
-    loss_episodes: u32,
+    losses: LossEpisodes,
+    restart: SlowStartRestart,
     /// The path's rate, measured by a test or by losses.
     found: Option<Rate>,
+}
+
+/// The losses that may lower the cap.
+#[derive(Debug, Clone, Copy, Default)]
+struct LossEpisodes {
+    /// Losses until then are of data sent before the cap was set or removed.
+    ignored_until: Duration,
+    /// The largest share lost in an RTT since losses last lowered the cap; zero once it was tested.
+    worst: f64,
+    /// Times at which losses began, without a passed test in between.
+    count: u32,
+}
+
+/// When the congestion control's slow start is restarted.
+#[derive(Debug, Clone, Copy, Default)]
+struct SlowStartRestart {
+    /// Not before.
+    from: Duration,
+    /// Whether the congestion control's own pace hid what the last test would have shown: BBR follows the rate that a cap bounds.
+    is_wanted: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -179,10 +191,10 @@ impl Pacer {
         let is_small = self.cap.is_some_and(|cap| seen.window < cap.bdp(seen.min_rtt));
         let has_ended = self.set_by == CapOrigin::Losses
             || (self.set_by == CapOrigin::Trains && !self.history.window_grows(Params::ROOM));
-        let is_wanted = self.is_held_back || (is_small && has_ended);
-        let is_due = is_wanted && now >= self.restart_from.max(self.ignore_losses_until);
+        let is_wanted = self.restart.is_wanted || (is_small && has_ended);
+        let is_due = is_wanted && now >= self.restart.from.max(self.losses.ignored_until);
         if is_due {
-            (self.is_held_back, self.restart_from) = (false, now + seen.rtt.get() * Params::MEMORY_RTTS);
+            (self.restart.is_wanted, self.restart.from) = (false, now + seen.rtt.get() * Params::MEMORY_RTTS);
         }
         is_due
     }
@@ -210,7 +222,7 @@ impl Pacer {
 
     /// Resumes after a pause in sending, which makes earlier observations useless.
     pub fn resume(&mut self) {
-        (self.history, self.since, self.lost) = (History::default(), None, 0.0);
+        (self.history, self.since, self.losses.worst) = (History::default(), None, 0.0);
         match self.phase {
             PacerPhase::Start(_) => self.phase = PacerPhase::default(),
             PacerPhase::Test(_) => self.phase = PacerPhase::Hold { until: Duration::ZERO },
@@ -230,13 +242,13 @@ impl Pacer {
         }
         let lost = self.history.lost_share(Params::FEW_PACKETS);
         if lost > Params::LOSS && rtt >= Params::MIN_RTT {
-            if now >= self.ignore_losses_until {
+            if now >= self.losses.ignored_until {
                 self.react_to_losses(lost, seen, now);
             } else if self.cap.is_none() {
                 // Those of others, which a cap did not end, go on.
-                self.ignore_losses_until = self.ignore_losses_until.max(now + rtt * Params::MEMORY_RTTS);
+                self.losses.ignored_until = self.losses.ignored_until.max(now + rtt * Params::MEMORY_RTTS);
             } else {
-                self.lost = self.lost.max(lost);
+                self.losses.worst = self.losses.worst.max(lost);
             }
         }
         if let PacerPhase::Test(probe) = &mut self.phase
@@ -253,7 +265,7 @@ impl Pacer {
                     let most = rate.scaled(1.0 / (1.0 - Params::UNCERTAINTY));
                     let rate = self.known.map_or(rate, |known| rate.max(known.min(most)));
                     self.hold(rate.scaled(Params::HEADROOM), CapOrigin::Trains, now + rtt);
-                    (self.gain, self.ignore_losses_until) = (Params::ROOM - 1.0, now + rtt * 2);
+                    (self.gain, self.losses.ignored_until) = (Params::ROOM - 1.0, now + rtt * 2);
                 } else if age > rtt * Params::START_RTTS {
                     self.release();
                 }
@@ -263,7 +275,7 @@ impl Pacer {
                 // A cap that is not used proves nothing, and costs nothing.
                 if self.history.rate_over(rtt / 4, |seen| seen.sent) >= cap.scaled(1.0 - Params::UNCERTAINTY)
                 {
-                    self.lost = 0.0;
+                    self.losses.worst = 0.0;
                     self.phase = PacerPhase::Test(Probe::new(cap, self.gain, seen, now));
                 } else if is_fast && seen.window >= cap.bdp(seen.min_rtt) {
                     // The host cannot send at this pace.
@@ -301,10 +313,10 @@ impl Pacer {
                 (cap, self.set_by, now + rtt)
             }
             ProbeResult::Room(_) | ProbeResult::Hidden | ProbeResult::HeldBack { .. } => {
-                self.is_held_back |= matches!(result, ProbeResult::HeldBack { .. });
+                self.restart.is_wanted |= matches!(result, ProbeResult::HeldBack { .. });
                 let raised = match result {
                     ProbeResult::Room(rate) => {
-                        self.loss_episodes = 0;
+                        self.losses.count = 0;
                         cap.max(rate.scaled(Params::HEADROOM))
                     }
                     _ => cap.scaled((1.0 + self.gain) * Params::HEADROOM),
@@ -324,20 +336,20 @@ impl Pacer {
     /// does not, or the queue is long: then others fill the queue; and where nothing is delivered.
     fn react_to_losses(&mut self, lost: f64, seen: &Observation, now: Duration) {
         let rtt = seen.rtt.get();
-        let rest = now + rtt * (Params::MEMORY_RTTS << self.loss_episodes.min(3));
-        let before = std::mem::replace(&mut self.lost, lost);
+        let rest = now + rtt * (Params::MEMORY_RTTS << self.losses.count.min(3));
+        let before = std::mem::replace(&mut self.losses.worst, lost);
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
-        self.loss_episodes += u32::from(before == 0.0);
+        self.losses.count += u32::from(before == 0.0);
         // In slow start the bottleneck forwards a burst, and then nothing; the last burst's rate needs no second one that agrees.
         let burst = if let PacerPhase::Start(trains) = &self.phase { trains.before } else { None };
         let recent = self.history.rate_over(rtt / 16, |seen| seen.goodput);
         let delivered = self.history.delivery().max(recent).max(burst.unwrap_or_default());
         if is_long || (before > 0.0 && lost > before / 2.0) || delivered == Rate::default() {
-            (self.lost, self.ignore_losses_until) = (0.0, rest);
+            (self.losses.worst, self.losses.ignored_until) = (0.0, rest);
             return self.release();
         }
         let lowered = delivered.scaled(Params::HEADROOM).max(self.history.peak_delivery().scaled(0.5));
-        (self.found, self.gain, self.ignore_losses_until) = (Some(delivered), Self::MIN_GAIN, now + rtt * 2);
+        (self.found, self.gain, self.losses.ignored_until) = (Some(delivered), Self::MIN_GAIN, now + rtt * 2);
         let cap = self.cap.unwrap_or(lowered).min(lowered);
         self.hold(cap, CapOrigin::Losses, now + rtt * Params::MEMORY_RTTS);
     }

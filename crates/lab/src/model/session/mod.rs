@@ -69,10 +69,15 @@ struct RunningSession {
     chunk: (Time, u64),
     stage: SessionStage,
     interval: Duration,
-    /// Start of the current interval, and the counts at its start.
-    interval_from: (Time, PacketCounts),
-    second_from: (Time, PacketCounts),
+    begun: PeriodStarts,
     record: SessionRecord,
+}
+
+/// The starts of the current periods of observation, and the counts at them.
+#[derive(Debug)]
+struct PeriodStarts {
+    interval: (Time, PacketCounts),
+    second: (Time, PacketCounts),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +101,10 @@ impl RunningSession {
             chunk: (begins, 0),
             stage: SessionStage::Waiting(begins),
             interval: network.rtt().max(MIN_INTERVAL),
-            interval_from: (begins, PacketCounts::default()),
-            second_from: (begins, PacketCounts::default()),
+            begun: PeriodStarts {
+                interval: (begins, PacketCounts::default()),
+                second: (begins, PacketCounts::default()),
+            },
             record: SessionRecord::new(session.begins),
         }
     }
@@ -118,7 +125,7 @@ impl RunningSession {
         if is_first {
             // Nothing can be observed during the handshake and the first request.
             self.stage = SessionStage::Fetching(now + self.interval + network.rtt() * 2);
-            self.interval_from.0 = now + network.rtt() * 2;
+            self.begun.interval.0 = now + network.rtt() * 2;
             self.request(network);
             return;
         }
@@ -162,7 +169,7 @@ impl RunningSession {
         let now = network.now();
         let counts = network.counts(self.download);
         self.record_second(now, counts);
-        let (from, before) = std::mem::replace(&mut self.interval_from, (now, counts));
+        let (from, before) = std::mem::replace(&mut self.begun.interval, (now, counts));
         let Some(rtt) = counts.least_rtt else { return };
         let seen = counts - before;
         let interval = Interval {
@@ -180,10 +187,10 @@ impl RunningSession {
     }
 
     fn record_second(&mut self, now: Time, counts: PacketCounts) {
-        let (from, before) = self.second_from;
+        let (from, before) = self.begun.second;
         let time = now.since(from);
         if time >= SECOND {
-            self.second_from = (now, counts);
+            self.begun.second = (now, counts);
             self.record.seconds.push(SecondRecord {
                 at: now.since(Time::START),
                 goodput: Rate::over(self.payload * (counts.arrived - before.arrived), time),

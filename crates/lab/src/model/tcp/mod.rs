@@ -110,7 +110,7 @@ impl Network {
     /// Creates a network without downloads; one direction of the path carries packets, the other only delays.
     pub fn new(path: &PathSpec, tcp: Tcp) -> Self {
         let tcp = Tcp { segments: tcp.segments.max(1), ..tcp };
-        let packet = path.mtu * tcp.segments;
+        let packet = path.ends.mtu * tcp.segments;
         let most_nanos = path.rate.map_or(0, |rate| rate.time_for(packet).as_nanos() as u64);
         let mut random = ChaCha8Rng::seed_from_u64(path.seed);
         random.set_stream(TCP_SEED_STREAM);

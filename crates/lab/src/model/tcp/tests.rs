@@ -66,7 +66,7 @@ fn windows_follow_the_response_function_under_random_loss() {
         (CongestionAlgorithm::Reno, 1e-3, 1000, reno(1e-3), 0.8..1.1),
         (CongestionAlgorithm::Cubic, 1e-4, 500, cubic(1e-4), 0.75..1.25),
     ] {
-        let lossy = PathSpec { loss, ..PathSpec::of("rate=10Gbit; rtt=100ms") };
+        let lossy = PathSpec::of(&format!("rate=10Gbit; rtt=100ms; loss={loss}"));
         let counts = endless(&lossy, Tcp { algorithm, ..WIDE }, 1, seconds);
         let seen = counts.arrived as f64 / seconds as f64 * 0.1;
         assert!(slack.contains(&(seen / window)), "{algorithm:?}: {seen} packets a round trip of {window}");
@@ -94,7 +94,7 @@ fn two_downloads_of_equal_connections_share_equally() {
 
 #[test]
 fn retransmissions_back_off_on_a_dead_path() {
-    let counts = endless(&PathSpec { loss: 1.0, ..path(10) }, RENO, 1, 100);
+    let counts = endless(&path(10).with("loss=100%"), RENO, 1, 100);
     assert_eq!(counts.arrived, 0);
     // Timeouts of 0.2 s, doubled each time: nine within 100 s.
     assert!((7..=9).contains(&counts.retransmits), "{counts:?}");
@@ -148,8 +148,9 @@ proptest! {
         is_cubic: bool,
         seed: u64,
     ) {
-        let path = PathSpec::of(&format!("rate={mbits}Mbit; delay={one_way_ms}ms; queue={queue}packets"));
-        let path = PathSpec { loss, seed, ..path };
+        let settings = format!("rate={mbits}Mbit; delay={one_way_ms}ms; queue={queue}packets; seed={seed}");
+        let mut path = PathSpec::of(&settings);
+        path.impairments.loss = loss;
         let algorithm = if is_cubic { CongestionAlgorithm::Cubic } else { CongestionAlgorithm::Reno };
         let mut network = Network::new(&path, Tcp { algorithm, ..RENO });
         for number in &connections {

@@ -60,7 +60,7 @@ fn queue_is_a_quarter_of_the_bdp_at_most_in_steady_state() {
 #[test]
 fn random_loss_of_one_percent_does_not_slow_it() {
     let [bbr, cubic] = ["bbr", "cubic"].map(|congestion| {
-        let lossy = PathSpec { loss: 0.01, congestion: congestion.to_owned(), ..path(1.0) };
+        let lossy = path(1.0).with(&format!("loss=0.01; congestion={congestion}"));
         share(&mut sender(&lossy, PACKET), PACKET, (3, 9))
     });
     assert!(bbr > 0.95 && cubic < 0.3, "bbr {bbr}, cubic {cubic}");
@@ -69,8 +69,7 @@ fn random_loss_of_one_percent_does_not_slow_it() {
 #[test]
 fn min_rtt_is_measured_anew_every_ten_seconds() {
     // A CUBIC flow keeps a queue, so that the minimum RTT shows in ProbeRtt only.
-    let cross = "1".parse().unwrap_or_default();
-    let shared = PathSpec { cross_flows: cross, congestion: "cubic".to_owned(), ..path(2.0) };
+    let shared = path(2.0).with("cross_flows=1; congestion=cubic");
     let mut sender = sender(&shared, PACKET).under(CongestionAlgorithm::Bbr);
     let windows: Vec<_> = observe(&mut sender, 40).iter().map(|seen| seen.window).collect();
     let is_pause = |pair: &&[Bytes]| pair[0] > pair[1] && pair[1] == PACKET * 4;
@@ -80,7 +79,7 @@ fn min_rtt_is_measured_anew_every_ten_seconds() {
 
 #[test]
 fn flows_share_a_path() {
-    let shared = PathSpec { cross_flows: "1".parse().unwrap_or_default(), ..path(1.0) };
+    let shared = path(1.0).with("cross_flows=1");
     let share = share(&mut sender(&shared, PACKET), PACKET, (30, 70));
     assert!((0.3..0.7).contains(&share), "{share} of the path");
 }

@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn pace_below_the_rate_is_held_without_loss_and_above_remaining_capacity_raises_rtt_and_losses() {
-    let half = PathSpec { background: "50%@10s".parse().unwrap(), ..spec(1_000_000) };
+    let half = spec(1_000_000).with("background=50%@10s");
     let mut sender = PacedSender::new(&half, PACKET, None).at(mbits(860));
     let alone = sender.run_until(seconds(9));
     assert_eq!((alone.lost, sender.background().lost), (0, 0));
@@ -84,8 +84,9 @@ proptest! {
         paces in prop::collection::vec(0_u64..400, 1..20),
         loss in 0.0_f64..0.2,
     ) {
-        let spec = PathSpec::of(&format!("rate={rate}Mbit; rtt={rtt_ms}ms; queue={queue_kb}kB"));
-        let mut sender = PacedSender::new(&PathSpec { loss, ..spec }, PACKET, None);
+        let mut spec = PathSpec::of(&format!("rate={rate}Mbit; rtt={rtt_ms}ms; queue={queue_kb}kB"));
+        spec.impairments.loss = loss;
+        let mut sender = PacedSender::new(&spec, PACKET, None);
         for (step, pace) in (1..=20).zip(paces.into_iter().cycle()) {
             sender.run_until(STEP * step);
             sender = sender.at(mbits(pace));

@@ -86,11 +86,11 @@ fn reads_a_scenario_and_alternates_its_runs() {
     let scenario = parse(GOOD, &[]).unwrap();
     assert_eq!(scenario.name, "file");
     assert_eq!(scenario.path.queue, Some(QueueLimit::Packets(1000)));
-    assert_eq!((scenario.path.hosts, scenario.path.congestion.as_str()), (Hosts::Tuned, "bbr"));
-    assert_eq!(scenario.path.mtu, Bytes::new(1500));
+    assert_eq!((scenario.path.ends.hosts, scenario.path.ends.congestion.as_str()), (Hosts::Tuned, "bbr"));
+    assert_eq!(scenario.path.ends.mtu, Bytes::new(1500));
     assert_eq!(scenario.runs[1].server.as_ref().and_then(|server| server.port), NonZeroU16::new(80));
     assert_eq!(scenario.runs[0].timeout, Some(Duration::from_secs(90)));
-    assert_eq!(scenario.columns, ["wall_s", "cpu_s"]);
+    assert_eq!(scenario.evaluation.columns, ["wall_s", "cpu_s"]);
     assert_eq!(plan(&scenario, &[], None).unwrap(), ["one (1)", "two (1)", "one (2)"]);
 }
 
@@ -102,9 +102,12 @@ fn reads_a_sweep_in_its_order() {
     assert_eq!(scenario.sweep[2].values, ["1", "0.5", "true"]);
     let other = |port| Some(ScenarioServer { command: "other".to_owned(), port: NonZeroU16::new(port) });
     assert_eq!(scenario.runs[1].server, other(8080));
-    assert_eq!(scenario.plots[0].y, ["steady_bps", "ceiling_bps"]);
-    assert_eq!((scenario.plots[0].x_label.as_str(), scenario.plots[0].y_label.as_str()), ("Zeta", "Steady"));
-    let stems: Vec<_> = scenario.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
+    assert_eq!(scenario.evaluation.plots[0].y, ["steady_bps", "ceiling_bps"]);
+    assert_eq!(
+        (scenario.evaluation.plots[0].x_label.as_str(), scenario.evaluation.plots[0].y_label.as_str()),
+        ("Zeta", "Steady")
+    );
+    let stems: Vec<_> = scenario.evaluation.plots.iter().map(|plot| plot.file_stem.as_str()).collect();
     assert_eq!(stems, ["throughput", "throughput-2"]);
 
     let plan = scenario.plan(&Selection::default()).unwrap();
@@ -248,7 +251,7 @@ fn run_overrides_values_of_the_path() {
     let scenario = parse(&own(r#"{ rate = "20Mbit", loss = 0.01, seed = 9 }"#), &[]).unwrap();
     let plan = scenario.plan(&Selection::default()).unwrap();
     for (execution, loss, seed, rate) in [(&plan[0], 0.001, 1, "1Gbit"), (&plan[1], 0.01, 9, "20Mbit")] {
-        let path = PathSpec { loss, seed, rate: rate.parse().ok(), ..scenario.path.clone() };
+        let path = scenario.path.clone().with(&format!("loss={loss}; seed={seed}; rate={rate}"));
         assert_eq!(execution.path, path);
     }
     for (path, expected) in [

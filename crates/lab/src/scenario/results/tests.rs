@@ -39,12 +39,12 @@ pub(in crate::scenario) fn results() -> Results {
         let execution = plan.iter().find(|execution| execution.to_string() == name).unwrap();
         let mut result = RunResult::new(execution, 0.0);
         if let Some(wall) = wall {
-            (result.exit_code, result.wall_s) = (Some(0), wall);
-            (result.user_s, result.sys_s) = (0.5, 0.25);
+            (result.end.exit_code, result.times.wall_s) = (Some(0), wall);
+            (result.times.user_s, result.times.sys_s) = (0.5, 0.25);
         }
         result.add_values(goodput.map(|goodput| ("goodput_bps", goodput)));
         if name.contains("options=c") {
-            result.infidelities.push("late".to_owned());
+            result.path.infidelities.push("late".to_owned());
             result.attempts = 1 + FidelityPolicy::default().retries;
         }
         if name.starts_with("two") {
@@ -66,7 +66,7 @@ pub(in crate::scenario) fn with_values(
         let mut result = RunResult::new(&execution, 0.0);
         let values = values(&execution.run.name, execution.parameters[0].1, execution.repetition);
         result.add_values(values);
-        result.exit_code = Some(0);
+        result.end.exit_code = Some(0);
         results.put(&execution, result);
     }
     results
@@ -101,7 +101,7 @@ fn missing_failed_and_retried_executions_remain() {
     }
     // A result replaces the earlier one of its execution.
     let mut again = RunResult::new(&failed, 1.0);
-    again.exit_code = Some(0);
+    again.end.exit_code = Some(0);
     results.put(&failed, again);
     results.fidelity.is_strict = false;
     assert_eq!((results.runs.len(), results.remaining(&plan).len()), (5, 7));
@@ -226,7 +226,7 @@ fn results_of_earlier_versions_are_read() {
         object.remove(name).unwrap();
     }
     let mut run: RunResult = serde_json::from_value(json).unwrap();
-    assert_eq!((&run, run.infidelities.as_slice()), (&results().runs[2], &["late".to_owned()][..]));
+    assert_eq!((&run, run.path.infidelities.as_slice()), (&results().runs[2], &["late".to_owned()][..]));
     // Earlier names of values.
     run.add_values([("server_retransmits", 3.0), ("background_server_to_client_loss", 0.5)]);
     run.add_values([("background_client_to_server_packets", 7.0)]);
@@ -286,6 +286,6 @@ fn the_first_good_record_of_each_configuration_is_found() {
     let own = |name: &str, file: &str| (name.to_owned(), file.to_owned());
     let two = own("two 10ms", "two-10ms-1.jsonl");
     assert_eq!(names(&results), [own("one a, \"b\" 10ms", "one-a___b_-10ms-1.jsonl"), two.clone()]);
-    results.runs[0].exit_code = Some(1);
+    results.runs[0].end.exit_code = Some(1);
     assert_eq!(names(&results), [own("one a, \"b\" 10ms", "one-a___b_-10ms-2.jsonl"), two]);
 }

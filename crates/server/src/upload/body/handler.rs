@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::server::TlsStream;
 
 use crate::Timeouts;
-use crate::admission::connection_limit::ConnectionSlot;
+use crate::admission::connection_slots::ConnectionSlot;
 use crate::connection::transport::{ServerTransport, TLS_CHUNK};
 use crate::reply::Reply;
 use crate::upload::Uploads;

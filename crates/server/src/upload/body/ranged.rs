@@ -23,7 +23,7 @@ use longhaul_engine::sink::writer::Writer;
 use parking_lot::{Condvar, Mutex};
 
 use crate::access::Grant;
-use crate::admission::connection_limit::ConnectionWatch;
+use crate::admission::connection_slots::ConnectionWatch;
 use crate::reply::Reply;
 use crate::upload::body::body_receiver::{BodyConnection, BodyReceiver, BodyTarget, UploadOutcome};
 use crate::upload::body::opened::OpenedUpload;

@@ -20,7 +20,7 @@ use longhaul_engine::tree_digest::TreeDigest;
 use target::{LockedPartFile, UploadTarget};
 
 use crate::access::Grant;
-use crate::admission::connection_limit::ConnectionWatch;
+use crate::admission::connection_slots::ConnectionWatch;
 use crate::connection::late_requests;
 use crate::paths::disks::{Disk, UploadSlot};
 use crate::reply::Reply;

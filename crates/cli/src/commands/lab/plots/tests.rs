@@ -75,7 +75,7 @@ fn results(scenario: &Scenario) -> Results {
 /// Draws a plot of `text`.
 fn drawn(text: &str, plot: usize) -> Chart {
     let scenario = scenario(text);
-    chart(&scenario, &scenario.plots[plot], &results(&scenario).groups())
+    chart(&scenario, &scenario.evaluation.plots[plot], &results(&scenario).groups())
 }
 
 fn points(series: &Series) -> Vec<(f64, f64)> {
@@ -149,7 +149,7 @@ fn plots_of_some_values_or_runs_leave_the_others_out() {
 fn marked_results_are_drawn_where_there_are_no_others() {
     let scenario = scenario(SCENARIO);
     let mut results = results(&scenario);
-    let chart_of = |results: &Results| chart(&scenario, &scenario.plots[0], &results.groups());
+    let chart_of = |results: &Results| chart(&scenario, &scenario.evaluation.plots[0], &results.groups());
     assert_eq!(chart_of(&results).note, "median of 1 to 2 runs; bars from least to largest");
     // Points of several runs each are joined.
     results.runs.push(result("longhaul", &[("buffer", "100MB"), ("writer", "direct")], 2, 9.0));
@@ -158,7 +158,7 @@ fn marked_results_are_drawn_where_there_are_no_others() {
     let second = results.runs.remove(2);
     assert_eq!(chart_of(&results).note, "one run each");
     results.runs.insert(2, second);
-    let late = |result: &mut RunResult| result.infidelities.push("late".to_owned());
+    let late = |result: &mut RunResult| result.path.infidelities.push("late".to_owned());
     // The only result of 100MB, and one of two of 25MB.
     late(&mut results.runs[0]);
     late(&mut results.runs[1]);
@@ -170,7 +170,7 @@ fn marked_results_are_drawn_where_there_are_no_others() {
     let text = SCENARIO.replacen("y = [\"steady_bps\"]", "y = [\"goodput_bps\", \"steady_bps\"]", 1);
     let text = text.replacen("reference = [\"path_rate_bps\"]", "", 1);
     let scenario = self::scenario(&text);
-    let chart = super::chart(&scenario, &scenario.plots[0], &results.groups());
+    let chart = super::chart(&scenario, &scenario.evaluation.plots[0], &results.groups());
     assert!(chart.note.ends_with("; 1 of 4 are marked: the path was not held"), "{}", chart.note);
 }
 
@@ -182,7 +182,7 @@ fn published_results_are_rings_at_the_swept_values() {
     let text = SCENARIO.replace("reference = [\"path_rate_bps\"]", plot);
     let drawn = |set: &[SetParameter]| {
         let scenario = parsed(&text, set);
-        let chart = chart(&scenario, &scenario.plots[0], &results(&scenario).groups());
+        let chart = chart(&scenario, &scenario.evaluation.plots[0], &results(&scenario).groups());
         let paper = chart.series.iter().find(|series| series.name == "paper").unwrap().clone();
         assert_eq!(paper.mark, Mark::Rings);
         let others: Vec<_> = chart.series.iter().filter(|series| series.mark != Mark::Rings).collect();
@@ -203,10 +203,10 @@ fn reference_covers_its_known_points_and_an_empty_plot_is_drawn() {
     // The last result of the axis lacks the reference's value.
     results.runs[0].values.remove("path_rate_bps");
     results.runs.retain(|run| run.name == "longhaul");
-    let chart = chart(&scenario, &scenario.plots[0], &results.groups());
+    let chart = chart(&scenario, &scenario.evaluation.plots[0], &results.groups());
     let limit = chart.series.iter().find(|series| series.name == "path rate").unwrap();
     assert_eq!((points(limit), limit.colour), (vec![(25e6, 10.0)], NEUTRAL));
-    let empty = super::chart(&scenario, &scenario.plots[0], &Results::new(&scenario).groups());
+    let empty = super::chart(&scenario, &scenario.evaluation.plots[0], &Results::new(&scenario).groups());
     assert!(empty.series.is_empty());
 }
 
@@ -216,7 +216,7 @@ fn axis_follows_the_values_and_the_rules_of_paths() {
     let text = text.replace("x = \"writer\"", "x = \"path.rate\"");
     let text = text.replace("sweep = [\"pool\"]", "sweep = [\"pool\", \"path.rate\"]");
     let scenario = scenario(&text);
-    let x = HorizontalAxis::of(&scenario, &scenario.plots[2]);
+    let x = HorizontalAxis::of(&scenario, &scenario.evaluation.plots[2]);
     assert_eq!((x.axis.unit, x.ends()), (Unit::BitsPerSecond, [1e8, 2e8]));
     assert_eq!(scale(&[65536.0, 16_777_216.0]), Scale::Logarithmic);
     assert_eq!(scale(&[25.0, 150.0]), Scale::Near);

@@ -1,17 +1,19 @@
+use std::net::IpAddr;
+
 use super::eviction::SLOW_REPLY_AGE;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 struct Model {
-    admission: Admission,
+    admission: ConnectionAdmission,
     now: Duration,
 }
 
 impl Model {
     fn new(open: usize, per_client: usize) -> Self {
         let limits = ConnectionLimits { open, per_client, waiting: 8 };
-        Self { admission: Admission::new(limits), now: Duration::ZERO }
+        Self { admission: ConnectionAdmission::new(limits), now: Duration::ZERO }
     }
 
     fn arrive(&mut self, client: &str) -> (ConnectionId, Admitted) {
@@ -132,7 +134,7 @@ fn tables_are_empty_once_all_have_closed() {
         }
     }
     (0..20).for_each(|id| model.admission.close(id));
-    let Admission { connections, clients, by_count, idle, waiting, .. } = model.admission;
+    let ConnectionAdmission { connections, clients, by_count, idle, waiting, .. } = model.admission;
     assert!(connections.is_empty() && clients.is_empty() && by_count.is_empty() && idle.is_empty());
     assert!(waiting.is_empty());
 }

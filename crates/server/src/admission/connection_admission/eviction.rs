@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Activity, Admission, ClientKey, Connection, ConnectionId};
+use super::{Activity, ClientKey, Connection, ConnectionAdmission, ConnectionId};
 
 /// The least age for which the rate of a reply is computed: the first bytes of a reply only fill the send buffer.
 const MIN_REPLY_AGE: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(super) enum Slot {
     Unavailable,
 }
 
-impl Admission {
+impl ConnectionAdmission {
     /// Chooses the slot for a connection of `client`.
     pub(super) fn choose_slot(&self, client: ClientKey, now: Duration) -> Slot {
         let holds = self.clients.get(&client).map_or(0, |own| own.open);

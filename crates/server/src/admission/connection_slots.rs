@@ -1,4 +1,4 @@
-//! The slots for connections: applies [`Admission`] to tasks.
+//! The slots for connections: applies [`ConnectionAdmission`] to tasks.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::ConnectionLimits;
-use crate::admission::{Admission, Admitted, ConnectionId};
+use crate::admission::connection_admission::{Admitted, ConnectionAdmission, ConnectionId};
 
-/// The limit of open connections, shared fairly by clients.
-pub(crate) struct ConnectionLimit {
+/// The slots for open connections, shared fairly by clients.
+pub(crate) struct ConnectionSlots {
     started: Instant,
-    state: Mutex<LimitState>,
+    state: Mutex<SlotsState>,
     /// Slots that exist, those of waiting and evicted connections included.
     existing: watch::Sender<usize>,
 }
 
-struct LimitState {
-    admission: Admission,
+struct SlotsState {
+    admission: ConnectionAdmission,
     signals: HashMap<ConnectionId, Arc<SlotSignals>>,
 }
 
@@ -33,7 +33,7 @@ struct SlotSignals {
 
 /// A connection's slot, or its place among those that wait for one; freed on drop.
 pub(crate) struct ConnectionSlot {
-    limit: Arc<ConnectionLimit>,
+    slots: Arc<ConnectionSlots>,
     id: ConnectionId,
     signals: Arc<SlotSignals>,
     /// Bytes of the reply in progress that the socket has accepted.
@@ -41,7 +41,7 @@ pub(crate) struct ConnectionSlot {
     open: Arc<()>,
 }
 
-/// Tells whether a connection is still open.
+/// Whether a connection is still open.
 pub(crate) struct ConnectionWatch(Weak<()>);
 
 impl ConnectionWatch {
@@ -54,10 +54,10 @@ impl ConnectionWatch {
     }
 }
 
-impl ConnectionLimit {
+impl ConnectionSlots {
     /// Allows as many connections as `limits` say.
     pub(crate) fn new(limits: ConnectionLimits) -> Self {
-        let state = LimitState { admission: Admission::new(limits), signals: HashMap::new() };
+        let state = SlotsState { admission: ConnectionAdmission::new(limits), signals: HashMap::new() };
         Self { started: Instant::now(), state: Mutex::new(state), existing: watch::Sender::new(0) }
     }
 
@@ -77,7 +77,7 @@ impl ConnectionLimit {
         state.signals.insert(id, Arc::clone(&signals));
         drop(state);
         self.existing.send_modify(|existing| *existing += 1);
-        Some(ConnectionSlot { limit: Arc::clone(self), id, signals, sent, open: Arc::default() })
+        Some(ConnectionSlot { slots: Arc::clone(self), id, signals, sent, open: Arc::default() })
     }
 
     /// Waits until every connection has closed.
@@ -87,7 +87,7 @@ impl ConnectionLimit {
     }
 
     /// Changes a connection's entry; then gives slots to those that wait, where there are any.
-    fn change<T>(&self, change: impl FnOnce(&mut LimitState) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut SlotsState) -> T) -> T {
         let mut state = self.state.lock();
         let changed = change(&mut state);
         while let Some((id, evicted)) = state.admission.next(self.started.elapsed()) {
@@ -100,7 +100,7 @@ impl ConnectionLimit {
     }
 }
 
-impl LimitState {
+impl SlotsState {
     fn evict(&self, id: ConnectionId) {
         if let Some(signals) = self.signals.get(&id) {
             signals.evicted.notify_one();
@@ -122,21 +122,21 @@ impl ConnectionSlot {
 
     /// Records that the connection waits for a request.
     pub(crate) fn idle(&self) {
-        self.limit.change(|state| state.admission.idle(self.id));
+        self.slots.change(|state| state.admission.idle(self.id));
     }
 
     /// Records that the connection answers a request; returns whether it still has its slot.
     pub(crate) fn replying(&self) -> bool {
-        let now = self.limit.started.elapsed();
-        self.limit.change(|state| state.admission.replying(self.id, now))
+        let now = self.slots.started.elapsed();
+        self.slots.change(|state| state.admission.replying(self.id, now))
     }
 
     /// Records that the connection receives an upload.
     pub(crate) fn receiving(&self) {
-        self.limit.change(|state| state.admission.receiving(self.id));
+        self.slots.change(|state| state.admission.receiving(self.id));
     }
 
-    /// Returns what tells others whether the connection is still open.
+    /// Returns a handle that outlives the connection and reports whether it is still open.
     pub(crate) fn watch(&self) -> ConnectionWatch {
         ConnectionWatch(Arc::downgrade(&self.open))
     }
@@ -149,10 +149,10 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.limit.change(|state| {
+        self.slots.change(|state| {
             state.admission.close(self.id);
             state.signals.remove(&self.id);
         });
-        self.limit.existing.send_modify(|existing| *existing -= 1);
+        self.slots.existing.send_modify(|existing| *existing -= 1);
     }
 }
