@@ -51,6 +51,12 @@ pub struct TransferRequest {
     #[schema(value_type = Vec<String>)]
     #[arg(skip)]
     pub paths: Vec<PathBuf>,
+    /// The plan of which this is a worker, by the path that it has on each host.
+    // Agents of earlier versions refuse requests with fields that they lack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    #[arg(skip)]
+    pub plan: Option<PathBuf>,
     /// The destination: a file, or a directory that exists or ends in `/`. Relative to the directory of the settings.
     #[schema(value_type = Option<String>)]
     #[arg(
@@ -198,6 +204,9 @@ impl TransferRequest {
             longhaul_core::proto::listing::check_name(name.as_bytes())
                 .map_err(|error| invalid(format!("cannot use the name of the file: {error}")))?;
         }
+        if self.plan.is_some() || self.kind == TransferKind::Plan {
+            return self.normalised_plan();
+        }
         if !self.paths.is_empty() || self.kind == TransferKind::Put {
             return self.normalised_puts();
         }
@@ -223,6 +232,22 @@ impl TransferRequest {
             output.push("");
         }
         self.output = Some(output);
+        Ok(vec![self])
+    }
+
+    /// Checks the request for a worker of a plan, which names sources, target and checksums itself.
+    fn normalised_plan(mut self) -> Result<Vec<Self>, QueueError> {
+        let Some(plan) = self.plan.take().filter(|plan| plan.is_absolute()) else {
+            return Err(invalid("a worker of a plan needs the absolute path of the plan"));
+        };
+        let names_files = !(self.urls.is_empty() && self.paths.is_empty());
+        let names_target = self.url.is_some() || self.output.is_some() || self.name.is_some();
+        if names_files || names_target || self.checksum.is_some() || self.if_exists.is_some() {
+            return Err(invalid("a plan has its own sources, target and checksums: name the plan alone"));
+        }
+        self.kind = TransferKind::Plan;
+        // The workers of one plan are known by its path.
+        self.plan = Some(plan.components().collect());
         Ok(vec![self])
     }
 
@@ -260,6 +285,9 @@ impl TransferRequest {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
+        if self.plan.is_some() {
+            return Err(invalid("a plan has its own links: make it anew with fresh ones"));
+        }
         let url = ZonedUrl::parse(url)?;
         let old = self.urls.first().or(self.url.as_ref()).map(|old| ZonedUrl::parse(old)).transpose()?;
         let is_elsewhere = old.is_none_or(|old| old.server() != url.server());
@@ -325,13 +353,14 @@ impl TransferRequest {
             (!output.as_os_str().as_encoded_bytes().ends_with(b"/") && !output.is_dir())
                 .then(|| last_of(output))?
         };
-        let known = self.name.clone().or_else(|| self.paths.first().and_then(|path| last_of(path)));
+        let local = self.paths.first().or(self.plan.as_ref());
+        let known = self.name.clone().or_else(|| local.and_then(|path| last_of(path)));
         known.or_else(of_output).or_else(last_of_url).unwrap_or_else(|| "download".to_owned())
     }
 
     /// Returns the local file or directory, as far as known.
     pub(crate) fn shown_path(&self) -> String {
-        let path = self.paths.first().or(self.output.as_ref());
+        let path = self.paths.first().or(self.plan.as_ref()).or(self.output.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
     }
 }

@@ -11,7 +11,7 @@ use super::{auth, events, metrics, report, settings, transfers};
     info(
         title = "Longhaul agent",
         description = "A queue of transfers. On the Unix socket no token is needed. The token in download.token permits downloads to new files \
-                       below the directory of the settings, and control of the queue; the cookie of a page permits all but uploads."
+                       below the directory of the settings, and control of the queue; the cookie of a page permits all but uploads and plans."
     ),
     paths(
         transfers::list,

@@ -1,6 +1,6 @@
 //! Formats transfers as lines.
 
-use longhaul_agent::transfer::{Transfer, TransferState};
+use longhaul_agent::transfer::{PlanUnits, Transfer, TransferState};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::say;
@@ -52,8 +52,15 @@ pub(super) fn line(transfer: &Transfer) -> String {
         _ => String::new(),
     };
     let host = transfer.host.as_deref().map_or_else(String::new, |host| format!(" on {}", printable(host)));
+    let units = transfer
+        .run
+        .units
+        .map_or_else(String::new, |PlanUnits { done, total }| format!(" ({done} of {total} units)"));
     let name = printable(&transfer.name);
-    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{host}{why}", transfer.id, transfer.state, bytes, rate)
+    format!(
+        "{:>6}  {:<12}  {:>20}  {:>11}  {name}{units}{host}{why}",
+        transfer.id, transfer.state, bytes, rate
+    )
 }
 
 /// Replaces terminal control characters: names and messages are under the server's control.
