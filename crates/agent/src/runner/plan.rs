@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::pace::PACE_HEADER;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::job::JobOptions;
 use longhaul_farm::error::FarmError;
@@ -104,8 +105,13 @@ pub(super) fn work(
     let plan = Plan::open(path)?;
     let header = plan.header();
     options.logins_for = Url::parse(&header.source).ok();
+    let transfer = &mut options.transfer;
     // Samples of many concurrent files are not recorded.
-    options.transfer.sample = None;
+    transfer.sample = None;
+    if header.target.server().is_some() {
+        // It asks a server to pace what it sends.
+        transfer.client.requests.headers.retain(|field| !field.is(PACE_HEADER));
+    }
     let store = SharedDirStore::join(&plan)?;
     let worker = Worker::new(&plan, &store, &live.cancel)?.with_limit(options.transfer.limit.clone());
     live.note_plan((header.files_of_unknown_size == 0).then(|| header.bytes.get()), header.units);

@@ -156,6 +156,11 @@ fn worker_of_one_agent_is_paused_and_retried_and_a_bad_plan_is_named() {
     home.queue_ok(&["retry", &id.to_string()]);
     home.done(id);
     planned.verify();
+    // What is there is uploaded, with the token of the request.
+    let (url, token) = (planned.server.url("/up/"), planned.server.token().display().to_string());
+    planned.plan(&["-r", "-o", "q", "--token", &token, "here", &url]);
+    home.done(home.added(&["add", "--plan", "q", "--token", &token]));
+    assert_equal(&planned.server.path("up"), &home.path("here"));
     // All is done: workers that come later have nothing to do.
     planned.add(&["-N", "2"]).iter().for_each(|id| assert_eq!(home.done(*id)["units"]["done"], 0));
 }
