@@ -4,7 +4,7 @@
 //!  longhaul queue --- Unix socket ---.
 //!                                    api --> queue --> database (SQLite)
 //!  browser --- 127.0.0.1 --- auth --'          |
-//!                                            runner --> longhaul_engine (a thread for each transfer)
+//!                                            runner --> longhaul_engine (a thread for each transfer), longhaul_farm (plans)
 //!                                              '------> events --> server-sent events
 //! ```
 //!

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::offer::FirstAnswer;
-use crate::transfer::{FileProgress, QueuePlace, RunFacts, Transfer};
+use crate::transfer::{FileProgress, PlanUnits, QueuePlace, RunFacts, Transfer};
 
 /// The sampling interval of a running transfer, for its record.
 pub(crate) const RECORD_INTERVAL: Duration = Duration::from_millis(200);
@@ -137,7 +137,10 @@ impl Live {
     fn note_done(&self, done: &Done) {
         let mut state = self.state.lock();
         state.bytes = done.bytes.get();
-        state.size = Some(done.bytes.get());
+        // Other workers have done the rest of a plan.
+        if state.run.units.is_none() {
+            state.size = Some(done.bytes.get());
+        }
         let run = &mut state.run;
         run.goodput_bps = done.goodput.as_bits_per_sec();
         run.streams = done.streams;
@@ -154,6 +157,18 @@ impl Live {
         state.bytes = bytes;
         state.run.streams = streams;
         state.note_moved(Instant::now(), received);
+    }
+
+    /// Begins the run of a worker of a plan with so many units; `size` is that of all files, if known.
+    pub(crate) fn note_plan(&self, size: Option<u64>, units: u32) {
+        let mut state = self.state.lock();
+        (state.bytes, state.size) = (0, size);
+        state.run.units = Some(PlanUnits { done: 0, total: units });
+    }
+
+    /// Counts a unit that the worker has done.
+    pub(crate) fn note_unit(&self) {
+        self.state.lock().run.units.iter_mut().for_each(|units| units.done += 1);
     }
 
     /// Returns whether a progress message is due.
@@ -264,6 +279,10 @@ impl LiveState {
     }
 
     fn eta(&self) -> Option<f64> {
+        // The rate of one worker says nothing of that of all.
+        if self.run.units.is_some() {
+            return None;
+        }
         let left = self.size?.checked_sub(self.bytes)?;
         (self.run.goodput_bps > 0).then(|| left as f64 * 8.0 / self.run.goodput_bps as f64)
     }

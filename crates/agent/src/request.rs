@@ -130,6 +130,9 @@ impl TransferRequest {
             longhaul_core::proto::listing::check_name(name.as_bytes())
                 .map_err(|error| invalid(format!("cannot use the name of the file: {error}")))?;
         }
+        if self.endpoints.plan.is_some() || self.kind == TransferKind::Plan {
+            return self.normalised_plan();
+        }
         if !self.endpoints.paths.is_empty() || self.kind == TransferKind::Put {
             return self.normalised_puts();
         }
@@ -158,6 +161,20 @@ impl TransferRequest {
         Ok(vec![self])
     }
 
+    /// Checks the request for a worker of a plan, which names sources, target and checksums itself.
+    fn normalised_plan(mut self) -> Result<Vec<Self>, QueueError> {
+        let Some(plan) = self.endpoints.plan.take().filter(|plan| plan.is_absolute()) else {
+            return Err(invalid("a worker of a plan needs the absolute path of the plan"));
+        };
+        if self.endpoints != Endpoints::default() || self.target != TargetFile::default() {
+            return Err(invalid("a plan has its own sources, target and checksums: name the plan alone"));
+        }
+        self.kind = TransferKind::Plan;
+        // The workers of one plan are known by its path.
+        self.endpoints.plan = Some(plan.components().collect());
+        Ok(vec![self])
+    }
+
     /// Splits a put of several paths into one request each.
     fn normalised_puts(mut self) -> Result<Vec<Self>, QueueError> {
         let to = self.endpoints.url.as_deref().or(self.endpoints.urls.first().map(String::as_str));
@@ -181,7 +198,7 @@ impl TransferRequest {
                 false => (TransferKind::Put, destination(&to.url, &path).map_err(invalid)?),
             };
             let url = ZonedUrl { url, ..to.clone() }.to_string();
-            let endpoints = Endpoints { urls: Vec::new(), url: Some(url), paths: vec![path] };
+            let endpoints = Endpoints { url: Some(url), paths: vec![path], ..Endpoints::default() };
             Ok(Self { kind, endpoints, ..self.clone() })
         };
         paths.into_iter().map(of_path).collect()
@@ -193,6 +210,9 @@ impl TransferRequest {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn refresh(&mut self, url: &str, headers: Option<Vec<String>>) -> Result<(), QueueError> {
+        if self.endpoints.plan.is_some() {
+            return Err(invalid("a plan has its own links: make it anew with fresh ones"));
+        }
         let url = ZonedUrl::parse(url)?;
         let old = self.endpoints.every_url().next().map(|old| ZonedUrl::parse(old)).transpose()?;
         let is_elsewhere = old.is_none_or(|old| old.server() != url.server());
@@ -258,14 +278,15 @@ impl TransferRequest {
             (!output.as_os_str().as_encoded_bytes().ends_with(b"/") && !output.is_dir())
                 .then(|| last_of(output))?
         };
-        let last_of_path = || last_of(self.endpoints.paths.first()?);
-        let known = self.target.name.clone().or_else(last_of_path);
+        let local = self.endpoints.paths.first().or(self.endpoints.plan.as_ref());
+        let known = self.target.name.clone().or_else(|| local.and_then(|path| last_of(path)));
         known.or_else(of_output).or_else(last_of_url).unwrap_or_else(|| "download".to_owned())
     }
 
     /// Returns the local file or directory, as far as known.
     pub(crate) fn shown_path(&self) -> String {
-        let path = self.endpoints.paths.first().or(self.target.output.as_ref());
+        let Endpoints { paths, plan, .. } = &self.endpoints;
+        let path = paths.first().or(plan.as_ref()).or(self.target.output.as_ref());
         path.map(|path| path.display().to_string()).unwrap_or_default()
     }
 }

@@ -12,7 +12,7 @@ use crate::transfer::TransferKind;
 pub(crate) enum Scope {
     /// All that the user may: the commands on the Unix socket, and programs with the agent's token.
     All,
-    /// All but uploads: the dashboard's page.
+    /// All but uploads and plans, which may hold some: the dashboard's page.
     Page,
     /// Downloads of files to new names in the directory of the settings, and control of the queue: the browser
     /// extension, and programs with the token for downloads.
@@ -49,6 +49,9 @@ impl Scope {
         let uploads = request.kind == TransferKind::Put || !paths.is_empty() || url.is_some();
         if uploads && self != Self::All {
             forbidden("upload files")?;
+        }
+        if request.endpoints.plan.is_some() && self != Self::All {
+            forbidden("execute plans")?;
         }
         if self != Self::Downloads {
             return Ok(request);
@@ -104,6 +107,7 @@ mod tests {
             (r#"{"urls": ["http://h/"], "kind": "tree"}"#, &[All, Page]),
             (r#"{"kind": "put", "paths": ["/etc/passwd"], "url": "http://h/"}"#, &[All]),
             (r#"{"kind": "tree", "paths": ["/etc"], "url": "http://h/"}"#, &[All]),
+            (r#"{"plan": "/d/p"}"#, &[All]),
         ] {
             let request: TransferRequest = serde_json::from_str(request).unwrap();
             for scope in [All, Page, Downloads] {

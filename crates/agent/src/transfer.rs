@@ -87,6 +87,8 @@ pub enum TransferKind {
     Put,
     /// A directory with everything below it, in either direction.
     Tree,
+    /// A worker of a plan, whose units any number of transfers execute together.
+    Plan,
 }
 
 impl TransferKind {
@@ -96,6 +98,7 @@ impl TransferKind {
             Self::Get => "get",
             Self::Put => "put",
             Self::Tree => "tree",
+            Self::Plan => "plan",
         }
     }
 }
@@ -110,6 +113,15 @@ pub struct TransferFailure {
     /// Whether a file of the name exists, and the request permits neither another name nor its replacement.
     #[serde(default)]
     pub file_exists: bool,
+}
+
+/// The units of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanUnits {
+    /// The units that this worker has done.
+    pub done: u32,
+    /// All units of the plan.
+    pub total: u32,
 }
 
 /// The measurements of the last or current run; unknown values are null.
@@ -134,6 +146,9 @@ pub struct RunFacts {
     pub explanation: String,
     /// The file's digest, such as `sha256:..`.
     pub digest: Option<String>,
+    /// The units, of a worker of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub units: Option<PlanUnits>,
 }
 
 /// The place of a transfer in the queue: higher priorities first, among equal ones lower positions.
@@ -150,7 +165,7 @@ pub struct QueuePlace {
 pub struct ShownEnds {
     /// The URLs, without logins and queries.
     pub urls: Vec<String>,
-    /// The local file or directory, if known.
+    /// The local file or directory, if known; that of a plan.
     pub path: String,
     /// The displayed name.
     pub name: String,
@@ -159,9 +174,9 @@ pub struct ShownEnds {
 /// How far a transfer is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FileProgress {
-    /// The size in bytes.
+    /// The size in bytes; of a plan, that of all units.
     pub size: Option<u64>,
-    /// The bytes present.
+    /// The bytes present; of a plan, those that this worker has received in its last or current run.
     pub bytes: u64,
     /// The measurements of the last or current run.
     #[serde(flatten)]

@@ -51,6 +51,9 @@ const MAX_SMALL_UPLOADS: usize = 16;
 pub trait FileDisplay: Sync {
     /// Calls `transfer` once, which executes a job, and shows its events and its end.
     fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>);
+
+    /// Notes that the worker has done a unit.
+    fn unit_done(&self) {}
 }
 
 /// A file that is complete.
@@ -266,8 +269,10 @@ impl<'a> WorkRun<'a> {
             FileEnd::Received(size) | FileEnd::Present(size) => Some(size),
             FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => None,
         };
-        if let Err(error) = self.worker.finish_file(task, end) {
-            self.fail(error);
+        match self.worker.finish_file(task, end) {
+            Ok(true) => self.display.unit_done(),
+            Ok(false) => {}
+            Err(error) => self.fail(error),
         }
         self.ended.fetch_add(1, Ordering::Relaxed);
         size

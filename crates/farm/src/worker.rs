@@ -187,11 +187,11 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Ends a file: gives it its final name; the last file of a unit ends the unit.
+    /// Ends a file: gives it its final name; the last file of a unit ends the unit. Returns whether the unit is done by that.
     ///
     /// # Errors
     /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
-    pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<(), FarmError> {
+    pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<bool, FarmError> {
         let FileTask { file, part, staged, unit, .. } = task;
         let mut state = unit.state.lock();
         state.files_left -= 1;
@@ -230,7 +230,7 @@ impl<'a> Worker<'a> {
             }
         }
         if state.files_left > 0 {
-            return Ok(());
+            return Ok(false);
         }
         self.under_way.lock().remove(&unit.claim.unit);
         if let Some(target) = self.target.as_ref().filter(|_| state.failure.is_none()) {
@@ -253,7 +253,8 @@ impl<'a> Worker<'a> {
             Some(why) if state.is_unjoinable => UnitEnd::Unjoinable(why),
             Some(why) => UnitEnd::Failed(why),
         };
-        self.store.finish(&unit.claim, &end)
+        self.store.finish(&unit.claim, &end)?;
+        Ok(matches!(end, UnitEnd::Done(_)))
     }
 
     /// Claims no further unit: this host fails at what others may be able to do.

@@ -30,6 +30,13 @@ export const bytes = (value) => (value === null || value === undefined ? "–" :
 export const rate = (bps) => (bps === null || bps === undefined ? "–" : scaled(Math.max(0, bps), 1000, RATES));
 export const percent = (share) => `${number(share * 100, share < 0.1 || share >= 0.9995 ? 0 : 1)} %`;
 
+/** The part of a transfer that is done; of a worker of a plan, what it has done of the plan's units. */
+export function shareDone({ state, size, bytes: present, units }) {
+  if (state === "done") return 1;
+  if (units) return units.total > 0 ? units.done / units.total : 0;
+  return size ? Math.min(1, present / size) : 0;
+}
+
 export function milliseconds(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const ms = seconds * 1000;

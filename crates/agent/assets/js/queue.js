@@ -1,7 +1,7 @@
 // The list of transfers. Only the rows in view are elements, so that 10,000 transfers cost what twenty do.
 
 import { byId, make, setAttribute, setText, show } from "./dom.js";
-import { bytes, count, duration, percent, rate } from "./format.js";
+import { bytes, count, duration, percent, rate, shareDone } from "./format.js";
 import { t } from "./i18n.js";
 import { ENDED } from "./store.js";
 
@@ -164,8 +164,8 @@ function makeRow(id, onclick) {
 }
 
 function fill(row, transfer) {
-  const { state, size } = transfer;
-  const share = size ? Math.min(1, transfer.bytes / size) : state === "done" ? 1 : 0;
+  const { state } = transfer;
+  const share = shareDone(transfer);
   setAttribute(row.element, "data-state", state);
   setText(row.name, transfer.name || transfer.urls[0] || "");
   setText(row.rate, state === "running" ? rate(transfer.goodput_bps) : "");
@@ -180,7 +180,8 @@ function figures(transfer, share) {
   return host ? t("row.on", { figures: amounts(transfer, share), host }) : amounts(transfer, share);
 }
 
-function amounts({ state, size, bytes: present }, share) {
+function amounts({ state, size, bytes: present, units }, share) {
+  if (units) return t("row.units", { done: count(units.done), total: count(units.total), bytes: bytes(present) });
   if (state === "done") return bytes(size ?? present);
   if (size === null) return present > 0 ? bytes(present) : "";
   const amount = t("row.of", { bytes: bytes(present), size: bytes(size) });

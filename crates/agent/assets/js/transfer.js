@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { Buffers } from "./buffers.js";
 import { Charts } from "./charts.js";
 import { byId, make, setAttribute, setText, show } from "./dom.js";
-import { bytes, count, duration, milliseconds, moment, parseRate, percent, rate } from "./format.js";
+import { bytes, count, duration, milliseconds, moment, parseRate, percent, rate, shareDone } from "./format.js";
 import { History } from "./history.js";
 import { t } from "./i18n.js";
 import { ENDED } from "./store.js";
@@ -225,8 +225,7 @@ export class TransferView {
 
   #fill() {
     const transfer = this.#transfer;
-    const { state, size, bytes: present } = transfer;
-    const share = size ? Math.min(1, present / size) : state === "done" ? 1 : 0;
+    const share = shareDone(transfer);
     setText(this.#parts.name, transfer.name || transfer.urls[0] || "");
     this.#parts.bar.style.transform = `scaleX(${share.toFixed(4)})`;
     setAttribute(this.#parts.track, "aria-valuenow", Math.round(share * 100));
@@ -235,11 +234,13 @@ export class TransferView {
   }
 
   #figures(share) {
-    const { state, size, bytes: present, goodput_bps: goodput, eta, seconds } = this.#transfer;
+    const { state, size, bytes: present, units, goodput_bps: goodput, eta, seconds } = this.#transfer;
+    const shown = units && t("row.units", { done: count(units.done), total: count(units.total), bytes: bytes(present) });
     if (state === "done") {
-      return [bytes(size ?? present), `${t("transfer.mean")} ${rate(goodput)}`, `${t("transfer.took")} ${duration(seconds)}`].join(" · ");
+      return [shown ?? bytes(size ?? present), `${t("transfer.mean")} ${rate(goodput)}`, `${t("transfer.took")} ${duration(seconds)}`].join(" · ");
     }
-    const amount = size === null ? bytes(present) : `${percent(share)} · ${t("row.of", { bytes: bytes(present), size: bytes(size) })}`;
+    const ofSize = size === null ? bytes(present) : `${percent(share)} · ${t("row.of", { bytes: bytes(present), size: bytes(size) })}`;
+    const amount = shown ?? ofSize;
     if (state !== "running") return amount;
     const left = eta === null ? null : t("row.left", { time: duration(eta) });
     return [amount, rate(goodput), left].filter(Boolean).join(" · ");

@@ -16,7 +16,7 @@ use crate::request::{AccessOptions, Endpoints, QueueOptions, TargetFile, Transfe
     info(
         title = "Longhaul agent",
         description = "A queue of transfers. On the Unix socket no token is needed. The token in download.token permits downloads to new files \
-                       below the directory of the settings, and control of the queue; the cookie of a page permits all but uploads."
+                       below the directory of the settings, and control of the queue; the cookie of a page permits all but uploads and plans."
     ),
     paths(
         transfers::list,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_core::failure::FailureKind;
 
 use super::lease::ClaimedTransfer;
-use super::tests::transfer;
+use super::tests::{transfer, worker};
 use super::*;
 use crate::transfer::{TransferFailure, TransferState};
 use postgres::Postgres;
@@ -130,6 +130,26 @@ fn each_transfer_has_one_lease_and_an_earlier_one_changes_nothing() {
     let position = |id: i64| one.get(id).unwrap().unwrap().transfer.place.position;
     assert!(position(all[2]) < position(all[3]) && position(all[3]) < position(all[4]));
     assert!(position(all[4]) < position(all[5]));
+}
+
+#[test]
+fn agent_leases_one_worker_of_each_plan_and_other_agents_the_next() {
+    let Some(farm) = TestFarm::start() else { return };
+    let (mut one, two) = (farm.agent("one", LEASE), farm.agent("two", LEASE));
+    let new = ["/s/p", "/s/p", "/s/p", "/s/q"].map(worker).into_iter().chain([transfer("a")]);
+    let all = one.add(&new.collect::<Vec<_>>(), 1).unwrap();
+    let claim = |database: &Database, most| {
+        let mut ids = ids(&database.claim(most, 1, LEASE).unwrap());
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(claim(&one, 2), [all[0]], "two of the most urgent are of one plan");
+    assert_eq!(claim(&one, 9), [all[3], all[4]], "another plan, and a file");
+    assert_eq!(claim(&two, 9), [all[1]]);
+    assert_eq!((claim(&one, 9).len(), claim(&two, 9).len()), (0, 0), "the third one waits for a host");
+    let end = RunEnd { epoch: 1, ..RunEnd::default() };
+    assert!(two.end(all[1], TransferState::Done, &end, 2).unwrap());
+    assert_eq!((claim(&one, 9).len(), claim(&two, 9)), (0, vec![all[2]]));
 }
 
 #[test]

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::row::COLUMNS;
+use super::rows::other_plans;
 use super::value::values;
 use super::{Database, DatabaseError, Record, Row, StoreError};
 use crate::json;
 use crate::live::ProgressMessage;
-use crate::transfer::TransferFailure;
+use crate::transfer::{TransferFailure, TransferKind};
 
 /// The database's clock in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
@@ -36,6 +37,13 @@ pub(crate) struct ClaimedTransfer {
     pub(crate) epoch: i64,
     /// The transfer, or the reason why this version cannot read it.
     pub(crate) row: Result<Row, DatabaseError>,
+}
+
+impl ClaimedTransfer {
+    /// Returns whether the transfer is a worker of a plan.
+    pub(crate) fn is_worker(&self) -> bool {
+        self.row.as_ref().is_ok_and(|row| row.transfer.kind == TransferKind::Plan)
+    }
 }
 
 /// A transfer that this agent holds a lease of.
@@ -81,21 +89,26 @@ impl Database {
         self.farm.as_ref().map_or("", |farm| &farm.owner)
     }
 
-    /// Leases the next queued transfers, most urgent first, that no other agent is about to lease.
+    /// Leases the next queued transfers, most urgent first, that no other agent is about to lease. Of a plan it leases one
+    /// worker, if this agent has none: further ones are for other hosts.
     pub(crate) fn claim(
         &self,
         most: usize,
         now: i64,
         lease: Duration,
     ) -> Result<Vec<ClaimedTransfer>, DatabaseError> {
+        let other_plans = other_plans("?2");
         // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
         // own: for a limit in a parameter, one plan may read the whole table.
         let update = format!(
-            "WITH next AS MATERIALIZED (SELECT id FROM transfers WHERE state = 'queued' ORDER BY priority DESC, position, id
-                                        LIMIT {most} FOR UPDATE SKIP LOCKED)
+            "WITH next AS MATERIALIZED (SELECT id, kind, path, priority, position FROM transfers
+                                        WHERE state = 'queued' AND {other_plans} ORDER BY priority DESC, position, id
+                                        LIMIT {most} FOR UPDATE SKIP LOCKED),
+                  chosen AS (SELECT DISTINCT ON (CASE kind WHEN 'plan' THEN path ELSE CAST(id AS TEXT) END) id FROM next
+                             ORDER BY CASE kind WHEN 'plan' THEN path ELSE CAST(id AS TEXT) END, priority DESC, position, id)
              UPDATE transfers SET state = 'running', started = coalesce(started, ?1), retry_at = NULL, epoch = epoch + 1,
                 owner = ?2, lease_until = {NOW} + ?3
-             WHERE id IN (SELECT id FROM next)
+             WHERE id IN (SELECT id FROM chosen)
              RETURNING id, epoch, {COLUMNS}"
         );
         let claimed = |mut record: Record| {
@@ -108,6 +121,11 @@ impl Database {
             records.into_iter().map(claimed).collect::<Result<_, StoreError>>()
         };
         claim().map_err(DatabaseError::using("claim from"))
+    }
+
+    /// Lets the other agents look for work.
+    pub(crate) fn call_agents(&self) -> Result<(), DatabaseError> {
+        self.change("SELECT pg_notify('longhaul', 'work')", &[]).map(drop)
     }
 
     /// Ends a leased transfer that cannot be read; changes nothing else of it, which another version may read.

@@ -27,7 +27,7 @@ pub(crate) use farm_address::FarmAddress;
 pub use farm_address::FarmError;
 pub(crate) use farm_listener::FarmChange;
 pub(crate) use insert::MAX_ROWS;
-pub(crate) use lease::{HeldTransfer, HostReport};
+pub(crate) use lease::{ClaimedTransfer, HeldTransfer, HostReport};
 pub(crate) use open::OpenedDatabase;
 pub(crate) use page::{PageCursor, RowPage};
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::request::{TargetFile, TransferRequest};
-use crate::transfer::{TransferFailure, TransferState};
+use crate::transfer::{TransferFailure, TransferKind, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
     let dir = tempfile::tempdir().unwrap();
@@ -19,6 +19,13 @@ pub(super) fn transfer(name: &str) -> NewTransfer {
     let shown = TransferRequest { target, ..TransferRequest::of_urls(urls) }.shown();
     let request = b"sealed".to_vec();
     NewTransfer { key: None, gid: None, state: TransferState::Queued, request, shown, offered: false }
+}
+
+/// Creates a worker of a plan.
+pub(super) fn worker(plan: &str) -> NewTransfer {
+    let request =
+        TransferRequest { kind: TransferKind::Plan, plan: Some(plan.into()), ..TransferRequest::default() };
+    NewTransfer { shown: request.shown(), ..transfer("") }
 }
 
 fn add(database: &mut Database, name: &str) -> i64 {
@@ -44,6 +51,19 @@ fn transfer_with_a_known_key_is_not_added_and_each_has_an_identifier_of_its_own(
     assert_eq!([id, chosen, other].map(of), [id, chosen, other].map(Some));
     let again = database.add(&[keyed], 4).unwrap();
     assert_eq!((again[0], queued(&database).len()), (first[0], 5), "a known key");
+}
+
+#[test]
+fn worker_of_a_plan_waits_while_another_one_runs() {
+    let (_dir, _path, mut database) = fresh();
+    let workers = ["/s/p", "/s/p", "/s/q"].map(worker);
+    let ids = database.add(&workers, 1).unwrap();
+    add(&mut database, "a");
+    assert_eq!(queued(&database), ["p", "p", "q", "a"]);
+    assert!(database.begin(ids[0], 1).unwrap());
+    assert_eq!(queued(&database), ["q", "a"]);
+    database.set_state(ids[0], TransferState::Paused, 2).unwrap();
+    assert_eq!(queued(&database), ["p", "q", "a"]);
 }
 
 #[test]

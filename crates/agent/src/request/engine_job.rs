@@ -49,6 +49,11 @@ pub(crate) enum EngineJob {
     Put(Box<PutRequest>),
     /// The path of the request is the local directory, its URL the remote one.
     PutTree(Box<PutRequest>),
+    /// The options have no logins: the plan names the server that they are for.
+    Plan {
+        path: PathBuf,
+        options: Box<JobOptions>,
+    },
 }
 
 impl TransferRequest {
@@ -115,6 +120,10 @@ impl TransferRequest {
     /// # Errors
     /// [`QueueError::Invalid`].
     pub(crate) fn engine_job(&self, context: RunContext<'_>) -> Result<EngineJob, QueueError> {
+        if let Some(path) = self.endpoints.plan.clone() {
+            let options = Box::new(self.options(&context, None)?);
+            return Ok(EngineJob::Plan { path, options });
+        }
         if let Some(path) = self.endpoints.paths.first() {
             let put = Box::new(self.put(path, &context)?);
             return Ok(if self.kind == TransferKind::Tree {
@@ -126,7 +135,7 @@ impl TransferRequest {
         let urls = self.endpoints.urls.iter().map(|url| ZonedUrl::parse(url).map(|parsed| parsed.url));
         let urls: Vec<Url> = urls.collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let mut options = Box::new(self.options(&context, first.clone())?);
+        let mut options = Box::new(self.options(&context, Some(first.clone()))?);
         if self.kind == TransferKind::Tree {
             let target = self.target.output.clone().unwrap_or_default();
             return Ok(EngineJob::GetTree { url: first, target, options });
@@ -182,7 +191,7 @@ impl TransferRequest {
         })
     }
 
-    fn options(&self, context: &RunContext<'_>, first: Url) -> Result<JobOptions, QueueError> {
+    fn options(&self, context: &RunContext<'_>, logins_for: Option<Url>) -> Result<JobOptions, QueueError> {
         let mut transfer = self.transfer_options(context)?;
         let (client, pace) = (&mut transfer.client, transfer.pace);
         if pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
@@ -206,8 +215,8 @@ impl TransferRequest {
             max_size: None,
             assume_unchanged: self.assume_unchanged,
             existing: ExistingFilePolicy::default(),
-            keep_time: self.kind == TransferKind::Tree,
-            logins_for: Some(first),
+            keep_time: matches!(self.kind, TransferKind::Tree | TransferKind::Plan),
+            logins_for,
         })
     }
 

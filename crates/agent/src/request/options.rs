@@ -12,7 +12,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{Object, OneOf, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// The ends of a transfer: URLs, and the local files of a put.
+/// The ends of a transfer: URLs, and the local files of a put; or a plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Endpoints {
@@ -24,6 +24,11 @@ pub struct Endpoints {
     /// The files or directories to put.
     #[schema(value_type = Vec<String>)]
     pub paths: Vec<PathBuf>,
+    /// The plan of which this is a worker, by the path that it has on each host.
+    // Agents of earlier versions refuse requests with fields that they lack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub plan: Option<PathBuf>,
 }
 
 impl Endpoints {

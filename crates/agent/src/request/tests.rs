@@ -43,6 +43,10 @@ fn invalid_request_is_refused_with_a_reason_and_without_secrets() {
         (r#"{"kind": "put", "url": "http://h/"}"#, "paths"),
         (r#"{"kind": "put", "paths": ["/etc/passwd"]}"#, "URL"),
         (r#"{"kind": "tree", "urls": ["http://h/a", "http://h/b"]}"#, "one URL"),
+        (r#"{"kind": "plan"}"#, "absolute path of the plan"),
+        (r#"{"plan": "p"}"#, "absolute path of the plan"),
+        (r#"{"plan": "/p", "urls": ["http://h/"]}"#, "name the plan alone"),
+        (r#"{"plan": "/p", "output": "/o"}"#, "name the plan alone"),
     ] {
         let error = request(json).normalised(Path::new("/d")).unwrap_err().to_string();
         assert!(error.contains(why) && !error.contains("secret"), "{json}: {error}");

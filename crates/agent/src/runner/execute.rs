@@ -8,7 +8,7 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::upload::{self, UploadError};
 
 use super::observe::RunObserver;
-use super::tree;
+use super::{plan, tree};
 use crate::database::{DatabaseError, Row};
 use crate::error::QueueError;
 use crate::live::Live;
@@ -146,6 +146,7 @@ pub(super) fn execute(
         }
         EngineJob::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
         EngineJob::PutTree(put) => tree::put(queue, live, *put),
+        EngineJob::Plan { path, options } => plan::work(queue, live, &path, *options),
     }
 }
 

@@ -8,7 +8,7 @@ use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
 use super::spawn;
-use crate::database::{DatabaseError, FarmChange, Row};
+use crate::database::{ClaimedTransfer, DatabaseError, FarmChange, Row};
 use crate::error::{AgentError, QueueError};
 use crate::events::AgentEvent;
 use crate::farm::{Farm, sleep_since_boot};
@@ -100,7 +100,9 @@ pub(super) fn start(
     threads: &mut Vec<JoinHandle<()>>,
 ) -> Result<(), DatabaseError> {
     let now = queue.now();
-    for claimed in queue.database(|database| database.claim(most, now, farm.lease))? {
+    let claimed = queue.database(|database| database.claim(most, now, farm.lease))?;
+    let has_worker = claimed.iter().any(ClaimedTransfer::is_worker);
+    for claimed in claimed {
         let (id, epoch) = (claimed.id, claimed.epoch);
         let started = match claimed.row {
             Ok(row) => start_leased(queue, row).map(|thread| threads.extend(thread)),
@@ -110,6 +112,12 @@ pub(super) fn start(
         if let Err(error) = started {
             tracing::warn!("transfer {id} is leased and not started: {error}");
         }
+    }
+    if has_worker {
+        // Further workers of the plan were locked while one was chosen: other agents have passed over them, and transfers
+        // behind them may run here.
+        queue.runs.wake();
+        queue.database(|database| database.call_agents())?;
     }
     Ok(())
 }

@@ -3,10 +3,12 @@
 mod execute;
 mod farm_runs;
 mod observe;
+mod plan;
 mod records;
 mod run;
 mod tree;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,7 +22,7 @@ use crate::error::{AgentError, QueueError};
 use crate::farm::Farm;
 use crate::live::Live;
 use crate::queue::{Queue, unix_now};
-use crate::transfer::{QueuePlace, TransferState};
+use crate::transfer::{QueuePlace, TransferKind, TransferState};
 
 /// The maximum sleep of the runner while a transfer is scheduled, within which a change of the wall clock is noticed.
 const CLOCK_CHECK: Duration = Duration::from_secs(30);
@@ -107,9 +109,18 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
         let next = queue.database(|database| database.next_queued(plan.start + live.len()))?;
         let is_free =
             |row: &Row| queue.runs.get(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
-        let free = next.into_iter().filter(is_free);
-        for row in free.take(plan.start) {
-            threads.extend(start_run(queue, row)?);
+        let mut plans = HashSet::new();
+        // One worker of each plan.
+        let is_first =
+            |row: &Row| row.transfer.kind != TransferKind::Plan || plans.insert(row.transfer.path.clone());
+        for row in next.into_iter().filter(is_free).take(plan.start).filter(is_first) {
+            let is_of_plan = row.transfer.kind == TransferKind::Plan;
+            let started = start_run(queue, row)?;
+            if is_of_plan && started.is_some() {
+                // Transfers may wait behind other workers of the plan.
+                queue.runs.wake();
+            }
+            threads.extend(started);
         }
     }
     if queue.runs.all().is_empty() {

@@ -41,7 +41,9 @@ impl<'a> RunObserver<'a> {
             make_private(&path).map_err(|error| format!("cannot create {}: {error}", path.display()))?;
             Recorder::create(&path, side, url, None, RECORD_INTERVAL).map_err(|error| error.to_string())
         };
-        let recorder = (transfer.kind != TransferKind::Tree).then(create).and_then(|recorder| {
+        // Of one file: a record of many concurrent ones shows none.
+        let is_of_file = matches!(transfer.kind, TransferKind::Get | TransferKind::Put);
+        let recorder = is_of_file.then(create).and_then(|recorder| {
             recorder.inspect_err(|error| tracing::warn!("transfer {} has no record: {error}", live.id)).ok()
         });
         let tag = JobTag::new(longhaul_core::event::JobId::new(live.id.cast_unsigned()), url);

@@ -26,6 +26,7 @@ export default {
   "queue.empty": "No transfers here. Paste a link above.",
   "queue.loading": "Loading…",
   "row.of": "{bytes} of {size}",
+  "row.units": "{done} of {total} units · {bytes}",
   "row.left": "{time} left",
   "row.on": "{figures} · {host}",
   "farm.host": "{host}: {n} running, {rate}",

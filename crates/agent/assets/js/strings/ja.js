@@ -26,6 +26,7 @@ export default {
   "queue.empty": "転送はありません。上の欄にリンクを貼り付けてください。",
   "queue.loading": "読み込み中…",
   "row.of": "{bytes} / {size}",
+  "row.units": "{total} ユニット中 {done} · {bytes}",
   "row.left": "残り {time}",
   "row.on": "{figures} · {host}",
   "farm.host": "{host}: 実行中 {n}、{rate}",

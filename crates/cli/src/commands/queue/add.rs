@@ -23,16 +23,27 @@ const ATTEMPTS: usize = 5;
 /// Delay between attempts: the socket of a killed agent still accepts connections for a moment.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// The maximum number of workers of a plan that are added at once: each has a log in the plan's directory.
+const MAX_WORKERS: i64 = 1000;
+
 /// Operands and options of `queue add`.
 #[derive(Debug, Args)]
 pub(super) struct AddArgs {
-    /// The files: URLs, or metalinks (.meta4); with --put, paths and last where to
+    /// The files: URLs, or metalinks (.meta4); with --put, paths and last where to; with --plan, plans
     #[arg(required = true, value_name = "URL|FILE.meta4")]
     operands: Vec<String>,
 
     /// Send: the operands are files or directories, and last the URL to put them to
     #[arg(long, conflicts_with_all = ["mirror", "checksum", "output", "if_exists", "recursive"])]
     put: bool,
+
+    /// Execute plans: the operands are directories that longhaul plan has written
+    #[arg(long, conflicts_with_all = ["put", "mirror", "checksum", "output", "if_exists", "recursive"])]
+    plan: bool,
+
+    /// Add this many workers of a plan, which is 1 by default; each agent of a farm runs one of them at a time
+    #[arg(short = 'N', long, value_name = "N", requires = "plan", value_parser = clap::value_parser!(u32).range(1..=MAX_WORKERS))]
+    hosts: Option<u32>,
 
     /// Fetch a directory with all below it
     #[arg(short, long, conflicts_with_all = ["mirror", "checksum", "if_exists"])]
@@ -77,6 +88,19 @@ impl AddArgs {
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
             let endpoints = Endpoints { urls: Vec::new(), url: Some(url.clone()), paths };
             return Ok(vec![TransferRequest { kind: TransferKind::Put, endpoints, ..common }]);
+        }
+        if self.plan {
+            let hosts = self.hosts.unwrap_or(1) as usize;
+            let of_plan = |path: &String| {
+                let plan = Some(absolute(Path::new(path))?);
+                Ok(vec![TransferRequest { kind: TransferKind::Plan, plan, ..common.clone() }; hosts])
+            };
+            return self
+                .operands
+                .iter()
+                .map(of_plan)
+                .collect::<anyhow::Result<Vec<_>>>()
+                .map(|all| all.concat());
         }
         let of_operand = |operand: &String| {
             if !operand.contains("://")

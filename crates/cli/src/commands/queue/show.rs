@@ -1,6 +1,6 @@
 //! Formats transfers as lines.
 
-use longhaul_agent::transfer::{Transfer, TransferState};
+use longhaul_agent::transfer::{PlanUnits, Transfer, TransferState};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::say;
@@ -54,8 +54,11 @@ pub(super) fn line(transfer: &Transfer) -> String {
     };
     let host = transfer.conditions.host.as_deref();
     let host = host.map_or_else(String::new, |host| format!(" on {}", printable(host)));
+    let units = transfer.progress.run.units;
+    let units = units.map_or_else(String::new, |PlanUnits { done, total }| format!(" ({done} of {total} units)"));
     let name = printable(&transfer.ends.name);
-    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}{host}{why}", transfer.id, transfer.state, bytes, rate)
+    let name = format!("{name}{units}{host}{why}");
+    format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}", transfer.id, transfer.state, bytes, rate)
 }
 
 /// Replaces terminal control characters: names and messages are under the server's control.

@@ -3,5 +3,6 @@
 mod databases;
 mod kills;
 mod loopback;
+mod plans;
 mod postgres;
 mod transfers;

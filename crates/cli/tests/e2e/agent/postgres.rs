@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 /// The lease in seconds of agents that are lost, which others do not lose on a busy machine.
-const SHORT_LEASE: u64 = 9;
+pub(super) const SHORT_LEASE: u64 = 9;
 /// The rate of a transfer that must still run when its host or the database is lost, in bits per second: 12 s.
 const SLOW: &str = "2Mbit";
 /// The longest lease: its renewals are 20 minutes apart.
@@ -26,16 +26,16 @@ const LONG_LEASE: u64 = 3600;
 const FIRST_SHOW: Duration = Duration::from_secs(3);
 
 /// A database, a server of files, and the homes of two agents; all files go to the directory of the first.
-struct Farm {
-    homes: [Home; 2],
-    postgres: Postgres,
+pub(super) struct Farm {
+    pub(super) homes: [Home; 2],
+    pub(super) postgres: Postgres,
     _server: Running,
     url: String,
     site: PathBuf,
 }
 
 impl Farm {
-    fn start(options: &[&str]) -> Option<Self> {
+    pub(super) fn start(options: &[&str]) -> Option<Self> {
         let postgres = Postgres::start()?;
         let address = postgres.url("farm");
         let options = [&["--farm", &address], options].concat();
