@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::gridftp::{Command, Reply, ReplyError, ReplyReader};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -211,7 +212,7 @@ impl ControlConnection {
 
     /// Returns the next reply, extracted from its token if the connection is protected.
     fn next_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        let fail = |error: ReplyError| {
+        let fail = |error: Malformed| {
             let message =
                 format!("cannot use the reply of {at}: {error}; is this the right port and scheme?");
             Failure::new(FailureKind::Protocol, message)

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::gridftp::{CommandError, LedgerError, PassiveError, Reply};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::gridftp::{LedgerError, Reply};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
@@ -22,7 +23,7 @@ pub(crate) enum FtpError {
     Connect(Failure),
     /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
-    Command { at: String, source: CommandError },
+    Command { at: String, source: Malformed },
     /// A command could not be sent.
     #[error("cannot send a command to {at}: {source}")]
     Send { at: String, source: io::Error },
@@ -49,7 +50,7 @@ pub(crate) enum FtpError {
     Refused { at: String, verb: &'static str, reply: Reply },
     /// The address for data connections cannot be used.
     #[error("cannot open a data connection to {at}: {source}")]
-    Passive { at: String, source: PassiveError },
+    Passive { at: String, source: Malformed },
     /// The server did not connect to this host.
     #[error("{at} opened no data connection to {local} within {waited:?}")]
     NotConnected { at: String, local: SocketAddr, waited: Duration },
