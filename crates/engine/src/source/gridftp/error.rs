@@ -81,11 +81,6 @@ const UNREACHED: [&str; 5] =
     ["connection refused", "onnect() failed", "timed out", "unreachable", "no route"];
 
 impl FtpError {
-    /// Fails if `reply` refuses `verb`.
-    pub(super) fn require_positive(reply: Reply, at: &str, verb: &'static str) -> Result<(), Self> {
-        if reply.is_positive() { Ok(()) } else { Err(Self::Refused { at: at.to_owned(), verb, reply }) }
-    }
-
     /// Creates the error of a URL that cannot be used; `why` names the reason and a remedy.
     pub(super) fn url(url: &str, why: &str) -> Self {
         unusable_url(&url, why).into()

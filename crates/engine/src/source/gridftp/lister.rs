@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{
-    Command, FileKind, ListingEntries, ListingEntry, ListingForm, Reply, parse_mlst,
+    Command, FileKind, ListingEntries, ListingEntry, ListingForm, parse_mlst,
 };
 use longhaul_core::proto::listing::{ListedEntry, ListedKind, ListingError};
 use url::Url;
@@ -60,9 +60,9 @@ impl FtpLister {
         // proftpd reports the end only after the client has closed, too.
         drop(transport);
         let limit = session.control.limit;
-        let reply = session.control.reply("the listing", access.at(), &Deadline::new(cancel, limit))?;
+        let reply = session.control.reply("the listing", &Deadline::new(cancel, limit))?;
         let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
-        FtpError::require_positive(reply, access.at(), verb)?;
+        session.control.require_positive(reply, verb)?;
         // LIST has changed the directory of relative paths.
         if form == ListingForm::Facts || access.address.path.starts_with(b"/") {
             self.sessions.keep(session);
@@ -113,28 +113,23 @@ fn make_directory(
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<MadeDirectory, Failure> {
-    let path = &access.address.path;
-    let mut ask = |command: Command<'_>| -> Result<Reply, Failure> {
-        let reply = session.control.ask(&[command], access.at(), cancel)?.pop();
-        reply.ok_or_else(|| FtpError::Closed { at: access.at().to_owned() }.into())
-    };
-    let reply = ask(Command::Mkd(path))?;
+    let (path, control) = (&access.address.path, &mut session.control);
+    control.set_url(access.at());
+    let reply = control.ask(&Command::Mkd(path), cancel)?;
     if reply.is_positive() {
         return Ok(MadeDirectory::New);
     }
-    let facts = ask(Command::Mlst(path))?;
+    let facts = control.ask(&Command::Mlst(path), cancel)?;
     let exists = match parse_mlst(&facts) {
         Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
         // RNFR without RNTO renames nothing.
-        Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
+        Err(_) if is_unknown_command(&facts) => control.ask(&Command::Rnfr(path), cancel)?.is_intermediate(),
         Err(_) => false,
     };
     if exists {
         return Ok(MadeDirectory::Exists);
     }
-    Ok(MadeDirectory::LacksParent(
-        FtpError::Refused { at: access.at().to_owned(), verb: "MKD", reply }.into(),
-    ))
+    Ok(MadeDirectory::LacksParent(control.refused("MKD", reply).into()))
 }
 
 impl RemoteDirectories for FtpLister {

@@ -259,7 +259,7 @@ impl Exchange<'_, '_, '_, '_> {
                 let other = first.ledger.ended();
                 FtpError::of_ledger(at, &LedgerError::Channels { announced, other })
             }
-            _ => FtpError::timeout(at, "the transfer", stall),
+            _ => self.session.control.timeout("the transfer", stall),
         }
     }
 }
