@@ -95,13 +95,8 @@ impl FtpError {
     pub(super) fn of_ledger(at: &str, source: &LedgerError) -> Self {
         let failure = unusable_data(at, source);
         match source {
-            LedgerError::Missing { .. } | LedgerError::Channels { .. } => {
-                failure.with_retry(Retry::Backoff).into()
-            }
-            LedgerError::Outside { .. }
-            | LedgerError::Overlap(_)
-            | LedgerError::AfterEnd(_)
-            | LedgerError::Fragments => Self::WrongData(failure),
+            LedgerError::Incomplete(_) => failure.with_retry(Retry::Backoff).into(),
+            LedgerError::Contradiction(_) => Self::WrongData(failure),
         }
     }
 
@@ -297,7 +292,7 @@ mod tests {
         let at = || "ftp://h/f".to_owned();
         let reply = || Reply { code: 421, lines: vec!["full".to_owned()] };
         let late = FtpError::timeout(&at(), "its greeting", Duration::from_secs(1));
-        let channels = LedgerError::Channels { announced: 1, other: 2 };
+        let channels = LedgerError::channels(1, 2);
         for (error, kind, retry, cause, part) in [
             (
                 FtpError::Busy { at: at(), reply: reply() },
@@ -328,7 +323,7 @@ mod tests {
                 "",
             ),
             (
-                FtpError::of_ledger(&at(), &LedgerError::Fragments),
+                FtpError::of_ledger(&at(), &LedgerError::Contradiction("twice".to_owned())),
                 FailureKind::Protocol,
                 Retry::Never,
                 Cause::Connection,
