@@ -1,7 +1,8 @@
 //! Bodies: the chunked coding, and answers in parts.
 
+use longhaul_core::proto::Malformed;
 use longhaul_core::proto::http::{
-    ChunkedDecoder, ChunkedError, MultipartByteranges, RangeAnswer, RangeRequest, ResponseHead,
+    ChunkedDecoder, MultipartByteranges, RangeAnswer, RangeRequest, ResponseHead,
 };
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -31,7 +32,7 @@ struct Decoded {
 }
 
 /// Decodes a body that arrives in pieces of `piece` bytes.
-fn decode(bytes: &[u8], piece: usize) -> Result<Decoded, ChunkedError> {
+fn decode(bytes: &[u8], piece: usize) -> Result<Decoded, Malformed> {
     let mut decoder = ChunkedDecoder::default();
     let mut decoded = Decoded { payload: Vec::new(), used: 0, done: false };
     for piece in bytes.chunks(piece.min(bytes.len().max(1))) {

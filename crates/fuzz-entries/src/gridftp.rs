@@ -1,11 +1,13 @@
 //! GridFTP: replies, blocks of MODE E, facts and listings, passive addresses.
 
+use std::io::BufReader;
 use std::net::{IpAddr, Ipv4Addr};
 
 use longhaul_core::checksum::Algorithm;
+use longhaul_core::proto::Malformed;
 use longhaul_core::proto::gridftp::{
-    BLOCK_HEADER, BlockHeader, Features, ListingEntry, ListingForm, ListingReader, Reply, ReplyError,
-    ReplyReader, TransferLedger, format_date, parse_checksum, parse_epsv, parse_mdtm, parse_mlst, parse_pasv,
+    BLOCK_HEADER, BlockHeader, Features, ListingEntries, ListingEntry, ListingForm, Reply, ReplyReader,
+    TransferLedger, format_date, parse_checksum, parse_epsv, parse_mdtm, parse_mlst, parse_pasv,
     parse_range_marker, parse_size,
 };
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -43,7 +45,7 @@ fn check_text(reply: &Reply) {
     }
 }
 
-fn replies(bytes: &[u8], piece: usize) -> Result<Vec<Reply>, ReplyError> {
+fn replies(bytes: &[u8], piece: usize) -> Result<Vec<Reply>, Malformed> {
     let (mut reader, mut replies) = (ReplyReader::default(), Vec::new());
     for piece in bytes.chunks(piece.min(bytes.len().max(1))) {
         reader.feed(piece);
@@ -89,10 +91,10 @@ pub fn gridftp_block(bytes: &[u8]) {
 /// Reads a listing of each form at once and byte by byte; each line also as the fact line of MLST.
 pub fn gridftp_facts(bytes: &[u8]) {
     for form in [ListingForm::Facts, ListingForm::Columns] {
-        let whole = listing(form, bytes, usize::MAX);
+        let whole = listing(form, bytes, 8 << 10);
         assert_eq!(listing(form, bytes, 1), whole);
         assert_eq!(listing(form, bytes, 7), whole);
-        for entry in &whole.0 {
+        for entry in whole.iter().flatten() {
             let name = entry.name.as_bytes();
             assert!(!matches!(name, b"" | b"." | b"..") && name.len() <= 255);
             assert!(!name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0)));
@@ -105,15 +107,9 @@ pub fn gridftp_facts(bytes: &[u8]) {
     }
 }
 
-/// Returns the entries and whether the listing was cut off. Errors name a line that is too long by what arrived of it,
-/// so they are left out.
-fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> (Vec<ListingEntry>, bool) {
-    let (mut reader, mut entries) = (ListingReader::new(form), Vec::new());
-    for piece in bytes.chunks(piece.min(bytes.len().max(1))) {
-        reader.feed(piece);
-        entries.extend(std::iter::from_fn(|| reader.next_entry()).flatten());
-    }
-    (entries, reader.is_cut_off())
+/// Returns the entries, read in pieces; `None` for a line that cannot be used.
+fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> Vec<Option<ListingEntry>> {
+    ListingEntries::new(BufReader::with_capacity(piece, bytes), form).map(Result::ok).collect()
 }
 
 /// Reads replies as those to PASV and EPSV: no address is another host's.

@@ -91,7 +91,7 @@ pub fn request_head(bytes: &[u8]) {
         check_ranges(&head.list("range").unwrap_or_default(), size);
     }
     let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-    if let Some(etag) = ETag::strong("a") {
+    if let Some(etag) = ETag::parse("\"a\"") {
         let validators = Validators::new(etag, modified);
         let _ = (validators.evaluate(&head), validators.range_applies(&head, modified));
     }

@@ -32,7 +32,7 @@ mod stats;
 mod tls;
 mod upload;
 
-pub use access::{Token, TokenError, Tokens, WIDE_MODE};
+pub use access::{Token, Tokens, WIDE_MODE};
 pub use config::{
     AccessConfig, Config, ConnectionLimits, FilesConfig, Limits, ListingLimits, MeasureConfig, PacingConfig,
     Timeouts, TlsFiles, UploadLimits,

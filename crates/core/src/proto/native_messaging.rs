@@ -10,27 +10,16 @@
 //! let (prefix, body) = bytes.split_first_chunk().expect("four bytes of length");
 //! assert_eq!(message_length(*prefix)?, body.len());
 //! assert_eq!(HostRequest::parse(body)?.kind, HostRequestKind::Hello);
-//! # Ok::<(), longhaul_core::proto::native_messaging::NativeMessageError>(())
+//! # Ok::<(), longhaul_core::proto::Malformed>(())
 //! ```
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use thiserror::Error;
 
+use super::Malformed;
 /// The longest message in bytes: the browsers' limit for messages of a program (the WebExtensions documentation of
 /// native messaging).
 pub const MAX_MESSAGE: usize = 1024 * 1024;
-
-/// The reason why a message is refused.
-#[derive(Debug, Error)]
-pub enum NativeMessageError {
-    /// Longer than [`MAX_MESSAGE`].
-    #[error("a native message of {0} bytes: at most {MAX_MESSAGE} are allowed")]
-    TooLong(usize),
-    /// The message is not a supported request.
-    #[error("not a request of the Longhaul extension: {0}")]
-    NotARequest(#[from] serde_json::Error),
-}
 
 /// A request from the extension.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -149,9 +138,10 @@ impl HostRequest {
     /// Parses the JSON of a message.
     ///
     /// # Errors
-    /// [`NativeMessageError::NotARequest`].
-    pub fn parse(message: &[u8]) -> Result<Self, NativeMessageError> {
-        Ok(serde_json::from_slice(message)?)
+    /// [`Malformed`] for any other message.
+    pub fn parse(message: &[u8]) -> Result<Self, Malformed> {
+        let unknown = |error| Malformed::new(format!("not a request of the Longhaul extension: {error}"));
+        serde_json::from_slice(message).map_err(unknown)
     }
 }
 
@@ -188,23 +178,24 @@ impl HostReply {
 /// Decodes the length of the message that follows.
 ///
 /// # Errors
-/// [`NativeMessageError::TooLong`].
-pub fn message_length(prefix: [u8; 4]) -> Result<usize, NativeMessageError> {
+/// [`Malformed`] if the message is longer than [`MAX_MESSAGE`].
+pub fn message_length(prefix: [u8; 4]) -> Result<usize, Malformed> {
     let length = usize::try_from(u32::from_ne_bytes(prefix)).unwrap_or(usize::MAX);
-    if length > MAX_MESSAGE { Err(NativeMessageError::TooLong(length)) } else { Ok(length) }
+    if length > MAX_MESSAGE { Err(too_long(length)) } else { Ok(length) }
 }
 
 /// Encodes a message with its length.
 ///
 /// # Errors
-/// [`NativeMessageError::TooLong`].
-pub fn encode(json: &[u8]) -> Result<Vec<u8>, NativeMessageError> {
-    let too_long = || NativeMessageError::TooLong(json.len());
-    let length = u32::try_from(json.len()).map_err(|_| too_long())?;
-    if json.len() > MAX_MESSAGE {
-        return Err(too_long());
-    }
+/// [`Malformed`] if the message is longer than [`MAX_MESSAGE`].
+pub fn encode(json: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let length = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_MESSAGE);
+    let length = length.ok_or_else(|| too_long(json.len()))?;
     Ok([&length.to_ne_bytes(), json].concat())
+}
+
+fn too_long(length: usize) -> Malformed {
+    Malformed::new(format!("a native message of {length} bytes: at most {MAX_MESSAGE} are allowed"))
 }
 
 #[cfg(test)]
@@ -214,7 +205,7 @@ mod tests {
     #[test]
     fn message_over_one_mebibyte_is_refused_and_a_reply_has_a_result_or_an_error() {
         let over = u32::try_from(MAX_MESSAGE + 1).unwrap();
-        assert!(matches!(message_length(over.to_ne_bytes()), Err(NativeMessageError::TooLong(_))));
+        assert!(message_length(over.to_ne_bytes()).is_err());
         assert!(encode(&vec![b' '; MAX_MESSAGE + 1]).is_err());
         assert_eq!(encode(&vec![b' '; MAX_MESSAGE]).unwrap().len(), MAX_MESSAGE + 4);
         let done = serde_json::to_string(&HostReply::new(1, Ok(Value::Null))).unwrap();

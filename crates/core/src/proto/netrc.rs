@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use thiserror::Error;
+use super::Malformed;
 
 /// A login for a host; `Debug` hides the password.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,25 +19,6 @@ impl fmt::Debug for Login {
     }
 }
 
-/// The reason why a .netrc file cannot be parsed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NetrcError {
-    /// A keyword has no value.
-    #[error("line {line}: '{keyword}' without a value")]
-    NoValue {
-        /// The line, counted from 1.
-        line: usize,
-        /// The keyword.
-        keyword: &'static str,
-    },
-    /// A quoted word does not end on its line.
-    #[error("line {line}: a quoted word without its closing quote")]
-    Quote {
-        /// The line, counted from 1.
-        line: usize,
-    },
-}
-
 /// The keywords; each but `default` has a value.
 const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account", "macdef"];
 
@@ -47,8 +28,8 @@ const KEYWORDS: [&str; 6] = ["machine", "default", "login", "password", "account
 /// with # in place of a keyword, are skipped. Words may be quoted, with backslash escapes.
 ///
 /// # Errors
-/// [`NetrcError`] with the line.
-pub fn netrc_login(text: &str, host: &str, takes_default: bool) -> Result<Option<Login>, NetrcError> {
+/// [`Malformed`] with the line.
+pub fn netrc_login(text: &str, host: &str, takes_default: bool) -> Result<Option<Login>, Malformed> {
     let mut words = Words { rest: text, line: 1 };
     let mut entry: Option<Login> = None;
     while let Some(keyword) = words.keyword()? {
@@ -90,7 +71,7 @@ struct Words<'a> {
 
 impl Words<'_> {
     /// Reads up to and including the next keyword; `None` at the end.
-    fn keyword(&mut self) -> Result<Option<&'static str>, NetrcError> {
+    fn keyword(&mut self) -> Result<Option<&'static str>, Malformed> {
         loop {
             self.skip_space();
             if self.rest.starts_with('#') {
@@ -105,20 +86,21 @@ impl Words<'_> {
     }
 
     /// Reads the value of `keyword`, which may equal a keyword.
-    fn value(&mut self, keyword: &'static str) -> Result<String, NetrcError> {
+    fn value(&mut self, keyword: &'static str) -> Result<String, Malformed> {
         let line = self.line;
         self.skip_space();
-        self.word()?.ok_or(NetrcError::NoValue { line, keyword })
+        self.word()?.ok_or_else(|| Malformed::new(format!("line {line}: '{keyword}' without a value")))
     }
 
     /// Reads a word at the current position; `None` at the end of the text.
-    fn word(&mut self) -> Result<Option<String>, NetrcError> {
+    fn word(&mut self) -> Result<Option<String>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         if let Some(inner) = self.rest.strip_prefix('"') {
             let line = inner.lines().next().unwrap_or_default();
-            let (word, length) = quoted(line).ok_or(NetrcError::Quote { line: self.line })?;
+            let open = || format!("line {}: a quoted word without its closing quote", self.line);
+            let (word, length) = quoted(line).ok_or_else(|| Malformed::new(open()))?;
             self.rest = &inner[length..];
             return Ok(Some(word));
         }
@@ -215,7 +197,7 @@ mod tests {
         let error = netrc_login("machine a\r\nlogin b\n\npassword", "a", true).unwrap_err().to_string();
         assert_eq!(error, "line 4: 'password' without a value");
         let open = netrc_login("machine a\npassword \"hunter2", "a", true);
-        assert_eq!(open, Err(NetrcError::Quote { line: 2 }));
+        assert_eq!(open, Err(Malformed::new("line 2: a quoted word without its closing quote")));
         assert!(!format!("{:?}", netrc_login(FILE, "b.example", true)).contains("p#1"));
         let text =
             "machine a login ann password x\ndefault login guest password y\nmachine b login bob password z";

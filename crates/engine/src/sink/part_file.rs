@@ -24,7 +24,7 @@ use rustix::process::geteuid;
 pub(crate) use beside_target::remove_stray_journal;
 use beside_target::stem;
 pub use beside_target::{journal_of, part_of, remove_leftovers};
-pub use renaming::{FinishWarning, Finished};
+pub use renaming::Finished;
 
 use super::directory::Directory;
 use super::file_slice::KeptSlice;

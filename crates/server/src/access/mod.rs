@@ -8,5 +8,5 @@ mod token_file;
 
 pub use authorisation::Tokens;
 pub(crate) use authorisation::{Access, Grant, RequestOrigin, Right};
-pub use token::{Token, TokenError};
+pub use token::Token;
 pub use token_file::WIDE_MODE;

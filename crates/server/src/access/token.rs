@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use thiserror::Error;
+use longhaul_core::proto::Malformed;
 
 /// A bearer token (RFC 6750); `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -11,28 +11,20 @@ pub struct Token {
     digest: blake3::Hash,
 }
 
-/// Why a text is not a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum TokenError {
-    /// An empty token would permit every client.
-    #[error("it is empty")]
-    Empty,
-    /// A header field cannot carry it.
-    #[error("it holds other characters than letters, digits and -._~+/=")]
-    Characters,
-}
-
 impl Token {
     /// Makes a token of a file's text without surrounding white space.
     ///
     /// # Errors
-    /// [`TokenError`] for a text that `Authorization: Bearer` cannot carry.
-    pub fn new(text: &str) -> Result<Self, TokenError> {
+    /// [`Malformed`] for a text that `Authorization: Bearer` cannot carry.
+    pub fn new(text: &str) -> Result<Self, Malformed> {
         let text = text.trim();
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
         match text {
-            "" => Err(TokenError::Empty),
-            text if !text.bytes().all(fits) => Err(TokenError::Characters),
+            // It would permit every client.
+            "" => Err(Malformed::new("it is empty")),
+            text if !text.bytes().all(fits) => {
+                Err(Malformed::new("it holds other characters than letters, digits and -._~+/="))
+            }
             text => Ok(Self { digest: blake3::hash(text.as_bytes()) }),
         }
     }
@@ -57,9 +49,9 @@ mod tests {
     fn token_is_not_shown_and_one_that_no_header_can_carry_is_refused() {
         let token = Token::new(" s3cret\n").unwrap();
         assert!(token.is("s3cret") && !token.is("s3cre") && !format!("{token:?}").contains("s3cret"));
-        assert_eq!(Token::new(" \n").unwrap_err(), TokenError::Empty);
+        assert_eq!(Token::new(" \n").unwrap_err(), Malformed::new("it is empty"));
         for text in ["two words", "zw\u{f6}lf", "a\nb"] {
-            assert_eq!(Token::new(text).unwrap_err(), TokenError::Characters, "{text}");
+            assert!(Token::new(text).unwrap_err().to_string().contains("other characters"), "{text}");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::send::{Outgoing, SendError};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -123,12 +123,8 @@ impl ServerTransport {
             Self::Plain(stream) => {
                 let mut left = text;
                 while !left.is_empty() {
-                    stream.writable().await?;
-                    match stream.try_write(left) {
-                        Ok(written) => left = &left[written..],
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                        Err(error) => return Err(error),
-                    }
+                    let write = || Ok(send(&*stream, left, SendFlags::NOSIGNAL)?);
+                    left = &left[stream.async_io(Interest::WRITABLE, write).await?..];
                 }
                 Ok(())
             }

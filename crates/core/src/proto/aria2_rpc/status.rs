@@ -1,6 +1,6 @@
 //! The status of transfers, with numbers as strings, as in aria2's manual.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Gid;
 use crate::units::{Bytes, Rate};
@@ -46,11 +46,11 @@ impl Keys {
         Self(keys)
     }
 
-    fn filter(&self, mut object: Map<String, Value>) -> Value {
-        if !self.0.is_empty() {
-            object.retain(|key, _| self.0.contains(key));
+    fn filter(&self, mut status: Value) -> Value {
+        if let Some(fields) = status.as_object_mut().filter(|_| !self.0.is_empty()) {
+            fields.retain(|key, _| self.0.contains(key));
         }
-        Value::Object(object)
+        status
     }
 }
 
@@ -87,37 +87,32 @@ const PIECE_LENGTH: u64 = 1 << 20;
 impl TransferStatus {
     /// Returns the status object, limited to `keys`.
     pub fn to_json(&self, keys: &Keys) -> Value {
-        let (down, up) = if self.is_upload {
-            (Rate::bytes_per_sec(0), self.speed)
-        } else {
-            (self.speed, Rate::bytes_per_sec(0))
-        };
-        let uploaded = if self.is_upload { self.completed } else { Bytes::ZERO };
-        let mut object = Map::new();
-        let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
-        put("gid", json!(self.gid.to_string()));
-        put("status", json!(self.state.name()));
-        put("totalLength", digits(self.total.get()));
-        put("completedLength", digits(self.completed.get()));
-        put("uploadLength", digits(uploaded.get()));
-        put("downloadSpeed", digits(down.as_bytes_per_sec()));
-        put("uploadSpeed", digits(up.as_bytes_per_sec()));
-        put("connections", json!(self.connections.to_string()));
-        put("pieceLength", digits(PIECE_LENGTH));
-        put("numPieces", digits(self.total.get().div_ceil(PIECE_LENGTH)));
-        put("dir", json!(self.dir));
-        put("files", self.files());
-        match (&self.error, self.state) {
-            (Some((code, message)), _) => {
-                put("errorCode", json!(code.to_string()));
-                put("errorMessage", json!(message));
+        let speed = self.speed.as_bytes_per_sec();
+        let ((down, up), uploaded) =
+            if self.is_upload { ((0, speed), self.completed) } else { ((speed, 0), Bytes::ZERO) };
+        let mut status = json!({
+            "gid": self.gid.to_string(),
+            "status": self.state.name(),
+            "totalLength": self.total.get().to_string(),
+            "completedLength": self.completed.get().to_string(),
+            "uploadLength": uploaded.get().to_string(),
+            "downloadSpeed": down.to_string(),
+            "uploadSpeed": up.to_string(),
+            "connections": self.connections.to_string(),
+            "pieceLength": PIECE_LENGTH.to_string(),
+            "numPieces": self.total.get().div_ceil(PIECE_LENGTH).to_string(),
+            "dir": self.dir,
+            "files": self.files(),
+        });
+        match &self.error {
+            Some((code, message)) => {
+                status["errorCode"] = json!(code.to_string());
+                status["errorMessage"] = json!(message);
             }
-            (None, State::Complete) => {
-                put("errorCode", json!("0"));
-            }
-            (None, _) => {}
+            None if self.state == State::Complete => status["errorCode"] = json!("0"),
+            None => {}
         }
-        keys.filter(object)
+        keys.filter(status)
     }
 
     /// Returns the result of `aria2.getFiles`: an array of one file.
@@ -172,10 +167,6 @@ impl GlobalStat {
             "numStoppedTotal": self.stopped.to_string(),
         })
     }
-}
-
-fn digits(number: u64) -> Value {
-    json!(number.to_string())
 }
 
 #[cfg(test)]

@@ -7,23 +7,12 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use thiserror::Error;
 
 use super::Reply;
+use crate::proto::Malformed;
 
 /// The largest token accepted, in bytes. A TLS handshake with a chain of ten certificates takes 20 KiB.
 const MAX_TOKEN: usize = 256 * 1024;
-
-/// The reason why a token cannot be decoded.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum TokenError {
-    /// The text is not base64.
-    #[error("a security token is not base64")]
-    NotBase64,
-    /// The token is longer than 256 KiB.
-    #[error("a security token is longer than {MAX_TOKEN} bytes")]
-    TooLong,
-}
 
 /// Encodes a token as the argument of ADAT or ENC.
 pub fn encode_token(token: &[u8]) -> String {
@@ -33,8 +22,8 @@ pub fn encode_token(token: &[u8]) -> String {
 /// Decodes the token in a 235 or 335 reply; `None` if it has none.
 ///
 /// # Errors
-/// [`TokenError`] if the text after `ADAT=` is not a token.
-pub fn adat_token(reply: &Reply) -> Result<Option<Vec<u8>>, TokenError> {
+/// [`Malformed`] if the text after `ADAT=` is not a token.
+pub fn adat_token(reply: &Reply) -> Result<Option<Vec<u8>>, Malformed> {
     let found = reply.lines.iter().find_map(|line| line.trim_start().strip_prefix("ADAT="));
     found.map(decode_token).transpose()
 }
@@ -42,13 +31,13 @@ pub fn adat_token(reply: &Reply) -> Result<Option<Vec<u8>>, TokenError> {
 /// Decodes the token that is the whole text of one line of a 631, 632 or 633 reply.
 ///
 /// # Errors
-/// [`TokenError`] if the text is not a token.
-pub fn decode_token(text: &str) -> Result<Vec<u8>, TokenError> {
+/// [`Malformed`] if the text is not a token.
+pub fn decode_token(text: &str) -> Result<Vec<u8>, Malformed> {
     let text = text.trim();
     if text.len() > MAX_TOKEN / 3 * 4 + 4 {
-        return Err(TokenError::TooLong);
+        return Err(Malformed::new(format!("a security token is longer than {MAX_TOKEN} bytes")));
     }
-    STANDARD.decode(text).map_err(|_| TokenError::NotBase64)
+    STANDARD.decode(text).map_err(|_| Malformed::new("a security token is not base64"))
 }
 
 #[cfg(test)]
@@ -62,8 +51,9 @@ mod tests {
         assert_eq!(adat_token(&Reply::of(335, &["GSSAPI Authentication succeeded"])), Ok(None));
         assert_eq!(adat_token(&Reply::of(335, &["some text", " ADAT=MA=="])), Ok(Some(b"0".to_vec())));
         assert_eq!(decode_token(" FwM= "), Ok(b"\x17\x03".to_vec()));
-        assert_eq!(adat_token(&Reply::of(335, &["ADAT=%%"])), Err(TokenError::NotBase64));
-        assert_eq!(decode_token("FwM"), Err(TokenError::NotBase64));
-        assert_eq!(decode_token(&"A".repeat(MAX_TOKEN * 2)), Err(TokenError::TooLong));
+        assert!(adat_token(&Reply::of(335, &["ADAT=%%"])).is_err());
+        for (text, why) in [("FwM", "not base64"), (&"A".repeat(MAX_TOKEN * 2), "longer than")] {
+            assert!(decode_token(text).unwrap_err().to_string().contains(why), "{why}");
+        }
     }
 }

@@ -5,25 +5,10 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::num::NonZeroU32;
 use std::time::SystemTime;
 
-use thiserror::Error;
-
 use super::format_date;
+use crate::proto::Malformed;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
-
-/// The reason why a command cannot be encoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum CommandError {
-    /// An argument contains a line break or a NUL, and would begin another command.
-    #[error("{0}: the argument has a line break or a NUL, which FTP cannot express")]
-    LineBreak(&'static str),
-    /// A required argument is empty.
-    #[error("{0}: the argument is empty")]
-    Empty(&'static str),
-    /// The date is not within the years 1970 to 9999.
-    #[error("{0}: the date is before 1970 or after 9999")]
-    Date(&'static str),
-}
 
 /// A command. Paths are bytes, like file names.
 ///
@@ -112,11 +97,11 @@ impl Command<'_> {
     /// Encodes the command with its line end.
     ///
     /// # Errors
-    /// [`CommandError`] if an argument cannot be expressed.
-    pub fn encode(&self) -> Result<Vec<u8>, CommandError> {
+    /// [`Malformed`] if an argument cannot be expressed.
+    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let mut line = self.line()?;
         if line.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
-            return Err(CommandError::LineBreak(self.verb()));
+            return Err(self.unusable("the argument has a line break or a NUL, which FTP cannot express"));
         }
         line.extend_from_slice(b"\r\n");
         Ok(line)
@@ -180,16 +165,20 @@ impl Command<'_> {
     }
 
     /// Returns the line without its end: the verb and its arguments.
-    fn line(&self) -> Result<Vec<u8>, CommandError> {
+    fn line(&self) -> Result<Vec<u8>, Malformed> {
         let (verb, first, last) = self.parts();
         if first.is_none() && matches!(self, Self::Mfmt(..)) {
-            return Err(CommandError::Date(verb));
+            return Err(self.unusable("the date is before 1970 or after 9999"));
         }
         if last.is_some_and(<[u8]>::is_empty) {
-            return Err(CommandError::Empty(verb));
+            return Err(self.unusable("the argument is empty"));
         }
         let words = [Some(verb.as_bytes()), first.as_deref().map(str::as_bytes), last];
         Ok(words.into_iter().flatten().collect::<Vec<_>>().join(&b' '))
+    }
+
+    fn unusable(&self, why: &str) -> Malformed {
+        Malformed::new(format!("{}: {why}", self.verb()))
     }
 }
 
@@ -261,9 +250,13 @@ mod tests {
         ] {
             assert_eq!(command.encode(), Ok(format!("{expected}\r\n").into_bytes()), "{expected}");
         }
-        assert_eq!(Command::Retr(b"").encode(), Err(CommandError::Empty("RETR")));
         let old = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
-        assert_eq!(Command::Mfmt(old, b"f").encode(), Err(CommandError::Date("MFMT")));
+        for (command, why) in [
+            (Command::Retr(b""), "RETR: the argument is empty"),
+            (Command::Mfmt(old, b"f"), "MFMT: the date is before 1970 or after 9999"),
+        ] {
+            assert_eq!(command.encode(), Err(Malformed::new(why)));
+        }
         for command in [Command::Pass("secret"), Command::Adat("secret"), Command::DcscCredential("secret")] {
             assert!(!format!("{command} {command:?}").contains("secret"));
         }

@@ -1,7 +1,6 @@
 //! The blocks of MODE E, each with a header of 17 bytes (GFD.20, section 3.3).
 
-use thiserror::Error;
-
+use crate::proto::Malformed;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -23,33 +22,6 @@ const RESTART: u8 = 16;
 const END_OF_DATA: u8 = 8;
 /// The sender closes the connection after this block.
 const CLOSES: u8 = 4;
-
-/// The reason why a block's header is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum BlockError {
-    /// A flag is not defined in GFD.20, or the block is a restart marker.
-    #[error("a data block with the descriptor 0x{0:02x}, which is not of MODE E")]
-    Descriptor(u8),
-    /// The sender marked the block as read with errors.
-    #[error("a data block that the server marked as read with errors")]
-    Damaged,
-    /// The end of the block exceeds 64 bits.
-    #[error("a data block of {count} bytes at {offset}, beyond the largest file")]
-    Overflow {
-        /// The offset of the block.
-        offset: u64,
-        /// The length of the block in bytes.
-        count: u64,
-    },
-    /// An end-of-file block has payload, or an impossible number of connections.
-    #[error("an end-of-file block of {count} bytes for {channels} connections")]
-    EndOfFile {
-        /// The count field.
-        count: u64,
-        /// The offset field.
-        channels: u64,
-    },
-}
 
 /// The checked header of a block: its payload is a valid range, and its number of EODs is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,34 +48,31 @@ impl BlockHeader {
         Self { flags: END_OF_FILE | END_OF_DATA, count: 0, offset: channels }
     }
 
-    /// Sets the flag that the sender closes the connection after this block.
-    #[must_use]
-    pub fn closing(self) -> Self {
-        Self { flags: self.flags | CLOSES, ..self }
-    }
-
     /// Decodes a header.
     ///
     /// # Errors
-    /// [`BlockError`].
-    pub fn decode(bytes: &[u8; BLOCK_HEADER]) -> Result<Self, BlockError> {
+    /// [`Malformed`] for a header that is not of MODE E, and for a block that the sender could not read.
+    pub fn decode(bytes: &[u8; BLOCK_HEADER]) -> Result<Self, Malformed> {
         let [flags, numbers @ ..] = *bytes;
         let number =
             |from: usize| numbers[from..from + 8].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
         let (count, offset) = (number(0), number(8));
         let known = END_OF_RECORD | END_OF_FILE | ERRORS | END_OF_DATA | CLOSES;
         if flags & !known != 0 || flags & RESTART != 0 {
-            return Err(BlockError::Descriptor(flags));
+            let why = format!("a data block with the descriptor 0x{flags:02x}, which is not of MODE E");
+            return Err(Malformed::new(why));
         }
         if flags & ERRORS != 0 {
-            return Err(BlockError::Damaged);
+            return Err(Malformed::new("a data block that the server marked as read with errors"));
         }
         if flags & END_OF_FILE != 0 {
             if count != 0 || !(1..=MAX_CHANNELS).contains(&offset) {
-                return Err(BlockError::EndOfFile { count, channels: offset });
+                let why = format!("an end-of-file block of {count} bytes for {offset} connections");
+                return Err(Malformed::new(why));
             }
         } else if offset.checked_add(count).is_none() {
-            return Err(BlockError::Overflow { offset, count });
+            let why = format!("a data block of {count} bytes at {offset}, beyond the largest file");
+            return Err(Malformed::new(why));
         }
         Ok(Self { flags: flags & !END_OF_RECORD, count, offset })
     }
@@ -169,15 +138,13 @@ mod tests {
             let block = BlockHeader::decode(&BlockHeader::data(range).encode()).unwrap();
             assert!(block.payload() == Some(range) && !block.ends_data(), "{range:?}");
         }
-        for flags in [1, 2, 16, 3, 255] {
-            assert_eq!(BlockHeader::decode(&bytes(flags, 0, 0)), Err(BlockError::Descriptor(flags)));
-        }
-        assert_eq!(BlockHeader::decode(&bytes(32, 5, 0)), Err(BlockError::Damaged));
-        let overflow = BlockError::Overflow { offset: u64::MAX, count: 1 };
-        assert_eq!(BlockHeader::decode(&bytes(0, 1, u64::MAX)), Err(overflow));
-        for (count, channels) in [(1, 1), (0, 0), (0, MAX_CHANNELS + 1), (0, u64::MAX)] {
-            let refused = Err(BlockError::EndOfFile { count, channels });
-            assert_eq!(BlockHeader::decode(&bytes(72, count, channels)), refused);
+        let refused = [(32, 5, 0, "read with errors"), (0, 1, u64::MAX, "beyond the largest file")];
+        let ends = [(1, 1), (0, 0), (0, MAX_CHANNELS + 1), (0, u64::MAX)];
+        let ends = ends.map(|(count, channels)| (72, count, channels, "an end-of-file block"));
+        let unknown = [1, 2, 16, 3, 255].map(|flags| (flags, 0, 0, "descriptor"));
+        for (flags, count, offset, why) in refused.into_iter().chain(ends).chain(unknown) {
+            let error = BlockHeader::decode(&bytes(flags, count, offset)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
     }
 }

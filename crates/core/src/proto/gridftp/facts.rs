@@ -3,33 +3,12 @@
 use std::fmt;
 use std::time::SystemTime;
 
-use thiserror::Error;
-
 use super::{Reply, number, parse_date};
+use crate::proto::Malformed;
 use crate::units::Bytes;
 
 /// The longest name of a directory entry in bytes: NAME_MAX of Linux.
 const MAX_NAME: usize = 255;
-
-/// The reason why facts cannot be parsed.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum FactsError {
-    /// The reply is not 250, or has no line of facts.
-    #[error("the server listed no facts: {0}")]
-    NoFacts(String),
-    /// A line is not of the form `fact=value;… name`.
-    #[error("the server listed '{0}', which has no facts before a name")]
-    Line(String),
-    /// A fact has two values.
-    #[error("the server listed the fact '{0}', which contradicts another")]
-    Value(String),
-    /// A line of LIST has no known form.
-    #[error("the server listed '{0}', which is no line of a known form of LIST")]
-    Columns(String),
-    /// A name is empty, `.` or `..`, too long, or contains a slash, a line break or a NUL.
-    #[error("the server listed the name '{0}', which is not a plain file name")]
-    Name(String),
-}
 
 /// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -71,11 +50,15 @@ impl EntryName {
     /// Checks that `name` is a plain name.
     ///
     /// # Errors
-    /// [`FactsError::Name`].
-    pub fn new(name: &[u8]) -> Result<Self, FactsError> {
+    /// [`Malformed`] for any other name.
+    pub fn new(name: &[u8]) -> Result<Self, Malformed> {
         let plain = !matches!(name, b"" | b"." | b"..") && name.len() <= MAX_NAME;
         let harmless = !name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0));
-        if plain && harmless { Ok(Self(name.to_vec())) } else { Err(FactsError::Name(shown(name))) }
+        if plain && harmless {
+            return Ok(Self(name.to_vec()));
+        }
+        let why = format!("the server listed the name '{}', which is not a plain file name", shown(name));
+        Err(Malformed::new(why))
     }
 
     /// Returns the name's bytes.
@@ -105,9 +88,9 @@ pub(super) fn shown(bytes: &[u8]) -> String {
 /// Parses the reply 250 to MLST.
 ///
 /// # Errors
-/// [`FactsError`] for any other reply, and for contradictory facts.
-pub fn parse_mlst(reply: &Reply) -> Result<Facts, FactsError> {
-    let no_facts = || FactsError::NoFacts(reply.to_string());
+/// [`Malformed`] for any other reply, and for contradictory facts.
+pub fn parse_mlst(reply: &Reply) -> Result<Facts, Malformed> {
+    let no_facts = || Malformed::new(format!("the server listed no facts: {reply}"));
     // The first and the last line are free text; a line of facts begins with a space.
     let last = reply.lines.len().saturating_sub(1);
     let lines = reply.lines.get(1..last).filter(|_| reply.code == 250).unwrap_or_default();
@@ -130,8 +113,8 @@ fn number_of(text: &str) -> Option<u64> {
 }
 
 /// Splits a line of MLST or MLSD into its facts and the bytes of the name. A fact with an invalid value is left out.
-pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
-    let malformed = || FactsError::Line(shown(line));
+pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), Malformed> {
+    let malformed = || without_facts(line);
     // Facts contain no space (RFC 3659, section 7.2), so the first space ends them.
     let blank = line.iter().position(|b| *b == b' ').ok_or_else(malformed)?;
     let (facts, name) = (&line[..blank], &line[blank + 1..]);
@@ -168,11 +151,19 @@ pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), FactsError> {
             _ => continue,
         };
         if std::mem::replace(&mut has[index], true) {
-            return Err(FactsError::Value(shown(fact)));
+            let fact = shown(fact);
+            return Err(Malformed::new(format!(
+                "the server listed the fact '{fact}', which contradicts another"
+            )));
         }
     }
     read.link |= read.kind == FileKind::Link;
     Ok((read, name))
+}
+
+/// Creates the error of a line that is not of the form `fact=value;… name`.
+pub(super) fn without_facts(line: &[u8]) -> Malformed {
+    Malformed::new(format!("the server listed '{}', which has no facts before a name", shown(line)))
 }
 
 fn kind(value: &[u8]) -> FileKind {
@@ -203,7 +194,7 @@ mod tests {
     const GLOBUS: &str = " Type=file;Modify=20261123213300;Size=3000000;Perm=r;UNIX.mode=0644;UNIX.owner=root;\
         Unique=fe00-9840dd;UNIX.slink=/d/f; /d/a link";
 
-    fn mlst(line: &str) -> Result<Facts, FactsError> {
+    fn mlst(line: &str) -> Result<Facts, Malformed> {
         parse_mlst(&Reply::of(250, &["status of x", line, "End."]))
     }
 
@@ -228,9 +219,9 @@ mod tests {
     #[test]
     fn contradictory_facts_are_refused_and_invalid_ones_left_out() {
         for line in ["size=1;size=2; a", "size=x;size=2; a", "type=file;type=dir; a"] {
-            assert!(matches!(mlst(line), Err(FactsError::Value(_))), "{line}");
+            assert!(mlst(line).is_err_and(|error| error.to_string().contains("contradicts")), "{line}");
         }
-        assert!(matches!(mlst("size=1;"), Err(FactsError::Line(_))));
+        assert!(mlst("size=1;").is_err());
         let date = parse_date("20260101000000");
         for invalid in ["size=-1", "size=", "size=99999999999999999999", "x", ""] {
             let facts = mlst(&format!("type=file;{invalid};modify=20260101000000; a")).unwrap();
@@ -241,14 +232,17 @@ mod tests {
         let cases = [(250, &["x", "", "y"][..]), (250, &["size=1; a"]), (550, &["x", " size=1; a", "y"])];
         for (code, lines) in cases {
             let reply = Reply::of(code, lines);
-            assert!(matches!(parse_mlst(&reply), Err(FactsError::NoFacts(_))), "{reply:?}");
+            assert!(
+                parse_mlst(&reply).is_err_and(|error| error.to_string().contains("no facts")),
+                "{reply:?}"
+            );
         }
     }
 
     #[test]
     fn names_that_leave_the_directory_are_refused() {
         for name in ["", ".", "..", "../x", "a/b", "/etc", "a\rb", "a\nb", "a\0b", &"x".repeat(256)] {
-            assert!(matches!(EntryName::new(name.as_bytes()), Err(FactsError::Name(_))), "{name}");
+            assert!(EntryName::new(name.as_bytes()).is_err(), "{name}");
         }
         for name in ["...", ".hidden", "a b", " ", "\\", "-rf", &"x".repeat(255)] {
             assert_eq!(EntryName::new(name.as_bytes()).unwrap().as_bytes(), name.as_bytes());

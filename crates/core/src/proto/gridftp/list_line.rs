@@ -8,7 +8,8 @@
 //! ```
 
 use super::facts::shown;
-use super::{EntryName, Facts, FactsError, FileKind, ListingEntry, number};
+use super::{EntryName, Facts, FileKind, ListingEntry, number};
+use crate::proto::Malformed;
 use crate::units::Bytes;
 
 /// The columns of a line that are used. Times are not: they lack a zone, and seconds or the year.
@@ -20,10 +21,12 @@ struct Columns<'a> {
 }
 
 /// Parses a line; `None` if it is empty, a sum (`total 7`), the directory itself or its parent.
-pub(super) fn parse_list_line(line: &[u8]) -> Result<Option<ListingEntry>, FactsError> {
+pub(super) fn parse_list_line(line: &[u8]) -> Result<Option<ListingEntry>, Malformed> {
     let columns = unix(line).or_else(|| netware(line)).or_else(|| dos(line)).or_else(|| eplf(line));
     let Some(Columns { kind, size, name }) = columns else {
-        return if is_sum(line) { Ok(None) } else { Err(FactsError::Columns(shown(line))) };
+        let unknown =
+            || format!("the server listed '{}', which is no line of a known form of LIST", shown(line));
+        return if is_sum(line) { Ok(None) } else { Err(Malformed::new(unknown())) };
     };
     if matches!(name, b"." | b"..") {
         return Ok(None);
@@ -242,7 +245,8 @@ mod tests {
             01-31-26  12:00PM 1,23 f|01-31-26  12:00PM ,123 f|+r,s280, f|- [r----f--] a 5 Jan 1 2020 f"
             .split('|')
         {
-            assert!(matches!(parse_list_line(line.as_bytes()), Err(FactsError::Columns(_))), "{line}");
+            let error = parse_list_line(line.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("known form"), "{error}");
         }
         for name in ["../x", "/etc/x", "a/b", ""] {
             for start in ["-rw-r--r-- 1 a b 5 Jan 1 2020 ", "01-31-26  12:00PM 5 ", "+r,\t"] {

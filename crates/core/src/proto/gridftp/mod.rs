@@ -18,18 +18,18 @@ mod reply;
 mod signing_policy;
 mod transfer_ledger;
 
-pub use adat::{TokenError, adat_token, decode_token, encode_token};
+pub use adat::{adat_token, decode_token, encode_token};
 pub use checksum::{checksum_algorithm_name, parse_checksum};
-pub use command::{Command, CommandError};
+pub use command::Command;
 pub use date::{format_date, parse_date};
-pub use extended_block::{BLOCK_HEADER, BlockError, BlockHeader, MAX_CHANNELS};
-pub use facts::{EntryName, Facts, FactsError, FileKind, parse_mdtm, parse_mlst, parse_size};
+pub use extended_block::{BLOCK_HEADER, BlockHeader, MAX_CHANNELS};
+pub use facts::{EntryName, Facts, FileKind, parse_mdtm, parse_mlst, parse_size};
 pub use features::Features;
-pub use listing::{ListingEntry, ListingForm, ListingReader};
+pub use listing::{ListingEntries, ListingEntry, ListingForm};
 pub use markers::parse_range_marker;
-pub use passive::{PassiveError, parse_epsv, parse_pasv};
-pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyError, ReplyReader};
-pub use signing_policy::{MAX_POLICY, PolicyDecision, PolicyError, SigningPolicy};
+pub use passive::{parse_epsv, parse_pasv};
+pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyReader};
+pub use signing_policy::{MAX_POLICY, PolicyDecision, SigningPolicy};
 pub use transfer_ledger::{LedgerError, TransferLedger};
 
 /// Parses digits only: `parse` alone would accept a plus sign.

@@ -2,14 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use thiserror::Error;
-
 use super::Reply;
-
-/// The command was refused, or its reply contains no address.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the server named no address for data connections: {0}")]
-pub struct PassiveError(String);
+use crate::proto::Malformed;
 
 /// Parses the reply 227 to PASV. Only its port is used; the address is `server`, the peer of the control connection.
 ///
@@ -17,8 +11,8 @@ pub struct PassiveError(String);
 /// could direct the client to attack it.
 ///
 /// # Errors
-/// [`PassiveError`] for any other reply and for port 0.
-pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
+/// [`Malformed`] for any other reply and for port 0.
+pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, Malformed> {
     let found = (reply.code == 227).then(|| reply.lines.iter().find_map(|line| find_comma_port(line)));
     let port = found.flatten().ok_or_else(|| no_address(reply))?;
     // `server` includes the scope that a link-local address needs.
@@ -28,15 +22,15 @@ pub fn parse_pasv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveEr
 /// Parses the reply 229 to EPSV. It contains only a port; the address is `server`.
 ///
 /// # Errors
-/// [`PassiveError`] for any other reply and for port 0.
-pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, PassiveError> {
+/// [`Malformed`] for any other reply and for port 0.
+pub fn parse_epsv(reply: &Reply, server: IpAddr) -> Result<SocketAddr, Malformed> {
     let found = (reply.code == 229).then(|| reply.lines.iter().find_map(|line| bar_port(line)));
     let port = found.flatten().ok_or_else(|| no_address(reply))?;
     Ok(SocketAddr::new(server, port))
 }
 
-fn no_address(reply: &Reply) -> PassiveError {
-    PassiveError(reply.to_string())
+fn no_address(reply: &Reply) -> Malformed {
+    Malformed::new(format!("the server named no address for data connections: {reply}"))
 }
 
 /// Finds `h,h,h,h,p,p` in the text of a reply, with or without parentheses and blanks (RFC 1123, section 4.1.2.6: search

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use thiserror::Error;
+use crate::proto::Malformed;
 
 /// The longest accepted line of a reply. A TLS record of 16 KiB in base64, as sent with GSI, has 22 KiB.
 pub const MAX_LINE: usize = 64 << 10;
@@ -12,20 +12,6 @@ pub const MAX_REPLY: usize = 256 << 10;
 
 /// The largest accepted number of lines of a reply.
 const MAX_LINES: usize = 4096;
-
-/// The reason why bytes are not a reply.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ReplyError {
-    /// A reply does not begin with a code of three digits.
-    #[error("the server sent '{}' where a reply with a three-digit code was expected", .0.escape_debug())]
-    NoCode(String),
-    /// A line is too long.
-    #[error("the server sent a reply line of more than {} KiB", MAX_LINE >> 10)]
-    LineTooLong,
-    /// A multi-line reply is too long.
-    #[error("the server sent a reply of more than {} KiB or {MAX_LINES} lines", MAX_REPLY >> 10)]
-    TooLong,
-}
 
 /// A complete reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,15 +103,15 @@ impl ReplyReader {
     /// Returns the next complete reply; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// [`ReplyError`] if the bytes are not a reply, or a reply is too long.
-    pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+    /// [`Malformed`] if the bytes are not a reply, or a reply is too long.
+    pub fn next_reply(&mut self) -> Result<Option<Reply>, Malformed> {
         let mut used = 0;
         let reply = loop {
             let rest = &self.input[used..];
             let Some(at) = rest[self.searched..].iter().position(|b| *b == b'\n') else {
                 self.searched = rest.len();
                 let too_long = rest.len() > MAX_LINE;
-                break if too_long { Err(ReplyError::LineTooLong) } else { Ok(None) };
+                break if too_long { Err(line_too_long()) } else { Ok(None) };
             };
             let end = self.searched + at;
             self.searched = 0;
@@ -141,18 +127,22 @@ impl ReplyReader {
     }
 
     /// Parses one line; returns the reply if the line completes it.
-    fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, ReplyError> {
+    fn line(&mut self, line: &[u8]) -> Result<Option<Reply>, Malformed> {
         if line.len() > MAX_LINE {
-            return Err(ReplyError::LineTooLong);
+            return Err(line_too_long());
         }
         self.read += line.len();
         if self.read > MAX_REPLY || self.lines.len() >= MAX_LINES {
-            return Err(ReplyError::TooLong);
+            let limit = MAX_REPLY >> 10;
+            let why = format!("the server sent a reply of more than {limit} KiB or {MAX_LINES} lines");
+            return Err(Malformed::new(why));
         }
         let coded = coded_line(line);
         let Some(code) = self.code.or(coded.map(|(code, ..)| code)) else {
-            let text = String::from_utf8_lossy(line);
-            return Err(ReplyError::NoCode(text.chars().take(80).collect()));
+            let text: String = String::from_utf8_lossy(line).chars().take(80).collect();
+            let text = text.escape_debug();
+            let why = format!("the server sent '{text}' where a reply with a three-digit code was expected");
+            return Err(Malformed::new(why));
         };
         // Within a multi-line reply, a line with another code is text.
         let (last, text) = match coded {
@@ -167,6 +157,10 @@ impl ReplyReader {
         (self.code, self.read) = (None, 0);
         Ok(Some(Reply { code, lines: std::mem::take(&mut self.lines) }))
     }
+}
+
+fn line_too_long() -> Malformed {
+    Malformed::new(format!("the server sent a reply line of more than {} KiB", MAX_LINE >> 10))
 }
 
 /// Splits `ddd text`, `ddd-text` and `ddd`; the boolean is false for `ddd-text`, the only form that does not end a
@@ -196,7 +190,7 @@ impl Reply {
 mod tests {
     use super::*;
 
-    fn read(pieces: &[&[u8]]) -> Result<Vec<Reply>, ReplyError> {
+    fn read(pieces: &[&[u8]]) -> Result<Vec<Reply>, Malformed> {
         let (mut reader, mut replies) = (ReplyReader::default(), Vec::new());
         for piece in pieces {
             reader.feed(piece);
@@ -229,15 +223,17 @@ mod tests {
     #[test]
     fn replies_without_a_code_or_an_end_are_refused() {
         for text in ["HTTP/1.1 400 Bad", "", "22", "2200 a", "099 a", "700 a", " 220 a"] {
-            assert!(matches!(read(&[text.as_bytes(), b"\r\n"]), Err(ReplyError::NoCode(_))), "{text}");
+            let error = read(&[text.as_bytes(), b"\r\n"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("'{text}' where a reply")), "{error}");
         }
         let line = vec![b'2'; MAX_LINE + 1];
-        assert_eq!(read(&[&line]), Err(ReplyError::LineTooLong));
+        assert_eq!(read(&[&line]), Err(line_too_long()));
         let lines = ["220-".to_owned() + &"x".repeat(1000) + "\r\n", "y".repeat(1000) + "\r\n"];
         let endless = lines[0].clone() + &lines[1].repeat(MAX_REPLY / 1000 + 1);
-        assert_eq!(read(&[endless.as_bytes()]), Err(ReplyError::TooLong));
         let short = "220-\r\n".repeat(MAX_LINES + 1);
-        assert_eq!(read(&[short.as_bytes()]), Err(ReplyError::TooLong));
+        for text in [endless, short] {
+            assert!(read(&[text.as_bytes()]).is_err_and(|error| error.to_string().contains("4096 lines")));
+        }
     }
 
     #[test]

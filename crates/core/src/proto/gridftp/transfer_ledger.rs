@@ -13,40 +13,23 @@ use crate::units::Bytes;
 /// ([`MAX_CHANNELS`](super::MAX_CHANNELS)).
 const MAX_FRAGMENTS: usize = 65_536;
 
-/// A contradiction among the blocks of a transfer, or with the request.
+/// The reason why a transfer is not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LedgerError {
-    /// A block lies outside the requested range.
-    #[error("the server sent {block}, outside of the requested {requested}")]
-    Outside {
-        /// The range of the block.
-        block: ByteRange,
-        /// The range requested.
-        requested: ByteRange,
-    },
-    /// A block repeats received bytes.
-    #[error("the server sent {0} twice")]
-    Overlap(ByteRange),
-    /// A connection sent a block after its end of data.
-    #[error("the server sent a block after the end of data on data connection {0}")]
-    AfterEnd(u64),
-    /// Two blocks announced different numbers of connections, or more connections ended than were announced.
-    #[error("the server announced {announced} data connections, but also {other}")]
-    Channels {
-        /// The number announced first.
-        announced: u64,
-        /// The other number.
-        other: u64,
-    },
-    /// The server reported completion, but data is missing.
-    #[error("the server reported a complete transfer, but {missing} are missing")]
-    Missing {
-        /// The missing ranges.
-        missing: RangeSet,
-    },
-    /// The blocks leave more gaps than the ledger may store.
-    #[error("the server sent blocks that leave more than {MAX_FRAGMENTS} gaps")]
-    Fragments,
+    /// Blocks contradict each other or the request, so that none of them can be trusted.
+    #[error("{0}")]
+    Contradiction(String),
+    /// Bytes or connections are missing, which may arrive when the transfer is repeated.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+impl LedgerError {
+    /// Creates the error of blocks that announced different numbers of connections, or of more connections that ended than
+    /// were announced.
+    pub fn channels(announced: u64, other: u64) -> Self {
+        Self::Incomplete(format!("the server announced {announced} data connections, but also {other}"))
+    }
 }
 
 /// Records the announced and received blocks of one transfer, and the connections that have ended.
@@ -74,7 +57,8 @@ impl TransferLedger {
     /// [`LedgerError`] if the block contradicts earlier blocks; the transfer then cannot continue.
     pub fn announce(&mut self, channel: u64, header: BlockHeader) -> Result<(), LedgerError> {
         if self.ended.contains(&channel) {
-            return Err(LedgerError::AfterEnd(channel));
+            let why = format!("the server sent a block after the end of data on data connection {channel}");
+            return Err(LedgerError::Contradiction(why));
         }
         if let Some(block) = header.payload() {
             self.announce_payload(block)?;
@@ -82,7 +66,7 @@ impl TransferLedger {
         if let Some(channels) = header.channels() {
             let announced = *self.channels.get_or_insert(channels);
             if announced != channels {
-                return Err(LedgerError::Channels { announced, other: channels });
+                return Err(LedgerError::channels(announced, channels));
             }
         }
         // A block with an end of data may have payload, which must also arrive before the transfer is complete.
@@ -90,23 +74,25 @@ impl TransferLedger {
             self.ended.insert(channel);
         }
         match self.channels {
-            Some(announced) if self.ended.len() as u64 > announced => {
-                Err(LedgerError::Channels { announced, other: self.ended.len() as u64 })
+            Some(announced) if self.ended() > announced => {
+                Err(LedgerError::channels(announced, self.ended()))
             }
             _ => Ok(()),
         }
     }
 
     fn announce_payload(&mut self, block: ByteRange) -> Result<(), LedgerError> {
+        let contradiction =
+            |what: String| Err(LedgerError::Contradiction(format!("the server sent {what}")));
         if block.start() < self.requested.start() || block.end() > self.requested.end() {
-            return Err(LedgerError::Outside { block, requested: self.requested });
+            return contradiction(format!("{block}, outside of the requested {}", self.requested));
         }
         let new: u64 = self.announced.gaps(block).iter().map(|gap| gap.len().get()).sum();
         if new != block.len().get() {
-            return Err(LedgerError::Overlap(block));
+            return contradiction(format!("{block} twice"));
         }
         if self.announced.iter().count() >= MAX_FRAGMENTS || self.received.iter().count() >= MAX_FRAGMENTS {
-            return Err(LedgerError::Fragments);
+            return contradiction(format!("blocks that leave more than {MAX_FRAGMENTS} gaps"));
         }
         self.announced.insert(block);
         Ok(())
@@ -140,10 +126,14 @@ impl TransferLedger {
     /// Checks that a transfer whose connections have all ended is complete.
     ///
     /// # Errors
-    /// [`LedgerError::Missing`] if bytes were not received, for instance because the file has become shorter.
+    /// [`LedgerError::Incomplete`] if bytes were not received, for instance because the file has become shorter.
     pub fn finish(&self) -> Result<(), LedgerError> {
         let missing: RangeSet = self.received.gaps(self.requested).into_iter().collect();
-        if missing.total() == Bytes::ZERO { Ok(()) } else { Err(LedgerError::Missing { missing }) }
+        if missing.total() == Bytes::ZERO {
+            return Ok(());
+        }
+        let why = format!("the server reported a complete transfer, but {missing} are missing");
+        Err(LedgerError::Incomplete(why))
     }
 }
 
@@ -167,6 +157,12 @@ mod tests {
         Ok(())
     }
 
+    #[track_caller]
+    fn contradicts(announced: Result<(), LedgerError>, words: &str) {
+        let Err(LedgerError::Contradiction(why)) = announced else { panic!("{announced:?}") };
+        assert!(why.contains(words), "{why}");
+    }
+
     #[test]
     fn completion_needs_every_end_of_data_and_every_byte() {
         let mut ledger = TransferLedger::new(ByteRange::new(0, 100));
@@ -177,8 +173,9 @@ mod tests {
         ledger.receive(ByteRange::new(0, 20));
         ledger.announce(1, BlockHeader::end_of_data()).unwrap();
         assert!(ledger.all_ended());
-        let missing = [ByteRange::new(20, 50)].into_iter().collect();
-        assert_eq!(ledger.finish(), Err(LedgerError::Missing { missing }));
+        let missing: RangeSet = [ByteRange::new(20, 50)].into_iter().collect();
+        let why = format!("the server reported a complete transfer, but {missing} are missing");
+        assert_eq!(ledger.finish(), Err(LedgerError::Incomplete(why)));
         ledger.receive(ByteRange::new(20, 50));
         assert!(is_complete(&ledger) && ledger.received() == Bytes::new(100));
         // Idle connections end too.
@@ -196,20 +193,19 @@ mod tests {
         let requested = ByteRange::new(10, 100);
         let ledger = TransferLedger::new(requested);
         for block in [ByteRange::new(5, 20), ByteRange::new(90, 101), ByteRange::new(200, 300)] {
-            let outside = LedgerError::Outside { block, requested };
-            assert_eq!(ledger.clone().announce(0, BlockHeader::data(block)), Err(outside));
+            contradicts(ledger.clone().announce(0, BlockHeader::data(block)), "outside of the requested");
         }
         let mut overlap = ledger.clone();
         send(&mut overlap, 0, 10, 50).unwrap();
-        assert_eq!(send(&mut overlap, 1, 49, 60), Err(LedgerError::Overlap(ByteRange::new(49, 60))));
+        contradicts(send(&mut overlap, 1, 49, 60), "twice");
 
         let mut after = ledger.clone();
         after.announce(7, BlockHeader::end_of_data()).unwrap();
-        assert_eq!(after.announce(7, data(10, 20)), Err(LedgerError::AfterEnd(7)));
+        contradicts(after.announce(7, data(10, 20)), "on data connection 7");
 
         let mut channels = ledger.clone();
         channels.announce(0, BlockHeader::end_of_file(2)).unwrap();
-        let two = LedgerError::Channels { announced: 2, other: 3 };
+        let two = LedgerError::channels(2, 3);
         assert_eq!(channels.announce(1, BlockHeader::end_of_file(3)), Err(two.clone()));
 
         let mut too_many = ledger;
@@ -222,7 +218,8 @@ mod tests {
         let mut ledger = TransferLedger::new(ByteRange::new(0, 1 << 40));
         let scattered = (0..u64::MAX).map(|n| send(&mut ledger, 0, n * 2, n * 2 + 1));
         let (taken, error) = scattered.enumerate().find_map(|(n, sent)| Some((n, sent.err()?))).unwrap();
-        assert_eq!((taken, error), (MAX_FRAGMENTS, LedgerError::Fragments));
+        assert_eq!(taken, MAX_FRAGMENTS);
+        contradicts(Err(error), "more than 65536 gaps");
     }
 
     proptest! {

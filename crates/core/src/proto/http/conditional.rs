@@ -111,7 +111,7 @@ mod tests {
 
     fn validators() -> Validators {
         let modified = httpdate::parse_http_date(SAME).unwrap() + Duration::from_millis(900);
-        Validators::new(ETag::strong("a,b").unwrap(), modified)
+        Validators::new(ETag::parse("\"a,b\"").unwrap(), modified)
     }
 
     fn request(lines: &[(&str, &str)]) -> RequestHead {

@@ -10,12 +10,6 @@ pub struct ETag {
 }
 
 impl ETag {
-    /// Creates a strong tag; `opaque` is the text between the quotes. `None` if it contains a character that RFC 9110
-    /// forbids.
-    pub fn strong(opaque: &str) -> Option<Self> {
-        Self::parse(&format!("\"{opaque}\""))
-    }
-
     /// Parses `"tag"` or `W/"tag"`; `None` for other text.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();

@@ -26,7 +26,7 @@ mod validator;
 
 pub use byte_ranges::{MAX_RANGES, RangeHeader};
 pub use challenge::challenge_schemes;
-pub use chunked::{ChunkedDecoder, ChunkedError};
+pub use chunked::ChunkedDecoder;
 pub use conditional::{Condition, Validators};
 pub use content_range::{ContentRange, Syntax};
 pub use digest::parse_repr_digest;
@@ -34,17 +34,17 @@ pub use etag::ETag;
 pub use header::{HeaderError, HeaderField};
 pub use link::{DuplicateLink, Link};
 pub use multipart::MultipartByteranges;
-pub use range_answer::{RangeAnswer, RangeError};
+pub use range_answer::{RangeAnswer, UNASKED};
 pub use reply_head::{ReplyHead, reason};
 pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};
 pub use request_target::{TargetError, TargetPath};
-pub use response::{Framing, HeadError, MAX_RESPONSE_HEAD, ResponseHead};
+pub use response::{Framing, MAX_RESPONSE_HEAD, ResponseHead};
 pub use retry_after::retry_after;
 pub use suggested_name::FileName;
 pub use upload::{
-    PARTIAL_UPLOAD, ParseUploadIdError, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME,
-    UPLOAD_OFFSET, UploadId, WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
+    PARTIAL_UPLOAD, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_MTIME, UPLOAD_OFFSET, UploadId,
+    WANT_REPR_DIGEST, parse_upload_bool, parse_upload_bytes, upload_bool,
 };
 pub use upload_ranges::{
     UPLOAD_LIMIT, UPLOAD_RANGES, held_ranges, parse_concurrent_ranges, parse_held_ranges, upload_limit,

@@ -1,43 +1,12 @@
 //! Checks that a response is the requested part of the file.
 
-use thiserror::Error;
-
 use super::{ContentRange, Framing, RangeRequest, ResponseHead};
+use crate::proto::Malformed;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
-/// The reason why a response does not match the request.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum RangeError {
-    /// Content-Range is missing, malformed, or repeated with another value.
-    #[error("a 206 without a usable Content-Range ('{}')", .0.escape_debug())]
-    NoContentRange(String),
-    /// The part is not the requested one, or exceeds it.
-    #[error("{requested} was asked for, and the answer contains {sent}")]
-    OtherPart {
-        /// The requested range; it ends at 2^64 if all bytes from an offset were requested.
-        requested: ByteRange,
-        /// The range sent.
-        sent: ByteRange,
-    },
-    /// Content-Length differs from the length of Content-Range.
-    #[error("Content-Length is {} bytes and Content-Range {} bytes long", .length.get(), .part.get())]
-    Length {
-        /// The value of Content-Length.
-        length: Bytes,
-        /// The length of Content-Range.
-        part: Bytes,
-    },
-    /// The response is multipart/byteranges, although one range was requested (RFC 9110, section 15.3.7.2).
-    #[error("a 206 in parts (multipart/byteranges), though one range was asked for")]
-    Multipart,
-    /// A 200 has a Content-Range that is not the whole file, as sent by a faulty cache.
-    #[error("a 200, which is the whole file, and yet with the Content-Range of a part ('{}')", .0.escape_debug())]
-    PartAsWhole(String),
-    /// A part was sent although no range was requested.
-    #[error("a 206 with a part, though the whole file was asked for")]
-    Unasked,
-}
+/// What is wrong with a part that was sent although no range was requested.
+pub const UNASKED: &str = "a 206 with a part, though the whole file was asked for";
 
 /// The content of a successful response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,21 +30,29 @@ impl RangeAnswer {
     /// Interprets `head`, of a success, as the answer to `requested`.
     ///
     /// # Errors
-    /// [`RangeError`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a
+    /// [`Malformed`] if a 206 is neither the requested range nor its front, or if a 200 has the Content-Range of a
     /// part.
-    pub fn of(head: &ResponseHead, requested: Option<&RangeRequest>) -> Result<Self, RangeError> {
+    pub fn of(head: &ResponseHead, requested: Option<&RangeRequest>) -> Result<Self, Malformed> {
         let length = match head.framing() {
             Ok(Framing::Length(length)) => Some(length),
             _ => None,
         };
-        let field = || head.text("content-range").unwrap_or_default().to_owned();
+        let field = || head.text("content-range").unwrap_or_default().escape_debug().to_string();
+        let fail = |why: &str| Err(Malformed::new(why));
         match head.status() {
             206 => {}
-            _ if holds_a_part(head, length) => return Err(RangeError::PartAsWhole(field())),
+            _ if holds_a_part(head, length) => {
+                let field = field();
+                // A faulty cache sends it.
+                return fail(&format!(
+                    "a 200, which is the whole file, and yet with the Content-Range of a part ('{field}')"
+                ));
+            }
             _ => return Ok(Self::Whole { total: length }),
         }
         if head.all("content-type").any(is_multipart) {
-            return Err(RangeError::Multipart);
+            // Although one range was requested (RFC 9110, section 15.3.7.2).
+            return fail("a 206 in parts (multipart/byteranges), though one range was asked for");
         }
         // As curl and browsers take it. Without a length it may be a part that a cache repeats, without content it is no file.
         let has_content = length.is_some_and(|length| length > Bytes::ZERO);
@@ -83,18 +60,21 @@ impl RangeAnswer {
             return Ok(Self::Whole { total: length });
         }
         let Some(ContentRange::Part { range, total }) = head.content_range() else {
-            return Err(RangeError::NoContentRange(field()));
+            return fail(&format!("a 206 without a usable Content-Range ('{}')", field()));
         };
         let Some(requested) = requested.map(RangeRequest::range) else {
             let whole = total.filter(|total| range == ByteRange::with_len(0, *total));
             let whole = whole.filter(|total| length.is_none_or(|length| length == *total));
-            return whole.map(|total| Self::Whole { total: Some(total) }).ok_or(RangeError::Unasked);
+            return whole
+                .map(|total| Self::Whole { total: Some(total) })
+                .ok_or_else(|| Malformed::new(UNASKED));
         };
         if range.start() != requested.start() || range.end() > requested.end() {
-            return Err(RangeError::OtherPart { requested, sent: range });
+            return fail(&format!("{requested} was asked for, and the answer contains {range}"));
         }
         if let Some(length) = length.filter(|length| *length != range.len()) {
-            return Err(RangeError::Length { length, part: range.len() });
+            let (length, part) = (length.get(), range.len().get());
+            return fail(&format!("Content-Length is {length} bytes and Content-Range {part} bytes long"));
         }
         Ok(Self::Part { range, total })
     }
@@ -117,7 +97,7 @@ fn is_multipart(media_type: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, fields: &str, start: u64, end: u64) -> Result<RangeAnswer, RangeError> {
+    fn answer(status: u16, fields: &str, start: u64, end: u64) -> Result<RangeAnswer, Malformed> {
         let head = ResponseHead::parse(format!("HTTP/1.1 {status} X\r\n{fields}\r\n").as_bytes()).unwrap();
         RangeAnswer::of(&head, RangeRequest::of(ByteRange::new(start, end)).as_ref())
     }
@@ -147,7 +127,7 @@ mod tests {
         }
         for fields in ["bytes 0-1/9", "bytes 0-8/*", "bytes 1-8/9", "bytes 0-8/9\r\nContent-Length: 8"] {
             let fields = format!("Content-Range: {fields}\r\n");
-            assert_eq!(answer(206, &fields, 0, 0), Err(RangeError::Unasked), "{fields}");
+            assert_eq!(answer(206, &fields, 0, 0), Err(Malformed::new(UNASKED)), "{fields}");
         }
         let whole = RangeAnswer::Whole { total: Some(Bytes::new(9)) };
         for fields in ["Content-Range: bytes 0-8/9\r\n", "Content-Length: 9\r\n"] {
@@ -168,7 +148,8 @@ mod tests {
             "Content-Range: bytes 0-7/*\r\nContent-Length: 8\r\n",
             "Content-Range: bytes 0-8/9\r\nContent-Length: 8\r\n",
         ] {
-            assert!(matches!(answer(200, fields, 5, 8), Err(RangeError::PartAsWhole(_))), "{fields}");
+            let error = answer(200, fields, 5, 8).unwrap_err().to_string();
+            assert!(error.starts_with("a 200, which is the whole file"), "{error}");
         }
     }
 }

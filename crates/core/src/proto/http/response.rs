@@ -5,7 +5,6 @@ mod lenient;
 use std::time::{Duration, SystemTime};
 
 use percent_encoding::AsciiSet;
-use thiserror::Error;
 
 use super::content_range::number;
 use super::digest::parse_digest;
@@ -14,29 +13,13 @@ use super::{
     challenge_schemes, parse_repr_digest, retry_after,
 };
 use crate::checksum::Checksum;
+use crate::proto::Malformed;
 use crate::units::Bytes;
 
 /// The largest accepted head of a response: some servers set a few hundred cookies.
 pub const MAX_RESPONSE_HEAD: Bytes = Bytes::kib(256);
 /// The number of fields for which the strict parser has room; few heads have 50.
 const USUAL_FIELDS: usize = 128;
-
-/// The reason why a response's head is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum HeadError {
-    /// The text is not HTTP, or a malformed line may state the end of the body.
-    #[error("the head is not valid HTTP/1.1: {0}")]
-    Syntax(String),
-    /// Content-Length is not a number, or its values differ.
-    #[error("Content-Length is '{}', so the length of the body is unknown", .0.escape_debug())]
-    ContentLength(String),
-    /// The transfer coding is not chunked.
-    #[error("the body is in the transfer coding '{}'; only chunked is supported", .0.escape_debug())]
-    TransferCoding(String),
-    /// The body has a content coding, although identity was requested: its bytes are not those of the file.
-    #[error("the body is in the content coding '{}', although identity was requested", .0.escape_debug())]
-    ContentCoding(String),
-}
 
 /// The end of a response's body (RFC 9112, section 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +61,8 @@ impl ResponseHead {
     /// As browsers do, skips lines that are not fields, unless they may state the end of the body.
     ///
     /// # Errors
-    /// [`HeadError::Syntax`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, HeadError> {
+    /// [`Malformed`] if the text is not HTTP, or a malformed line may state the end of the body.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
         match response.parse(bytes) {
@@ -146,8 +129,8 @@ impl ResponseHead {
     /// Returns the framing of the body of this response to a GET (RFC 9112, section 6.3).
     ///
     /// # Errors
-    /// [`HeadError`] if the fields contradict each other or specify a coding that was not requested.
-    pub fn framing(&self) -> Result<Framing, HeadError> {
+    /// [`Malformed`] if the fields contradict each other or specify a coding that was not requested.
+    pub fn framing(&self) -> Result<Framing, Malformed> {
         if matches!(self.status, 100..=199 | 204 | 304) {
             return Ok(Framing::Length(Bytes::ZERO));
         }
@@ -163,21 +146,29 @@ impl ResponseHead {
             [] => Ok(length.map_or(Framing::UntilClose, Framing::Length)),
             // The coding overrides a length, which a proxy may have left there.
             [coding] if coding == "chunked" => Ok(Framing::Chunked),
-            _ => Err(HeadError::TransferCoding(codings.join(", "))),
+            _ => {
+                let codings = codings.join(", ");
+                let codings = codings.escape_debug();
+                let why =
+                    format!("the body is in the transfer coding '{codings}'; only chunked is supported");
+                Err(Malformed::new(why))
+            }
         }
     }
 
     /// Parses Content-Length: one number, which may be repeated (RFC 9112, section 6.3).
-    fn stated_length(&self) -> Result<Option<Bytes>, HeadError> {
+    fn stated_length(&self) -> Result<Option<Bytes>, Malformed> {
         if self.first("content-length").is_none() {
             return Ok(None);
         }
         let lengths = self.members("content-length");
         let length =
             lengths.first().filter(|first| lengths.iter().all(|l| l == *first)).and_then(|l| length_of(l));
-        length
-            .map(|length| Some(Bytes::new(length)))
-            .ok_or_else(|| HeadError::ContentLength(lengths.join(", ")))
+        length.map(|length| Some(Bytes::new(length))).ok_or_else(|| {
+            let lengths = lengths.join(", ");
+            let lengths = lengths.escape_debug();
+            Malformed::new(format!("Content-Length is '{lengths}', so the length of the body is unknown"))
+        })
     }
 
     /// Returns the content coding of the body; `None` for identity, which was requested.
@@ -197,9 +188,12 @@ impl ResponseHead {
     /// Checks that the body has no content coding.
     ///
     /// # Errors
-    /// [`HeadError::ContentCoding`] for any coding but identity.
-    pub fn require_identity(&self) -> Result<(), HeadError> {
-        self.content_coding().map_or(Ok(()), |coding| Err(HeadError::ContentCoding(coding)))
+    /// [`Malformed`] for any coding but identity: the bytes are not those of the file.
+    pub fn require_identity(&self) -> Result<(), Malformed> {
+        let Some(coding) = self.content_coding() else { return Ok(()) };
+        let coding = coding.escape_debug();
+        let why = format!("the body is in the content coding '{coding}', although identity was requested");
+        Err(Malformed::new(why))
     }
 
     /// Returns whether the head contradicts HTTP, so that no further answer on its connection can be trusted.
@@ -336,8 +330,8 @@ fn length_of(text: &str) -> Option<u64> {
     number(digits).filter(|_| !rest.contains(|c: char| c.is_ascii_digit()))
 }
 
-fn syntax(why: &str) -> HeadError {
-    HeadError::Syntax(why.to_owned())
+fn syntax(why: &str) -> Malformed {
+    Malformed::new(format!("the head is not valid HTTP/1.1: {why}"))
 }
 
 /// Returns whether a coding changes nothing; `none` is a word of servers and curl only.

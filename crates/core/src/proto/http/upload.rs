@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::proto::Malformed;
 use crate::units::Bytes;
 
 /// The media type of a part of an upload.
@@ -43,17 +44,13 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// The text is not the identifier of an upload.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an upload is named by 32 hexadecimal digits")]
-pub struct ParseUploadIdError;
-
 impl FromStr for UploadId {
-    type Err = ParseUploadIdError;
+    type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut bits = [0; 16];
-        hex::decode_to_slice(text, &mut bits).map_err(|_| ParseUploadIdError)?;
+        hex::decode_to_slice(text, &mut bits)
+            .map_err(|_| Malformed::new("an upload is named by 32 hexadecimal digits"))?;
         Ok(Self(bits))
     }
 }

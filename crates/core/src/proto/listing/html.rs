@@ -5,7 +5,7 @@ use std::io::Read;
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{IoReader, Token, Tokenizer};
 
-use super::ListingError;
+use super::{ListingError, malformed};
 
 /// The start of the titles of index pages: of Apache, nginx and lighttpd; of Python's http.server, Tomcat and rclone; of
 /// Jetty; and of serve. Express is left out ("listing directory"): its pages link to directories as to files.
@@ -120,8 +120,7 @@ fn is_host(before_path: &str) -> bool {
 }
 
 fn no_index() -> ListingError {
-    let why = "the page is no index of a directory; fetch the URLs of files by -i FILE";
-    ListingError::Malformed(why.to_owned())
+    malformed("the page is no index of a directory; fetch the URLs of files by -i FILE")
 }
 
 impl<R: Read> Iterator for HtmlLinks<R> {

@@ -1,19 +1,19 @@
 //! Incremental parser of a JSON listing, entry by entry, since a directory may have millions of entries.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::io::BufRead;
+use std::io::{self, BufRead, Read};
 
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
+use serde_json::error::Category;
 
-use super::{ListedEntry, ListedKind, ListingError, parse_utc};
+use super::{ListedEntry, ListedKind, ListingError, malformed, parse_utc};
 use crate::units::Bytes;
 
 /// The longest accepted entry: a name of 255 bytes takes at most 1,530 if every byte is escaped as `\u00xx`.
-const MAX_ENTRY: usize = 16 << 10;
+const MAX_ENTRY: u64 = 16 << 10;
 
 /// Parses the entries of a JSON listing in order.
 ///
@@ -23,98 +23,66 @@ const MAX_ENTRY: usize = 16 << 10;
 #[derive(Debug)]
 pub struct JsonEntries<R> {
     reader: R,
-    state: ArrayState,
-    /// The text of the entry being read.
-    entry: Vec<u8>,
-}
-
-/// The state of the parser within the array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ArrayState {
-    BeforeArray,
-    /// After the opening bracket.
-    FirstEntry,
-    /// After a comma.
-    NextEntry,
-    InEntry {
-        depth: usize,
-        string: bool,
-        escaped: bool,
-    },
-    AfterEntry,
-    AfterArray,
-    /// After the end of the text, or after an error.
-    Ended,
+    /// Whether the opening bracket comes next.
+    is_first: bool,
+    /// Whether the array or the text has ended, or an error was returned.
+    has_ended: bool,
 }
 
 impl<R: BufRead> JsonEntries<R> {
     /// Creates a parser of `reader`, which ends at the end of the listing.
     pub fn new(reader: R) -> Self {
-        Self { reader, state: ArrayState::BeforeArray, entry: Vec::new() }
+        Self { reader, is_first: true, has_ended: false }
     }
 
     fn read_entry(&mut self) -> Result<Option<ListedEntry>, ListingError> {
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        if is_first {
+            self.expect(b'[')?;
+        }
+        if self.peek()? == Some(b']') {
+            self.reader.consume(1);
+            return self.peek()?.map_or(Ok(None), |byte| Err(unexpected(Some(byte))));
+        }
+        if !is_first {
+            self.expect(b',')?;
+        }
+        let next = self.peek()?;
+        if next != Some(b'{') {
+            return Err(unexpected(next));
+        }
+        let mut limited = self.reader.by_ref().take(MAX_ENTRY);
+        let entry = WrittenEntry::deserialize(&mut serde_json::Deserializer::from_reader(&mut limited));
+        let written = entry.map_err(|error| match error.classify() {
+            Category::Io => ListingError::Read(error.into()),
+            Category::Eof if limited.limit() == 0 => malformed("an entry of the JSON listing is too long"),
+            Category::Eof => unexpected(None),
+            _ => malformed(&format!("an entry of the JSON listing cannot be understood: {error}")),
+        })?;
+        entry_of(written).map(Some)
+    }
+
+    /// Returns the next byte that is not white space; `None` at the end of the text.
+    fn peek(&mut self) -> io::Result<Option<u8>> {
         loop {
             let bytes = self.reader.fill_buf()?;
-            if bytes.is_empty() {
-                return match std::mem::replace(&mut self.state, ArrayState::Ended) {
-                    ArrayState::AfterArray => Ok(None),
-                    _ => Err(malformed("the JSON listing is cut off")),
-                };
-            }
-            let (mut used, mut complete) = (0, false);
-            for &byte in bytes {
-                used += 1;
-                let next =
-                    self.state.after(byte).ok_or_else(|| malformed("it is no JSON array of entries"))?;
-                if matches!(next, ArrayState::InEntry { .. })
-                    || matches!(self.state, ArrayState::InEntry { .. })
-                {
-                    self.entry.push(byte);
-                }
-                complete = matches!(self.state, ArrayState::InEntry { .. }) && next == ArrayState::AfterEntry;
-                self.state = next;
-                if complete {
-                    break;
-                }
-            }
-            self.reader.consume(used);
-            if self.entry.len() > MAX_ENTRY {
-                return Err(malformed("an entry of the JSON listing is too long"));
-            }
-            if complete {
-                let entry = parse(&self.entry);
-                self.entry.clear();
-                return entry.map(Some);
+            let blank = bytes.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).count();
+            let (next, is_end) = (bytes.get(blank).copied(), bytes.is_empty());
+            self.reader.consume(blank);
+            if next.is_some() || is_end {
+                return Ok(next);
             }
         }
     }
-}
 
-impl ArrayState {
-    /// Returns the state after `byte`; `None` if the byte is not allowed.
-    fn after(self, byte: u8) -> Option<Self> {
-        const IN: ArrayState = ArrayState::InEntry { depth: 1, string: false, escaped: false };
-        match (self, byte) {
-            (Self::InEntry { depth, string: true, escaped }, _) => {
-                let string = escaped || byte != b'"';
-                Some(Self::InEntry { depth, string, escaped: !escaped && byte == b'\\' })
-            }
-            (Self::InEntry { depth, .. }, _) => Some(match byte {
-                b'"' => Self::InEntry { depth, string: true, escaped: false },
-                b'{' | b'[' => Self::InEntry { depth: depth + 1, string: false, escaped: false },
-                b'}' | b']' if depth == 1 => Self::AfterEntry,
-                b'}' | b']' => Self::InEntry { depth: depth - 1, string: false, escaped: false },
-                _ => self,
-            }),
-            (Self::Ended, _) => None,
-            (_, b' ' | b'\t' | b'\r' | b'\n') => Some(self),
-            (Self::BeforeArray, b'[') => Some(Self::FirstEntry),
-            (Self::FirstEntry | Self::NextEntry, b'{') => Some(IN),
-            (Self::FirstEntry | Self::AfterEntry, b']') => Some(Self::AfterArray),
-            (Self::AfterEntry, b',') => Some(Self::NextEntry),
-            _ => None,
+    /// Skips `byte`, which must come next.
+    fn expect(&mut self, byte: u8) -> Result<(), ListingError> {
+        let next = self.peek()?;
+        if next != Some(byte) {
+            return Err(unexpected(next));
         }
+        self.reader.consume(1);
+        Ok(())
     }
 }
 
@@ -122,31 +90,26 @@ impl<R: BufRead> Iterator for JsonEntries<R> {
     type Item = Result<ListedEntry, ListingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.state == ArrayState::Ended {
+        if self.has_ended {
             return None;
         }
-        let entry = self.read_entry();
-        if entry.is_err() {
-            self.state = ArrayState::Ended;
-        }
-        entry.transpose()
+        let entry = self.read_entry().transpose();
+        self.has_ended = !matches!(entry, Some(Ok(_)));
+        entry
     }
 }
 
 /// An entry as serialised.
 #[derive(Deserialize)]
-struct WrittenEntry<'a> {
+struct WrittenEntry {
     name: Option<NameBytes>,
-    #[serde(borrow)]
-    href: Option<Cow<'a, str>>,
-    #[serde(rename = "type", borrow)]
-    kind: Option<Cow<'a, str>>,
+    href: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
     is_dir: Option<bool>,
     size: Option<u64>,
-    #[serde(borrow)]
-    mtime: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    mod_time: Option<Cow<'a, str>>,
+    mtime: Option<String>,
+    mod_time: Option<String>,
     unique: Option<String>,
 }
 
@@ -171,9 +134,7 @@ impl<'de> Deserialize<'de> for NameBytes {
     }
 }
 
-fn parse(text: &[u8]) -> Result<ListedEntry, ListingError> {
-    let written: WrittenEntry<'_> = serde_json::from_slice(text)
-        .map_err(|error| malformed(&format!("an entry of the JSON listing cannot be understood: {error}")))?;
+fn entry_of(written: WrittenEntry) -> Result<ListedEntry, ListingError> {
     let href = written.href.map(|href| percent_decode_str(&href).collect());
     let name = href.or(written.name.map(|name| name.0));
     let mut name: Vec<u8> = name.ok_or_else(|| malformed("an entry of the JSON listing has no name"))?;
@@ -197,8 +158,9 @@ fn parse(text: &[u8]) -> Result<ListedEntry, ListingError> {
     })
 }
 
-fn malformed(why: &str) -> ListingError {
-    ListingError::Malformed(why.to_owned())
+/// Creates the error of a byte that is out of place, or of a text that is cut off.
+fn unexpected(byte: Option<u8>) -> ListingError {
+    malformed(if byte.is_some() { "it is no JSON array of entries" } else { "the JSON listing is cut off" })
 }
 
 #[cfg(test)]
@@ -238,7 +200,7 @@ mod tests {
 
     #[test]
     fn incomplete_or_malformed_listings_are_refused() {
-        let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(MAX_ENTRY));
+        let long = format!("[{{\"name\":\"{}\",\"type\":\"file\"}}]", "x".repeat(16 << 10));
         let short =
             r#"|[|[{}]|{}|[1]|null|<html>|[{]|[{"name":"a"}]|[{"type":"file"}]|[{"name":1,"type":"file"}]"#;
         let ends = ["}", "},]", "}] x", ",\"size\":-1}]"];

@@ -21,9 +21,10 @@ use thiserror::Error;
 
 pub use html::HtmlLinks;
 pub use json::JsonEntries;
-pub use name::{MAX_NAME, NameError, check_name};
+pub use name::{MAX_NAME, check_name};
 pub use xml::XmlEntries;
 
+use super::Malformed;
 use super::gridftp::parse_date;
 use crate::units::Bytes;
 
@@ -56,12 +57,16 @@ pub enum ListedKind {
 /// The reason why a listing cannot be used.
 #[derive(Debug, Error)]
 pub enum ListingError {
-    /// The text is neither an array of entries nor an index page, or it is truncated.
-    #[error("{0}")]
-    Malformed(String),
+    /// The text or an entry is not of a known form, or the text is truncated.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
     /// The stored text could not be read.
     #[error("it cannot be read back: {0}")]
     Read(#[from] io::Error),
+}
+
+fn malformed(why: &str) -> ListingError {
+    Malformed::new(why).into()
 }
 
 /// Parses a date and time in UTC (RFC 3339), in whole seconds.

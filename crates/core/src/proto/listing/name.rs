@@ -1,43 +1,24 @@
 //! Checks that a server's name of an entry may become a local file name.
 
-use thiserror::Error;
+use crate::proto::Malformed;
 
 /// The longest name of a file (NAME_MAX of Linux).
 pub const MAX_NAME: usize = 255;
 
-/// The reason why a name is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum NameError {
-    /// The name is empty.
-    #[error("its name is empty")]
-    Empty,
-    /// The name is `.` or `..`.
-    #[error("its name leads to another directory")]
-    Dots,
-    /// The name contains a slash.
-    #[error("its name holds a slash")]
-    Slash,
-    /// The name contains a NUL.
-    #[error("its name holds a NUL")]
-    Nul,
-    /// The name is too long for a file.
-    #[error("its name is longer than {MAX_NAME} bytes")]
-    TooLong,
-}
-
 /// Checks that `name` names an entry of a directory, and no other directory.
 ///
 /// # Errors
-/// [`NameError`].
-pub fn check_name(name: &[u8]) -> Result<(), NameError> {
-    match name {
-        b"" => Err(NameError::Empty),
-        b"." | b".." => Err(NameError::Dots),
-        _ if name.contains(&b'/') => Err(NameError::Slash),
-        _ if name.contains(&0) => Err(NameError::Nul),
-        _ if name.len() > MAX_NAME => Err(NameError::TooLong),
-        _ => Ok(()),
-    }
+/// [`Malformed`] for any other name.
+pub fn check_name(name: &[u8]) -> Result<(), Malformed> {
+    let why = match name {
+        b"" => "its name is empty",
+        b"." | b".." => "its name leads to another directory",
+        _ if name.contains(&b'/') => "its name holds a slash",
+        _ if name.contains(&0) => "its name holds a NUL",
+        _ if name.len() > MAX_NAME => "its name is longer than 255 bytes",
+        _ => return Ok(()),
+    };
+    Err(Malformed::new(why))
 }
 
 #[cfg(test)]
@@ -52,15 +33,15 @@ mod tests {
             (b".hidden", Ok(())),
             (b"a\nb \xff\\", Ok(())),
             (&[b'x'; 255], Ok(())),
-            (&[b'x'; 256], Err(NameError::TooLong)),
-            (b"", Err(NameError::Empty)),
-            (b"..", Err(NameError::Dots)),
-            (b".", Err(NameError::Dots)),
-            (b"../a", Err(NameError::Slash)),
-            (b"/etc", Err(NameError::Slash)),
-            (b"a\0", Err(NameError::Nul)),
+            (&[b'x'; 256], Err("its name is longer than 255 bytes")),
+            (b"", Err("its name is empty")),
+            (b"..", Err("its name leads to another directory")),
+            (b".", Err("its name leads to another directory")),
+            (b"../a", Err("its name holds a slash")),
+            (b"/etc", Err("its name holds a slash")),
+            (b"a\0", Err("its name holds a NUL")),
         ] {
-            assert_eq!(check_name(name), expected, "{}", name.escape_ascii());
+            assert_eq!(check_name(name), expected.map_err(Malformed::new), "{}", name.escape_ascii());
         }
     }
 }

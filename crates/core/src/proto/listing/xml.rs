@@ -12,7 +12,7 @@ use std::io::Read;
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{IoReader, StartTag, Token, Tokenizer};
 
-use super::{ListedEntry, ListedKind, ListingError, parse_utc};
+use super::{ListedEntry, ListedKind, ListingError, malformed, parse_utc};
 use crate::units::Bytes;
 
 /// The longest accepted name: 255 bytes as entities take at most 1,530.
@@ -102,10 +102,6 @@ fn begin(tag: &StartTag<()>) -> ListedEntry {
         modified,
         unique: None,
     }
-}
-
-fn malformed(why: &str) -> ListingError {
-    ListingError::Malformed(why.to_owned())
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::fmt;
 
-use super::{LOWEST_PRIORITY, MAX_URLS, MetalinkError, MetalinkFile, MetalinkName, MetalinkUrl, Pieces};
+use super::document::too_many;
+use super::{LOWEST_PRIORITY, MAX_URLS, MetalinkFile, MetalinkName, MetalinkUrl, Pieces};
 use crate::checksum::{Algorithm, Checksum};
+use crate::proto::Malformed;
 use crate::units::Bytes;
 
 /// The file of the open element.
@@ -14,33 +17,28 @@ pub(super) struct FileBuilder {
     checksums: Vec<Checksum>,
     pieces: Option<Pieces>,
     sources: Vec<MetalinkUrl>,
-    /// The algorithm of the open hash; `None` if unknown.
-    hash: Option<Algorithm>,
     /// The open pieces; `None` if their algorithm is unknown.
     open_pieces: Option<Pieces>,
-    /// The open URL, without its text.
-    url: Option<MetalinkUrl>,
 }
 
 impl FileBuilder {
-    pub(super) fn new(name: &str) -> Result<Self, MetalinkError> {
+    pub(super) fn new(name: &str) -> Result<Self, Malformed> {
         Ok(Self {
             name: MetalinkName::parse(name)?,
             size: None,
             checksums: Vec::new(),
             pieces: None,
             sources: Vec::new(),
-            hash: None,
             open_pieces: None,
-            url: None,
         })
     }
 
-    fn wrong<T>(&self, element: &'static str, why: impl Into<String>) -> Result<T, MetalinkError> {
-        Err(MetalinkError::Value { file: self.name.to_string(), element, why: why.into() })
+    fn wrong<T>(&self, element: &'static str, why: impl fmt::Display) -> Result<T, Malformed> {
+        let file = &self.name;
+        Err(Malformed::new(format!("the metalink's <{element}> of '{file}' is wrong: {why}")))
     }
 
-    pub(super) fn size(&mut self, text: &str) -> Result<(), MetalinkError> {
+    pub(super) fn size(&mut self, text: &str) -> Result<(), Malformed> {
         // Offsets in a file are signed 64-bit numbers (off_t).
         let Some(size) = number(text).filter(|size| i64::try_from(*size).is_ok()) else {
             return self.wrong("size", "it is not a number of bytes below 2^63");
@@ -52,12 +50,10 @@ impl FileBuilder {
         Ok(())
     }
 
-    pub(super) fn begin_hash(&mut self, algorithm: Option<String>) {
-        self.hash = algorithm.and_then(|name| Algorithm::named(&name));
-    }
-
-    pub(super) fn end_hash(&mut self, text: &str) -> Result<(), MetalinkError> {
-        let Some(algorithm) = self.hash.take() else { return Ok(()) };
+    /// Adds a hash, unless its algorithm, the first attribute, is unknown.
+    pub(super) fn hash(&mut self, attributes: &[Option<String>; 2], text: &str) -> Result<(), Malformed> {
+        let [algorithm, _] = attributes;
+        let Some(algorithm) = algorithm.as_deref().and_then(Algorithm::named) else { return Ok(()) };
         let Some(checksum) = Checksum::from_hex(algorithm, text) else {
             return self.wrong("hash", format!("it is not a {algorithm} digest in hexadecimal"));
         };
@@ -77,7 +73,7 @@ impl FileBuilder {
         &mut self,
         algorithm: Option<String>,
         length: Option<String>,
-    ) -> Result<(), MetalinkError> {
+    ) -> Result<(), Malformed> {
         let length = length.as_deref().and_then(number).filter(|length| *length > 0);
         let Some(length) = length.map(Bytes::new) else {
             return self.wrong("pieces", "their length is not a positive number of bytes");
@@ -87,7 +83,7 @@ impl FileBuilder {
         Ok(())
     }
 
-    pub(super) fn piece(&mut self, text: &str) -> Result<(), MetalinkError> {
+    pub(super) fn piece(&mut self, text: &str) -> Result<(), Malformed> {
         let Some(pieces) = &mut self.open_pieces else { return Ok(()) };
         let algorithm = pieces.algorithm;
         match Checksum::from_hex(algorithm, text) {
@@ -106,36 +102,31 @@ impl FileBuilder {
         }
     }
 
-    pub(super) fn begin_url(
+    /// Adds a URL, unless it is empty, or holds white space or a control character; others may be usable.
+    pub(super) fn url(
         &mut self,
-        priority: Option<String>,
-        location: Option<String>,
-    ) -> Result<(), MetalinkError> {
+        [priority, location]: [Option<String>; 2],
+        text: &str,
+    ) -> Result<(), Malformed> {
         if self.sources.len() == MAX_URLS {
-            return Err(MetalinkError::TooMany { what: "URLs of one file", limit: MAX_URLS });
+            return Err(too_many("URLs of one file", MAX_URLS));
         }
-        let in_range = |priority: &u32| (1..=LOWEST_PRIORITY).contains(priority);
-        let priority =
-            priority.as_deref().and_then(number).and_then(|p| u32::try_from(p).ok()).filter(in_range);
+        if text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Ok(());
+        }
+        let priority = priority.as_deref().and_then(number).and_then(|priority| u32::try_from(priority).ok());
+        let in_range = priority.filter(|priority| (1..=LOWEST_PRIORITY).contains(priority));
         let country = |text: &String| text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic());
-        self.url = Some(MetalinkUrl {
-            url: String::new(),
-            priority: priority.unwrap_or(LOWEST_PRIORITY),
+        self.sources.push(MetalinkUrl {
+            url: text.to_owned(),
+            priority: in_range.unwrap_or(LOWEST_PRIORITY),
             location: location.filter(country).map(|text| text.to_ascii_lowercase()),
         });
         Ok(())
     }
 
-    /// Adds the URL, unless it is empty, or holds white space or a control character; others may be usable.
-    pub(super) fn end_url(&mut self, text: &str) {
-        let is_url = !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace());
-        if let Some(source) = self.url.take().filter(|_| is_url) {
-            self.sources.push(MetalinkUrl { url: text.to_owned(), ..source });
-        }
-    }
-
     /// Checks the complete description.
-    pub(super) fn finish(mut self) -> Result<MetalinkFile, MetalinkError> {
+    pub(super) fn finish(mut self) -> Result<MetalinkFile, Malformed> {
         if let (Some(size), Some(pieces)) = (self.size, &self.pieces) {
             let (there, expected) = (pieces.digests.len() as u64, size.get().div_ceil(pieces.length.get()));
             if there != expected {

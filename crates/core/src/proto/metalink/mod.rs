@@ -7,19 +7,18 @@
 //!   <file name="a/b.iso"><size>5</size><url priority="2">http://h/b.iso</url></file></metalink>"#;
 //! let file = &Metalink::parse(text)?.files[0];
 //! assert_eq!((file.name.to_string().as_str(), file.sources[0].priority), ("a/b.iso", 2));
-//! # Ok::<(), longhaul_core::proto::metalink::MetalinkError>(())
+//! # Ok::<(), longhaul_core::proto::Malformed>(())
 //! ```
 
 mod document;
-mod error;
 mod file;
 mod name;
 mod write;
 
-pub use error::MetalinkError;
 pub use name::MetalinkName;
 
 use crate::checksum::{Algorithm, Checksum};
+use crate::proto::Malformed;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -85,8 +84,8 @@ impl Metalink {
     /// declaration and references to entities that XML does not predefine are refused.
     ///
     /// # Errors
-    /// [`MetalinkError`], which names the error in the document.
-    pub fn parse(document: &[u8]) -> Result<Self, MetalinkError> {
+    /// [`Malformed`], which names the error in the document.
+    pub fn parse(document: &[u8]) -> Result<Self, Malformed> {
         document::parse(document)
     }
 }

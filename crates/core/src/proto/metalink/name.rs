@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::MetalinkError;
+use crate::proto::Malformed;
 use crate::proto::http::FileName;
 
 /// The largest number of components of a name: PATH_MAX (4096 bytes) has room for 20 of the longest.
@@ -20,10 +20,10 @@ impl MetalinkName {
     /// A component that is hidden or looks like an option gets the prefix `_`, as in [`FileName::sanitise`].
     ///
     /// # Errors
-    /// [`MetalinkError::Name`] for an absolute path, an empty component, `.`, `..`, a backslash, a control character or
+    /// [`Malformed`] for an absolute path, an empty component, `.`, `..`, a backslash, a control character or
     /// one that changes the direction of text, other components that [`FileName::sanitise`] would change, and more than
     /// 20 components.
-    pub fn parse(text: &str) -> Result<Self, MetalinkError> {
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
         let component = |part: &str| {
             let name = FileName::sanitise(part)?;
             let written = name.as_str().strip_prefix('_').filter(|_| part.starts_with(['.', '-']));
@@ -31,7 +31,11 @@ impl MetalinkName {
         };
         let components: Option<Vec<_>> = text.split('/').take(MAX_COMPONENTS + 1).map(component).collect();
         let fitting = components.filter(|components| components.len() <= MAX_COMPONENTS);
-        fitting.map(Self).ok_or_else(|| MetalinkError::Name(text.chars().take(200).collect()))
+        fitting.map(Self).ok_or_else(|| {
+            let text: String = text.chars().take(200).collect();
+            let text = text.escape_debug();
+            Malformed::new(format!("the metalink's file name '{text}' is not a relative path of plain names"))
+        })
     }
 
     /// Returns the components from the outermost directory to the file.

@@ -10,7 +10,7 @@ fn document(files: &str) -> String {
     )
 }
 
-fn parse(files: &str) -> Result<Metalink, MetalinkError> {
+fn parse(files: &str) -> Result<Metalink, Malformed> {
     Metalink::parse(document(files).as_bytes())
 }
 
@@ -121,9 +121,10 @@ fn names_stay_below_the_target_directory_and_differ() {
     for escaped in ["a&#10;b", "&#x2e;&#x2e;/f", "&#0;f", "a&#x1b;"] {
         assert!(parse(&format!("<file name=\"{escaped}\"/>")).is_err(), "{escaped}");
     }
-    assert!(matches!(parse("<file><size>1</size></file>"), Err(MetalinkError::Name(_))));
+    let nameless = parse("<file><size>1</size></file>");
+    assert!(nameless.is_err_and(|error| error.to_string().contains("file name ''")));
     let two = parse("<file name=\"a\"/><file name=\"b\"/><file name=\"a\"/>");
-    assert_eq!(two, Err(MetalinkError::RepeatedName("a".into())));
+    assert!(two.is_err_and(|error| error.to_string().contains("two files named 'a'")));
     // Both are stored as "_-a".
     assert!(parse("<file name=\"-a\"/><file name=\"_-a\"/>").is_err());
     assert_eq!(parse("<file name=\"a/f\"/><file name=\"b/f\"/>").unwrap().files.len(), 2);
@@ -197,21 +198,22 @@ fn elements_of_other_namespaces_are_ignored() {
 
 #[test]
 fn other_and_truncated_documents_are_identified() {
-    let read = |text: &str| Metalink::parse(text.as_bytes()).unwrap_err();
+    let read = |text: &str| Metalink::parse(text.as_bytes()).unwrap_err().to_string();
     for other in ["", "<html><body>404</body></html>", "<metalink><file name=\"f\"/></metalink>"] {
-        assert_eq!(read(other), MetalinkError::NotMetalink, "{other}");
+        assert!(read(other).starts_with("this is not a Metalink document"), "{other}");
     }
     let version_3 = "<metalink xmlns=\"http://www.metalinker.org/\"><files/></metalink>";
-    assert_eq!([version_3, &document("")].map(read), [MetalinkError::NoFiles, MetalinkError::NoFiles]);
+    assert_eq!([version_3, &document("")].map(read), ["the metalink names no file"; 2]);
     for malformed in [
         "\0\u{1}garbage".to_owned(),
         document("<file name=\"a\"/>") + &document(""),
         document("<file name=\"f\"><url>a<b/>c</url></file>"),
         document("<file name=\"f\"></url></file>"),
     ] {
-        assert!(matches!(read(&malformed), MetalinkError::Syntax { .. }), "{malformed}");
+        assert!(read(&malformed).contains("not well-formed XML at byte"), "{malformed}");
     }
-    assert_eq!(Metalink::parse(b"<metalink \xff"), Err(MetalinkError::Encoding(10)));
+    let other = Metalink::parse(b"<metalink \xff").unwrap_err().to_string();
+    assert!(other.contains("not in UTF-8 (byte 10)"), "{other}");
     for (declared, is_read) in [("iso-8859-1", true), ("UTF-8", false)] {
         let text = document("<file name=\"\u{1}\"/>").replace("UTF-8", declared);
         let latin: Vec<_> = text.bytes().map(|byte| if byte == 1 { 0xfc } else { byte }).collect();
@@ -229,19 +231,21 @@ fn other_and_truncated_documents_are_identified() {
 #[test]
 fn excessive_documents_are_refused() {
     let large = vec![b' '; MAX_DOCUMENT.as_usize() + 1];
-    assert_eq!(Metalink::parse(&large), Err(MetalinkError::TooLarge));
-    let deep = parse(&"<a>".repeat(100_000));
-    assert!(matches!(deep, Err(MetalinkError::TooMany { what: "nested elements", .. })));
+    let refused = |result: Result<Metalink, Malformed>, why: &str| {
+        assert!(result.unwrap_err().to_string().contains(why), "{why}");
+    };
+    refused(Metalink::parse(&large), "larger than 16 MiB");
+    refused(parse(&"<a>".repeat(100_000)), "more than 64 nested elements");
     let namespaces: String = (0..10_000).map(|n| format!(" xmlns:n{n}=\"urn:{n}\"")).collect();
     assert!(parse(&format!("<file name=\"f\"{namespaces}/>")).is_err());
     let urls = |count: usize| (0..count).map(|n| format!("<url>http://h/{n}</url>")).collect::<String>();
     assert_eq!(file(&urls(MAX_URLS)).sources.len(), MAX_URLS);
     wrong(&urls(MAX_URLS + 1), "more than 10000 URLs");
     let files: String = (0..=MAX_FILES).map(|n| format!("<file name=\"{n}\"/>")).collect();
-    assert!(matches!(parse(&files), Err(MetalinkError::TooMany { what: "files", .. })));
+    refused(parse(&files), "more than 10000 files");
     let bomb = "<!DOCTYPE m [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>\
         <metalink xmlns=\"urn:ietf:params:xml:ns:metalink\"><file name=\"f\"><url>&b;</url></file></metalink>";
-    assert_eq!(Metalink::parse(bomb.as_bytes()), Err(MetalinkError::Doctype));
+    refused(Metalink::parse(bomb.as_bytes()), "<!DOCTYPE>");
     wrong("<url>http://h/&b;</url>", "entity 'b'");
     assert!(parse("<file name=\"&b;\"/>").is_err());
 }

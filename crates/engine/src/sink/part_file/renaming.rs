@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 
 use rustix::fs::{FileType, Mode, Stat, fchmod, fstat};
-use thiserror::Error;
 
 use super::{FileLocation, PartFile};
 use crate::sink::output_error::OutputError;
@@ -18,32 +17,7 @@ pub struct Finished {
     /// The file's path.
     pub path: PathBuf,
     /// Steps that failed although the file is complete.
-    pub warnings: Vec<FinishWarning>,
-}
-
-/// A failed step after the completion of a file.
-#[derive(Debug, Error)]
-pub enum FinishWarning {
-    /// The name may not survive a power failure.
-    #[error(
-        "{path} is complete, but its directory cannot be synced: a power failure now could undo the name: {source}"
-    )]
-    Sync {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The file lacks the permissions of the replaced file, or of a new one.
-    #[error(
-        "{path} is complete, but cannot be given the permissions of the file that it replaced, or of new files: {source}"
-    )]
-    Mode {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    pub warnings: Vec<String>,
 }
 
 impl FileLocation {
@@ -109,9 +83,14 @@ impl PartFile {
             });
         }
         names.journal.remove_own(&names.directory);
-        let mode = kept.err().map(|source| FinishWarning::Mode { path: path.clone(), source });
-        let sync = sync_names().err().map(|source| FinishWarning::Sync { path: path.clone(), source });
-        let warnings = mode.into_iter().chain(sync).collect();
+        let failed_steps = [
+            ("cannot be given the permissions of the file that it replaced, or of new files", kept.err()),
+            ("its directory cannot be synced: a power failure now could undo the name", sync_names().err()),
+        ];
+        let warn = |(what, error): (&str, Option<io::Error>)| {
+            error.map(|error| format!("{} is complete, but {what}: {error}", path.display()))
+        };
+        let warnings = failed_steps.into_iter().filter_map(warn).collect();
         Ok(Finished { path, warnings })
     }
 

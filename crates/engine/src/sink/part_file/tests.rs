@@ -252,5 +252,5 @@ fn failed_directory_sync_is_a_warning() {
     let (dir, target, part) = opened();
     let finished = part.finish_with(true, || Err(Errno::IO.into())).unwrap();
     assert_eq!((finished.path, entries(&dir)), (target, 1));
-    assert!(matches!(finished.warnings[..], [FinishWarning::Sync { .. }]), "{:?}", finished.warnings);
+    assert!(finished.warnings.len() == 1 && finished.warnings[0].contains("cannot be synced"));
 }

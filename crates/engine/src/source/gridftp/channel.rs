@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use longhaul_core::proto::gridftp::{BLOCK_HEADER, BlockError, BlockHeader};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::gridftp::{BLOCK_HEADER, BlockHeader};
 use longhaul_core::ranges::ByteRange;
 
 use crate::connect::{Received, Transport};
@@ -101,8 +102,8 @@ impl Channel {
     /// Reads the next header.
     ///
     /// # Errors
-    /// The kernel's error on the socket; [`BlockError`] in the inner result.
-    pub(super) fn receive_header(&mut self) -> io::Result<Result<ChannelEvent, BlockError>> {
+    /// The kernel's error on the socket; [`Malformed`] in the inner result.
+    pub(super) fn receive_header(&mut self) -> io::Result<Result<ChannelEvent, Malformed>> {
         while self.block.filled < BLOCK_HEADER {
             match self.transport.receive(&mut self.block.header[self.block.filled..])? {
                 Received::Data(n) => self.block.filled += n,

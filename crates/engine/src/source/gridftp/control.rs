@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::gridftp::{Command, Reply, ReplyError, ReplyReader};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,13 +19,17 @@ use crate::connect::{Deadline, Received, Transport};
 
 /// The bytes read from a control connection at once: replies are short.
 const REPLY_BUFFER: usize = 16 << 10;
+/// The number of commands sent ahead of their replies; they fit into socket buffers of 64 KiB.
+const MAX_FLIGHT: usize = 64;
 /// The timeout for the server's reply after a data connection breaks: a round trip of a long path, and the server's
 /// processing time.
 pub(super) const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A control connection, which may be kept between files.
-pub(super) struct ControlConnection {
+pub(crate) struct ControlConnection {
     transport: Transport,
+    /// The URL without secrets, for errors.
+    at: String,
     pub(super) peer: SocketAddr,
     /// The local address.
     pub(super) local: SocketAddr,
@@ -34,6 +39,8 @@ pub(super) struct ControlConnection {
     early: Option<Reply>,
     /// The timeout for one reply.
     pub(super) limit: Duration,
+    /// Whether commands are sent one by one, because the server loses those that arrive in one flight.
+    is_sequential: bool,
 }
 
 /// The GSI context of the connection, and the replies within its tokens.
@@ -48,18 +55,31 @@ impl ControlConnection {
         peer: SocketAddr,
         limit: Duration,
         at: &str,
+        is_sequential: bool,
     ) -> Result<Self, FtpError> {
         let local = transport.socket().local_addr();
         let local = local.map_err(|source| FtpError::Send { at: at.to_owned(), source })?;
         Ok(Self {
             transport,
+            at: at.to_owned(),
             peer,
             local,
             replies: ReplyReader::default(),
             security: None,
             early: None,
             limit,
+            is_sequential,
         })
+    }
+
+    /// Returns the URL without secrets.
+    pub(super) fn at(&self) -> &str {
+        &self.at
+    }
+
+    /// Names the URL that errors refer to from now on.
+    pub(super) fn set_url(&mut self, at: &str) {
+        at.clone_into(&mut self.at);
     }
 
     /// Returns the transport, for polling together with data connections.
@@ -74,17 +94,20 @@ impl ControlConnection {
     pub(super) fn begin_tls(
         self,
         session: ClientConnection,
-        at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Self, FtpError> {
         let mut control = match self.transport {
             Transport::Plain(socket) if !self.replies.has_pending() => {
                 Self { transport: Transport::tls(session, socket), ..self }
             }
-            _ => return Err(FtpError::unrequested(at, "text before TLS")),
+            _ => return Err(self.unrequested("text before TLS")),
         };
-        while control.transport.await_handshake().map_err(|source| FtpError::of_receive(at, source))? {
-            check(deadline, at, "the TLS handshake")?;
+        while control
+            .transport
+            .await_handshake()
+            .map_err(|source| FtpError::of_receive(&control.at, source))?
+        {
+            check(deadline, &control.at, "the TLS handshake")?;
         }
         Ok(control)
     }
@@ -108,25 +131,16 @@ impl ControlConnection {
     ///
     /// # Errors
     /// [`FtpError`]; the connection is then unusable.
-    pub(super) fn send(
-        &mut self,
-        commands: &[Command<'_>],
-        at: &str,
-        cancel: &Cancel,
-    ) -> Result<(), FtpError> {
-        self.send_by(commands, at, &Deadline::new(cancel, self.limit))
+    pub(super) fn send(&mut self, commands: &[Command<'_>], cancel: &Cancel) -> Result<(), FtpError> {
+        self.send_by(commands, &Deadline::new(cancel, self.limit))
     }
 
-    fn send_by(
-        &mut self,
-        commands: &[Command<'_>],
-        at: &str,
-        deadline: &Deadline<'_>,
-    ) -> Result<(), FtpError> {
+    fn send_by(&mut self, commands: &[Command<'_>], deadline: &Deadline<'_>) -> Result<(), FtpError> {
         let mut flight = Vec::new();
         for command in commands {
             tracing::debug!(target: "longhaul::ftp", "> {command}");
-            let line = command.encode().map_err(|source| FtpError::Command { at: at.to_owned(), source })?;
+            let line =
+                command.encode().map_err(|source| FtpError::Command { at: self.at.clone(), source })?;
             match &mut self.security {
                 Some(security) => flight.extend(security.gsi.wrap(&line)?),
                 None => flight.extend_from_slice(&line),
@@ -139,9 +153,9 @@ impl ControlConnection {
                 Ok(false) => {}
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(source) => return Err(FtpError::Send { at: at.to_owned(), source }),
+                Err(source) => return Err(FtpError::Send { at: self.at.clone(), source }),
             }
-            check(deadline, at, "taking a command")?;
+            check(deadline, &self.at, "taking a command")?;
         }
     }
 
@@ -149,33 +163,33 @@ impl ControlConnection {
     ///
     /// # Errors
     /// [`FtpError`], also for the replies 221 and 421, after which the server closes the connection.
-    pub(super) fn poll_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        if let Some(reply) = self.buffered_reply(at)? {
+    pub(crate) fn poll_reply(&mut self) -> Result<Option<Reply>, FtpError> {
+        if let Some(reply) = self.buffered_reply()? {
             return Ok(Some(reply));
         }
         let mut buffer = [0; REPLY_BUFFER];
         match self.transport.receive(&mut buffer) {
             Ok(Received::Data(n)) => self.replies.feed(&buffer[..n]),
             Ok(Received::Idle) => return Ok(None),
-            Ok(Received::End { .. }) => return Err(FtpError::Closed { at: at.to_owned() }),
-            Err(source) => return Err(FtpError::of_receive(at, source)),
+            Ok(Received::End { .. }) => return Err(FtpError::Closed { at: self.at.clone() }),
+            Err(source) => return Err(FtpError::of_receive(&self.at, source)),
         }
-        self.buffered_reply(at)
+        self.buffered_reply()
     }
 
     /// Returns the next reply if it has arrived; does not wait.
     ///
     /// # Errors
     /// See [`Self::poll_reply`].
-    pub(super) fn poll_arrived(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        if let Some(reply) = self.buffered_reply(at)? {
+    pub(crate) fn poll_arrived(&mut self) -> Result<Option<Reply>, FtpError> {
+        if let Some(reply) = self.buffered_reply()? {
             return Ok(Some(reply));
         }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut fds = [PollFd::new(self.transport.socket(), PollFlags::IN)];
         // The caller repeats an interrupted poll.
         let readable = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
-        if readable || self.has_decrypted() { self.poll_reply(at) } else { Ok(None) }
+        if readable || self.has_decrypted() { self.poll_reply() } else { Ok(None) }
     }
 
     /// Returns the reply that refuses the current command if it has arrived; does not wait. One that reports success is kept for
@@ -183,8 +197,8 @@ impl ControlConnection {
     ///
     /// # Errors
     /// See [`Self::poll_reply`].
-    pub(super) fn poll_refusal(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        let reply = self.poll_arrived(at)?.filter(|reply| !reply.is_preliminary());
+    pub(super) fn poll_refusal(&mut self) -> Result<Option<Reply>, FtpError> {
+        let reply = self.poll_arrived()?.filter(|reply| !reply.is_preliminary());
         self.early = reply;
         Ok(self.early.take_if(|reply| !reply.is_positive()))
     }
@@ -193,25 +207,26 @@ impl ControlConnection {
     ///
     /// # Errors
     /// See [`Self::poll_reply`].
-    pub(super) fn buffered_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
+    pub(super) fn buffered_reply(&mut self) -> Result<Option<Reply>, FtpError> {
         if let Some(reply) = self.early.take() {
             return Ok(Some(reply));
         }
-        let reply = self.next_reply(at)?;
+        let reply = self.next_reply()?;
         if let Some(reply) = &reply {
             tracing::debug!(target: "longhaul::ftp", "< {reply}");
         }
         match reply {
-            Some(reply) if reply.code == 421 => Err(FtpError::Busy { at: at.to_owned(), reply }),
+            Some(reply) if reply.code == 421 => Err(FtpError::Busy { at: self.at.clone(), reply }),
             // Some servers close the connection after each transfer.
-            Some(reply) if reply.code == 221 => Err(FtpError::Closed { at: at.to_owned() }),
+            Some(reply) if reply.code == 221 => Err(FtpError::Closed { at: self.at.clone() }),
             reply => Ok(reply),
         }
     }
 
     /// Returns the next reply, extracted from its token if the connection is protected.
-    fn next_reply(&mut self, at: &str) -> Result<Option<Reply>, FtpError> {
-        let fail = |error: ReplyError| {
+    fn next_reply(&mut self) -> Result<Option<Reply>, FtpError> {
+        let at = &self.at;
+        let fail = |error: Malformed| {
             let message =
                 format!("cannot use the reply of {at}: {error}; is this the right port and scheme?");
             Failure::new(FailureKind::Protocol, message)
@@ -230,19 +245,14 @@ impl ControlConnection {
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(super) fn reply(
-        &mut self,
-        step: &'static str,
-        at: &str,
-        deadline: &Deadline<'_>,
-    ) -> Result<Reply, FtpError> {
+    pub(super) fn reply(&mut self, step: &'static str, deadline: &Deadline<'_>) -> Result<Reply, FtpError> {
         loop {
-            match self.poll_reply(at)? {
+            match self.poll_reply()? {
                 Some(reply) if reply.is_preliminary() => {}
                 Some(reply) => return Ok(reply),
                 None => {}
             }
-            check(deadline, at, step)?;
+            check(deadline, &self.at, step)?;
         }
     }
 
@@ -250,14 +260,9 @@ impl ControlConnection {
     ///
     /// # Errors
     /// See [`Self::reply`].
-    pub(super) fn answer(
-        &mut self,
-        step: &'static str,
-        at: &str,
-        deadline: &Deadline<'_>,
-    ) -> Result<Reply, FtpError> {
+    pub(super) fn answer(&mut self, step: &'static str, deadline: &Deadline<'_>) -> Result<Reply, FtpError> {
         loop {
-            let reply = self.reply(step, at, deadline)?;
+            let reply = self.reply(step, deadline)?;
             if reply.code != 226 {
                 return Ok(reply);
             }
@@ -265,8 +270,8 @@ impl ControlConnection {
     }
 
     /// Drops the replies that have arrived while no command is outstanding.
-    pub(super) fn drop_unrequested(&mut self, at: &str) {
-        while let Ok(Some(_)) = self.buffered_reply(at) {}
+    pub(super) fn drop_unrequested(&mut self) {
+        while let Ok(Some(_)) = self.buffered_reply() {}
     }
 
     /// Sends a command and waits for its reply, until the deadline.
@@ -276,29 +281,79 @@ impl ControlConnection {
     pub(super) fn ask_by(
         &mut self,
         command: &Command<'_>,
-        at: &str,
         deadline: &Deadline<'_>,
     ) -> Result<Reply, FtpError> {
-        self.send_by(std::slice::from_ref(command), at, deadline)?;
-        self.answer(command.verb(), at, deadline)
+        self.send_by(std::slice::from_ref(command), deadline)?;
+        self.answer(command.verb(), deadline)
     }
 
-    /// Sends commands in one flight and waits for their replies.
+    /// Sends a command and waits for its reply.
     ///
     /// # Errors
     /// [`FtpError`], except for negative replies other than 421, which are returned.
-    pub(super) fn ask(
+    pub(super) fn ask(&mut self, command: &Command<'_>, cancel: &Cancel) -> Result<Reply, FtpError> {
+        self.ask_by(command, &Deadline::new(cancel, self.limit))
+    }
+
+    /// Sends a command and waits until the server has executed it.
+    ///
+    /// # Errors
+    /// [`FtpError`], also for a negative reply.
+    pub(super) fn demand(&mut self, command: &Command<'_>, cancel: &Cancel) -> Result<(), FtpError> {
+        let reply = self.ask(command, cancel)?;
+        self.require_positive(reply, command.verb())
+    }
+
+    /// Sends commands in flights, and waits for their replies.
+    ///
+    /// # Errors
+    /// See [`Self::ask`].
+    pub(super) fn ask_all(
         &mut self,
         commands: &[Command<'_>],
-        at: &str,
         cancel: &Cancel,
     ) -> Result<Vec<Reply>, FtpError> {
-        self.send(commands, at, cancel)?;
-        let limit = self.limit;
-        commands
-            .iter()
-            .map(|command| self.answer(command.verb(), at, &Deadline::new(cancel, limit)))
-            .collect()
+        let mut replies = Vec::new();
+        for flight in commands.chunks(self.flight()) {
+            self.send(flight, cancel)?;
+            for command in flight {
+                replies.push(self.answer(command.verb(), &Deadline::new(cancel, self.limit))?);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Returns the number of commands to send before their replies are awaited.
+    pub(super) fn flight(&self) -> usize {
+        if self.is_sequential { 1 } else { MAX_FLIGHT }
+    }
+
+    /// Creates the error of a reply that refuses `verb`.
+    pub(crate) fn refused(&self, verb: &'static str, reply: Reply) -> FtpError {
+        FtpError::Refused { at: self.at.clone(), verb, reply }
+    }
+
+    /// Fails if `reply` refuses `verb`.
+    pub(super) fn require_positive(&self, reply: Reply, verb: &'static str) -> Result<(), FtpError> {
+        if reply.is_positive() { Ok(()) } else { Err(self.refused(verb, reply)) }
+    }
+
+    /// Returns the server's refusal of `verb` if it arrives soon, else `error` of the data connection, which explains less.
+    pub(crate) fn explain<E: From<FtpError>>(&mut self, verb: &'static str, error: E, cancel: &Cancel) -> E {
+        match self.reply("the transfer", &Deadline::new(cancel, REPORT_PATIENCE)) {
+            Ok(reply) if !reply.is_positive() => self.refused(verb, reply).into(),
+            _ => error,
+        }
+    }
+
+    /// Creates the error of an unexpected reply or data.
+    pub(crate) fn unrequested(&self, what: &str) -> FtpError {
+        FtpError::unrequested(&self.at, what)
+    }
+
+    /// Creates the error of a step that took too long.
+    pub(crate) fn timeout(&self, step: &'static str, waited: Duration) -> FtpError {
+        FtpError::timeout(&self.at, step, waited)
     }
 
     /// Returns whether the connection can be kept: no bytes of an earlier exchange are pending, and the server has not

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::gridftp::{CommandError, LedgerError, PassiveError, Reply};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::gridftp::{LedgerError, Reply};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
@@ -22,7 +23,7 @@ pub(crate) enum FtpError {
     Connect(Failure),
     /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
-    Command { at: String, source: CommandError },
+    Command { at: String, source: Malformed },
     /// A command could not be sent.
     #[error("cannot send a command to {at}: {source}")]
     Send { at: String, source: io::Error },
@@ -49,7 +50,7 @@ pub(crate) enum FtpError {
     Refused { at: String, verb: &'static str, reply: Reply },
     /// The address for data connections cannot be used.
     #[error("cannot open a data connection to {at}: {source}")]
-    Passive { at: String, source: PassiveError },
+    Passive { at: String, source: Malformed },
     /// The server did not connect to this host.
     #[error("{at} opened no data connection to {local} within {waited:?}")]
     NotConnected { at: String, local: SocketAddr, waited: Duration },
@@ -80,11 +81,6 @@ const UNREACHED: [&str; 5] =
     ["connection refused", "onnect() failed", "timed out", "unreachable", "no route"];
 
 impl FtpError {
-    /// Fails if `reply` refuses `verb`.
-    pub(super) fn require_positive(reply: Reply, at: &str, verb: &'static str) -> Result<(), Self> {
-        if reply.is_positive() { Ok(()) } else { Err(Self::Refused { at: at.to_owned(), verb, reply }) }
-    }
-
     /// Creates the error of a URL that cannot be used; `why` names the reason and a remedy.
     pub(super) fn url(url: &str, why: &str) -> Self {
         unusable_url(&url, why).into()
@@ -99,13 +95,8 @@ impl FtpError {
     pub(super) fn of_ledger(at: &str, source: &LedgerError) -> Self {
         let failure = unusable_data(at, source);
         match source {
-            LedgerError::Missing { .. } | LedgerError::Channels { .. } => {
-                failure.with_retry(Retry::Backoff).into()
-            }
-            LedgerError::Outside { .. }
-            | LedgerError::Overlap(_)
-            | LedgerError::AfterEnd(_)
-            | LedgerError::Fragments => Self::WrongData(failure),
+            LedgerError::Incomplete(_) => failure.with_retry(Retry::Backoff).into(),
+            LedgerError::Contradiction(_) => Self::WrongData(failure),
         }
     }
 
@@ -301,7 +292,7 @@ mod tests {
         let at = || "ftp://h/f".to_owned();
         let reply = || Reply { code: 421, lines: vec!["full".to_owned()] };
         let late = FtpError::timeout(&at(), "its greeting", Duration::from_secs(1));
-        let channels = LedgerError::Channels { announced: 1, other: 2 };
+        let channels = LedgerError::channels(1, 2);
         for (error, kind, retry, cause, part) in [
             (
                 FtpError::Busy { at: at(), reply: reply() },
@@ -332,7 +323,7 @@ mod tests {
                 "",
             ),
             (
-                FtpError::of_ledger(&at(), &LedgerError::Fragments),
+                FtpError::of_ledger(&at(), &LedgerError::Contradiction("twice".to_owned())),
                 FailureKind::Protocol,
                 Retry::Never,
                 Cause::Connection,

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
-use longhaul_core::proto::gridftp::{Command, checksum_algorithm_name, parse_checksum};
+use longhaul_core::proto::gridftp::parse_checksum;
 use longhaul_core::proto::http::FileName;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
 use parking_lot::Mutex;
 use url::Url;
@@ -25,7 +25,6 @@ use super::stream_data_connection;
 use super::unproved::compare;
 use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
-use crate::connect::Deadline;
 use crate::path_memory::{Endpoint, KnownPath, Paths};
 use crate::retry_loop::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
@@ -38,9 +37,6 @@ use crate::transfer::Streams;
 const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
 const FIRST_WINDOW: Bytes = Bytes::kib(64);
-
-/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one may not be.
-const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
 
 /// One URL of a file.
 pub(crate) struct GridFtpSource<'e> {
@@ -160,8 +156,7 @@ impl<'e> GridFtpSource<'e> {
         let extended = features.extended_mode()
             && features.partial_retrieve()
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
-        let sequential = self.sessions.quirks(&session.key).is_sequential;
-        let by_ranges = extended || session.restarts(sequential, access.at(), cancel)?;
+        let by_ranges = extended || session.restarts(cancel)?;
         Ok(OpenedSession { session, state, extended, by_ranges })
     }
 
@@ -273,13 +268,13 @@ impl Source for GridFtpSource<'_> {
         let access = self.access()?;
         let (mut session, state) = access.open(cancel)?;
         compare(&described.state, &state, access.at())?;
-        let Some(name) = checksum_algorithm_name(algorithm) else { return Ok(None) };
-        session.control.send(&[Command::Cksm(name, None, &access.address.path)], access.at(), cancel)?;
-        let limit = session.control.limit + SLOWEST_CHECKSUM.time_for(state.size.unwrap_or_default());
-        let reply = session.control.reply("CKSM", access.at(), &Deadline::new(cancel, limit))?;
-        let digest = parse_checksum(&reply, algorithm);
-        if digest.is_none() {
-            FtpError::require_positive(reply, access.at(), "CKSM")?;
+        let file = (&access.address.path[..], state.size.unwrap_or_default());
+        let mut digest = None;
+        for reply in session.checksums(algorithm, &[None], file, cancel)? {
+            digest = parse_checksum(&reply, algorithm);
+            if digest.is_none() {
+                session.control.require_positive(reply, "CKSM")?;
+            }
         }
         self.keep(session);
         Ok(digest)

@@ -1,13 +1,13 @@
 //! Lists directories over FTP and GridFTP: by MLSD (RFC 3659, section 7), or by LIST if the server lacks it.
 
-use std::io::{BufReader, Read};
+use std::io::BufRead;
 use std::sync::Arc;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{
-    Command, FactsError, FileKind, ListingEntry, ListingForm, ListingReader, Reply, parse_mlst,
+    Command, FileKind, ListingEntries, ListingEntry, ListingForm, parse_mlst,
 };
-use longhaul_core::proto::listing::{ListedEntry, ListedKind};
+use longhaul_core::proto::listing::{ListedEntry, ListedKind, ListingError};
 use url::Url;
 
 use super::error::FtpError;
@@ -60,9 +60,9 @@ impl FtpLister {
         // proftpd reports the end only after the client has closed, too.
         drop(transport);
         let limit = session.control.limit;
-        let reply = session.control.reply("the listing", access.at(), &Deadline::new(cancel, limit))?;
+        let reply = session.control.reply("the listing", &Deadline::new(cancel, limit))?;
         let verb = if form == ListingForm::Facts { "MLSD" } else { "LIST" };
-        FtpError::require_positive(reply, access.at(), verb)?;
+        session.control.require_positive(reply, verb)?;
         // LIST has changed the directory of relative paths.
         if form == ListingForm::Facts || access.address.path.starts_with(b"/") {
             self.sessions.keep(session);
@@ -113,28 +113,23 @@ fn make_directory(
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<MadeDirectory, Failure> {
-    let path = &access.address.path;
-    let mut ask = |command: Command<'_>| -> Result<Reply, Failure> {
-        let reply = session.control.ask(&[command], access.at(), cancel)?.pop();
-        reply.ok_or_else(|| FtpError::Closed { at: access.at().to_owned() }.into())
-    };
-    let reply = ask(Command::Mkd(path))?;
+    let (path, control) = (&access.address.path, &mut session.control);
+    control.set_url(access.at());
+    let reply = control.ask(&Command::Mkd(path), cancel)?;
     if reply.is_positive() {
         return Ok(MadeDirectory::New);
     }
-    let facts = ask(Command::Mlst(path))?;
+    let facts = control.ask(&Command::Mlst(path), cancel)?;
     let exists = match parse_mlst(&facts) {
         Ok(facts) => matches!(facts.kind, FileKind::Directory | FileKind::ListedOrParent),
         // RNFR without RNTO renames nothing.
-        Err(_) if is_unknown_command(&facts) => ask(Command::Rnfr(path))?.is_intermediate(),
+        Err(_) if is_unknown_command(&facts) => control.ask(&Command::Rnfr(path), cancel)?.is_intermediate(),
         Err(_) => false,
     };
     if exists {
         return Ok(MadeDirectory::Exists);
     }
-    Ok(MadeDirectory::LacksParent(
-        FtpError::Refused { at: access.at().to_owned(), verb: "MKD", reply }.into(),
-    ))
+    Ok(MadeDirectory::LacksParent(control.refused("MKD", reply).into()))
 }
 
 impl RemoteDirectories for FtpLister {
@@ -153,9 +148,7 @@ impl RemoteDirectories for FtpLister {
             cancel: cancel.clone(),
             directory: directory.clone(),
             shown,
-            reader,
-            lines: ListingReader::new(form),
-            ended: false,
+            entries: ListingEntries::new(reader, form),
         };
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
@@ -195,18 +188,14 @@ struct FtpEntries<R> {
     cancel: Cancel,
     directory: Url,
     shown: String,
-    reader: BufReader<R>,
-    lines: ListingReader,
-    ended: bool,
+    entries: ListingEntries<R>,
 }
 
 impl<R> FtpEntries<R> {
-    fn unusable(&self, why: &str) -> Failure {
-        Failure::new(FailureKind::Data, format!("refused an entry of {}: {why}", self.shown))
-    }
-
-    fn entry(&self, entry: Result<ListingEntry, FactsError>) -> Result<RemoteEntry, Failure> {
-        let ListingEntry { name, facts } = entry.map_err(|error| self.unusable(&error.to_string()))?;
+    fn entry(&self, entry: Result<ListingEntry, ListingError>) -> Result<RemoteEntry, Failure> {
+        let ListingEntry { name, facts } = entry.map_err(|error| {
+            Failure::new(FailureKind::Data, format!("refused an entry of {}: {error}", self.shown))
+        })?;
         let mut kind = match facts.kind {
             FileKind::File => ListedKind::File,
             FileKind::Directory => ListedKind::Directory,
@@ -229,32 +218,10 @@ impl<R> FtpEntries<R> {
     }
 }
 
-impl<R: Read> Iterator for FtpEntries<R> {
+impl<R: BufRead> Iterator for FtpEntries<R> {
     type Item = Result<RemoteEntry, Failure>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut buffer = [0; 16 << 10];
-        loop {
-            if let Some(entry) = self.lines.next_entry() {
-                return Some(self.entry(entry));
-            }
-            if self.ended {
-                return None;
-            }
-            let read = self.reader.read(&mut buffer);
-            match read {
-                Ok(0) => {
-                    self.ended = true;
-                    if self.lines.is_cut_off() {
-                        return Some(Err(self.unusable("the listing ends within a line")));
-                    }
-                }
-                Ok(length) => self.lines.feed(&buffer[..length]),
-                Err(error) => {
-                    self.ended = true;
-                    return Some(Err(self.unusable(&error.to_string())));
-                }
-            }
-        }
+        self.entries.next().map(|entry| self.entry(entry))
     }
 }

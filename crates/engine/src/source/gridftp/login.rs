@@ -128,8 +128,8 @@ impl<'a> ServerAccess<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(super) fn open_for_any(&self, cancel: &Cancel) -> Result<SessionAndState, FtpError> {
-        while let Some(mut session) = self.sessions.take(&self.key) {
-            match session.query_state(&self.address.path, self.at(), cancel) {
+        while let Some(mut session) = self.sessions.take(&self.key, self.at()) {
+            match session.query_state(&self.address.path, cancel) {
                 Ok(state) => return Ok((session, Ok(state))),
                 // A refusal concerns the file; any other error means that the kept session is broken, and a further one
                 // is tried.
@@ -146,7 +146,7 @@ impl<'a> ServerAccess<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(super) fn open_for_directory(&self, cancel: &Cancel) -> Result<Session, FtpError> {
-        match self.sessions.take(&self.key) {
+        match self.sessions.take(&self.key, self.at()) {
             Some(session) => Ok(session),
             None => Ok(self.log_in(cancel)?.0),
         }
@@ -187,7 +187,9 @@ impl<'a> ServerAccess<'a> {
             return Err(FtpError::url(&format!("{} ({peer})", self.at()), EXPOSED));
         }
         let limit = self.config.timeouts.head;
-        let control = ControlConnection::new(Transport::Plain(socket), peer, limit, self.at())?;
+        let is_sequential = self.sessions.quirks(&self.key).is_sequential;
+        let control =
+            ControlConnection::new(Transport::Plain(socket), peer, limit, self.at(), is_sequential)?;
         match self.greet(control, &deadline) {
             Ok(greeted) => {
                 hosts.has_answered(peer);
@@ -202,30 +204,22 @@ impl<'a> ServerAccess<'a> {
         }
     }
 
+    /// Reads the greeting, and protects the control connection as the scheme requires; returns the protection of data
+    /// connections.
     fn greet(
         &self,
         mut control: ControlConnection,
         deadline: &Deadline<'_>,
     ) -> Result<(ControlConnection, DataProtection), FtpError> {
-        let greeting = control.reply("its greeting", self.at(), deadline)?;
+        let greeting = control.reply("its greeting", deadline)?;
         if !greeting.is_positive() {
             return Err(FtpError::Busy { at: self.at().to_owned(), reply: greeting });
         }
-        self.secure(control, deadline)
-    }
-
-    /// Protects the control connection as the scheme requires; returns the protection of data connections.
-    fn secure(
-        &self,
-        mut control: ControlConnection,
-        deadline: &Deadline<'_>,
-    ) -> Result<(ControlConnection, DataProtection), FtpError> {
-        let at = self.at();
         match self.address.scheme {
             Scheme::Ftp => Ok((control, DataProtection::Clear)),
             Scheme::Ftps => security::begin_tls(self, control, deadline),
             Scheme::GsiFtp => {
-                let mut exchange = |command: &Command<'_>| control.ask_by(command, at, deadline);
+                let mut exchange = |command: &Command<'_>| control.ask_by(command, deadline);
                 let gsi = security::authenticate(&mut exchange, &self.address.host)?;
                 control.protect(gsi);
                 let encrypted = || DataCredential::generate(&self.address.host.to_string());
@@ -261,7 +255,7 @@ impl<'a> ServerAccess<'a> {
         let commands = self.commands(&protection);
         let mut replies = Vec::new();
         if self.address.scheme == Scheme::Ftp && is_secret(&self.key.login) {
-            replies = control.ask(&commands[..1], self.at(), cancel)?;
+            replies.push(control.ask(&commands[0], cancel)?);
             self.check_login(&replies)?;
             if let [user] = &replies[..]
                 && user.is_positive()
@@ -270,11 +264,11 @@ impl<'a> ServerAccess<'a> {
                 replies.push(user.clone());
             }
         }
-        control.send(&commands[replies.len()..], self.at(), cancel)?;
-        replies.push(control.answer("the login", self.at(), &Deadline::new(cancel, control.limit))?);
+        control.send(&commands[replies.len()..], cancel)?;
+        replies.push(control.answer("the login", &Deadline::new(cancel, control.limit))?);
         while replies.len() < commands.len() {
             let patience = FLIGHT_PATIENCE.min(control.limit);
-            let next = control.answer("a flight of commands", self.at(), &Deadline::new(cancel, patience));
+            let next = control.answer("a flight of commands", &Deadline::new(cancel, patience));
             // The server may close the connection after a refused login.
             let next = next.or_else(|error| self.check_login(&replies).and(Err(error)))?;
             replies.push(next);
@@ -289,12 +283,7 @@ impl<'a> ServerAccess<'a> {
         for (index, command) in self.commands(&protection).iter().enumerate() {
             // The server has logged in the user without a password.
             let skipped = index == 1 && replies.first().is_some_and(Reply::is_positive);
-            let reply = if skipped {
-                replies.first().cloned()
-            } else {
-                control.ask(std::slice::from_ref(command), self.at(), cancel)?.pop()
-            };
-            replies.extend(reply);
+            replies.push(if skipped { replies[0].clone() } else { control.ask(command, cancel)? });
             self.check_login(&replies)?;
         }
         self.logged_in(control, protection, &replies)
@@ -327,9 +316,9 @@ impl<'a> ServerAccess<'a> {
     ) -> Result<SessionAndState, FtpError> {
         self.check_login(replies)?;
         let [_, _, features, image, mlst, size, time, protected @ ..] = replies else {
-            return Err(FtpError::unrequested(self.at(), "another number of replies"));
+            return Err(control.unrequested("another number of replies"));
         };
-        FtpError::require_positive(image.clone(), self.at(), "TYPE")?;
+        control.require_positive(image.clone(), "TYPE")?;
         security::check_data(self, &protection, protected)?;
         let features = Features::parse(features);
         let (state, state_commands) = match RemoteState::first(mlst, size, time, self.at()) {

@@ -52,8 +52,7 @@ impl MeasuredFlow {
         let access = ServerAccess::new(RemoteAddress::of(url)?, config, &sessions)?;
         let (mut session, state) = access.open(cancel)?;
         let start = state.size.map_or(0, |size| size.get() / u64::from(parts.max(1)) * u64::from(part));
-        let sequential = sessions.quirks(&session.key).is_sequential;
-        let start = if start > 0 && session.restarts(sequential, access.at(), cancel)? { start } else { 0 };
+        let start = if start > 0 && session.restarts(cancel)? { start } else { 0 };
         let transport = stream_data_connection::retrieve(&access, &mut session, start, cancel)?;
         Ok(Self { at: access.at().to_owned(), _session: session, transport })
     }

@@ -8,12 +8,10 @@
 //!
 //! No scheme falls back to another: if the server does not encrypt as required, the transfer fails.
 
-use std::net::IpAddr;
 use std::time::SystemTime;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, Reply};
-use rustls::pki_types::ServerName;
 use url::Host;
 
 use super::control::ControlConnection;
@@ -23,7 +21,7 @@ use super::gsi::{self, ControlSecurity, CredentialPlaces, Credentials, Trust};
 use super::login::ServerAccess;
 use super::remote_address::Scheme;
 use crate::connect::Deadline;
-use crate::source::http::tls_settings;
+use crate::source::http::{server_name, tls_settings};
 
 /// The protected buffer size (PBSZ) with GSI, which Globus requires but does not use.
 const GSI_BUFFER: u32 = 1 << 20;
@@ -52,21 +50,16 @@ pub(super) fn begin_tls(
     deadline: &Deadline<'_>,
 ) -> Result<(ControlConnection, DataProtection), FtpError> {
     let at = access.at();
-    let fail = |why: String| FtpError::Tls { at: at.to_owned(), why };
-    let name = match &access.address.host {
-        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
-        Host::Ipv4(address) => ServerName::IpAddress(IpAddr::V4(*address).into()),
-        Host::Ipv6(address) => ServerName::IpAddress(IpAddr::V6(*address).into()),
-    };
+    let name = server_name(&access.address.host).map_err(|why| FtpError::Tls { at: at.to_owned(), why })?;
     let client = FtpsClient::new(&*tls_settings(&access.config.tls)?, name);
-    let reply = control.ask_by(&Command::Auth("TLS"), at, deadline)?;
+    let reply = control.ask_by(&Command::Auth("TLS"), deadline)?;
     if reply.code != 234 {
         let remedy =
             "a server without TLS is reached by ftp:// only, where everything crosses the network in clear";
         return Err(not_encrypted(at, "the login", &reply, remedy));
     }
     let session = client.connection().map_err(|error| FtpError::of_tls(at, &error))?;
-    Ok((control.begin_tls(session, at, deadline)?, DataProtection::Ftps(client)))
+    Ok((control.begin_tls(session, deadline)?, DataProtection::Ftps(client)))
 }
 
 /// Returns the commands that protect data connections, sent after the login.

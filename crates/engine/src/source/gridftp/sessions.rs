@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::gridftp::{Command, Features};
+use longhaul_core::checksum::Algorithm;
+use longhaul_core::proto::gridftp::{Command, Features, Reply, checksum_algorithm_name};
 use longhaul_core::proto::netrc::Login;
-use longhaul_core::units::Bytes;
+use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 use url::Host;
 
@@ -16,13 +18,15 @@ use super::error::FtpError;
 use super::remote_address::Scheme;
 use super::remote_state::{RemoteState, StateCommands, is_unknown_command};
 use crate::cancel::Cancel;
-use crate::connect::ResolvedHosts;
+use crate::connect::{Deadline, ResolvedHosts};
 use crate::source::http::TlsConfig;
 
 /// The lifetime of a kept session: servers close idle ones after 5 minutes or more (vsftpd), proftpd after 10.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// The maximum number of kept sessions.
 const MAX_KEPT: usize = 64;
+/// The assumed minimum rate at which a server reads and hashes; a single disk is faster, a busy one may not be.
+const SLOWEST_CHECKSUM: Rate = Rate::bytes_per_sec(10_000_000);
 
 /// The properties shared by interchangeable sessions, which include the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,47 +92,60 @@ impl Session {
     }
 
     /// Requests the state of a file.
-    pub(super) fn query_state(
-        &mut self,
-        path: &[u8],
-        at: &str,
-        cancel: &Cancel,
-    ) -> Result<RemoteState, FtpError> {
-        let replies = self.control.ask(&self.state_commands.commands(path), at, cancel)?;
-        self.state_commands.read(&replies, at)
+    pub(super) fn query_state(&mut self, path: &[u8], cancel: &Cancel) -> Result<RemoteState, FtpError> {
+        let replies = self.control.ask_all(&self.state_commands.commands(path), cancel)?;
+        self.state_commands.read(&replies, self.control.at())
     }
 
     /// Returns whether a transfer in MODE S can start at an offset. Some servers list REST and refuse it, others
-    /// support it without listing it. So it is tried once, and reset to 0 for the next transfer. A `sequential` server
-    /// receives one command at a time.
+    /// support it without listing it. So it is tried once, and reset to 0 for the next transfer.
     ///
     /// # Errors
     /// [`FtpError`].
-    pub(super) fn restarts(&mut self, sequential: bool, at: &str, cancel: &Cancel) -> Result<bool, FtpError> {
+    pub(super) fn restarts(&mut self, cancel: &Cancel) -> Result<bool, FtpError> {
         if let Some(restarts) = self.restarts {
             return Ok(restarts);
         }
-        let commands = [Command::Rest(1), Command::Rest(0)];
-        let mut restarts = true;
-        for flight in commands.chunks(if sequential { 1 } else { commands.len() }) {
-            let replies = self.control.ask(flight, at, cancel)?;
-            restarts &= !replies.iter().any(is_unknown_command);
-        }
+        let replies = self.control.ask_all(&[Command::Rest(1), Command::Rest(0)], cancel)?;
+        let restarts = !replies.iter().any(is_unknown_command);
         self.restarts = Some(restarts);
         Ok(restarts)
     }
 
     /// Returns to MODE S.
-    pub(super) fn use_mode_stream(&mut self, at: &str, cancel: &Cancel) -> Result<(), FtpError> {
+    pub(super) fn use_mode_stream(&mut self, cancel: &Cancel) -> Result<(), FtpError> {
         if self.mode == Mode::Stream {
             return Ok(());
         }
         self.data = None;
-        for reply in self.control.ask(&[Command::ModeStream], at, cancel)? {
-            FtpError::require_positive(reply, at, "MODE")?;
-        }
+        self.control.demand(&Command::ModeStream, cancel)?;
         self.mode = Mode::Stream;
         Ok(())
+    }
+
+    /// Requests the checksums of ranges of a file, or of the whole file of expected size `size`; returns the replies.
+    ///
+    /// # Errors
+    /// [`FtpError`], except for negative replies, which are returned.
+    pub(super) fn checksums(
+        &mut self,
+        algorithm: Algorithm,
+        ranges: &[Option<ByteRange>],
+        (path, size): (&[u8], Bytes),
+        cancel: &Cancel,
+    ) -> Result<Vec<Reply>, FtpError> {
+        let name = checksum_algorithm_name(algorithm).unwrap_or("MD5");
+        let mut replies = Vec::with_capacity(ranges.len());
+        for flight in ranges.chunks(self.control.flight()) {
+            let commands: Vec<_> = flight.iter().map(|range| Command::Cksm(name, *range, path)).collect();
+            self.control.send(&commands, cancel)?;
+            for range in flight {
+                let length = range.map_or(size, |range| range.len());
+                let limit = self.control.limit + SLOWEST_CHECKSUM.time_for(length);
+                replies.push(self.control.reply("CKSM", &Deadline::new(cancel, limit))?);
+            }
+        }
+        Ok(replies)
     }
 }
 
@@ -182,9 +199,10 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Takes the most recently used kept session.
-    pub(super) fn take(&self, key: &SessionKey) -> Option<Session> {
+    /// Takes the most recently used kept session, for a file at the URL `at`.
+    pub(super) fn take(&self, key: &SessionKey, at: &str) -> Option<Session> {
         let mut session = self.kept.lock().take(|session| session.key == *key, Instant::now())?;
+        session.control.set_url(at);
         session.control.is_quiet().then_some(session)
     }
 

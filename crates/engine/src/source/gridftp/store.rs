@@ -5,15 +5,15 @@ mod checksums;
 mod target;
 
 use std::net::SocketAddr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use longhaul_core::proto::gridftp::{Command, Reply, parse_size};
+use longhaul_core::proto::gridftp::{Command, parse_size};
 use longhaul_core::units::{Bytes, Rtt};
 
 pub(crate) use block_dialler::BlockDialler;
 pub(crate) use target::StoreTarget;
 
-use super::control::check;
+use super::control::ControlConnection;
 use super::error::FtpError;
 use super::sessions::{Mode, Session};
 use super::stream_data_connection;
@@ -47,6 +47,11 @@ impl StoreSession<'_> {
         self.session.control.peer
     }
 
+    /// Returns the control connection.
+    pub(crate) fn control(&mut self) -> &mut ControlConnection {
+        &mut self.session.control
+    }
+
     /// Returns the RTT of the control connection.
     pub(crate) fn rtt(&self) -> Rtt {
         self.session.control.rtt().unwrap_or_default()
@@ -63,16 +68,13 @@ impl StoreSession<'_> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn listen_for_blocks(&mut self, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
-        let access = &self.store.access;
         if self.session.mode != Mode::Extended {
-            for reply in self.session.control.ask(&[Command::ModeExtended], access.at(), cancel)? {
-                FtpError::require_positive(reply, access.at(), "MODE")?;
-            }
+            self.session.control.demand(&Command::ModeExtended, cancel)?;
             self.session.mode = Mode::Extended;
         }
         // Data connections kept from a fetch cannot be used in the other direction.
         self.session.data = None;
-        stream_data_connection::address(access, &mut self.session, cancel)
+        stream_data_connection::address(&mut self.session.control, cancel)
     }
 
     /// Opens the data connection of a store in one stream, before its command: some servers accept the connection
@@ -82,11 +84,11 @@ impl StoreSession<'_> {
     /// [`FtpError`].
     pub(crate) fn connect_stream(&mut self, cancel: &Cancel) -> Result<Transport, FtpError> {
         let access = &self.store.access;
-        self.session.use_mode_stream(access.at(), cancel)?;
+        self.session.use_mode_stream(cancel)?;
         stream_data_connection::connect(access, &mut self.session, cancel)
     }
 
-    /// Sends the commands that start a store; announces `size`. [`Self::poll`] reads the replies.
+    /// Sends the commands that start a store; announces `size`. The replies are read from [`Self::control`].
     ///
     /// # Errors
     /// [`FtpError`].
@@ -96,8 +98,7 @@ impl StoreSession<'_> {
         size: Bytes,
         cancel: &Cancel,
     ) -> Result<&'static str, FtpError> {
-        let (at, path) = (self.store.access.at(), &self.store.access.address.path);
-        let sequential = self.store.access.sessions.quirks(&self.session.key).is_sequential;
+        let path = &self.store.access.address.path;
         let control = &mut self.session.control;
         // The reply to ALLO is ignored: some servers do not support it or do not need it.
         let mut flight = vec![Command::Allo(size)];
@@ -110,19 +111,13 @@ impl StoreSession<'_> {
             }
         };
         flight.push(store);
-        if !sequential {
-            control.send(&flight, at, cancel)?;
-        }
-        for command in &flight {
-            if sequential {
-                control.send(std::slice::from_ref(command), at, cancel)?;
-            }
-            if *command == store {
-                break;
-            }
-            let reply = control.reply(command.verb(), at, &Deadline::new(cancel, control.limit))?;
-            if matches!(command, Command::Rest(_)) && !reply.is_intermediate() {
-                return Err(FtpError::Refused { at: at.to_owned(), verb: "REST", reply });
+        for commands in flight.chunks(control.flight()) {
+            control.send(commands, cancel)?;
+            for command in commands.iter().filter(|command| **command != store) {
+                let reply = control.reply(command.verb(), &Deadline::new(cancel, control.limit))?;
+                if matches!(command, Command::Rest(_)) && !reply.is_intermediate() {
+                    return Err(control.refused("REST", reply));
+                }
             }
         }
         Ok(store.verb())
@@ -141,37 +136,6 @@ impl StoreSession<'_> {
         stream_data_connection::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
     }
 
-    /// Returns the next reply if it has arrived; does not wait.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn poll(&mut self) -> Result<Option<Reply>, FtpError> {
-        self.session.control.poll_arrived(self.store.access.at())
-    }
-
-    /// Waits up to one tick for the next reply.
-    ///
-    /// # Errors
-    /// [`FtpError`].
-    pub(crate) fn poll_for_a_tick(&mut self) -> Result<Option<Reply>, FtpError> {
-        self.session.control.poll_reply(self.store.access.at())
-    }
-
-    /// Creates the error of a reply that refuses `verb`.
-    pub(crate) fn refused(&self, verb: &'static str, reply: Reply) -> FtpError {
-        FtpError::Refused { at: self.store.at().to_owned(), verb, reply }
-    }
-
-    /// Creates the error of a missing reply.
-    pub(crate) fn timeout(&self, step: &'static str, waited: Duration) -> FtpError {
-        FtpError::timeout(self.store.at(), step, waited)
-    }
-
-    /// Creates the error of an unexpected reply.
-    pub(crate) fn unrequested(&self, what: &str) -> FtpError {
-        FtpError::unrequested(self.store.at(), what)
-    }
-
     /// Returns whether a store in one stream can start at an offset.
     pub(crate) fn resumes_streams(&self) -> bool {
         self.session.features.restarts_streams()
@@ -182,10 +146,8 @@ impl StoreSession<'_> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn size(&mut self, cancel: &Cancel) -> Result<Option<Bytes>, FtpError> {
-        let access = &self.store.access;
-        let replies =
-            self.session.control.ask(&[Command::Size(&access.address.path)], access.at(), cancel)?;
-        Ok(replies.first().and_then(parse_size))
+        let reply = self.session.control.ask(&Command::Size(&self.store.access.address.path), cancel)?;
+        Ok(parse_size(&reply))
     }
 
     /// Sets the file's modification time, if supported, and renames the file to its final name.
@@ -193,23 +155,14 @@ impl StoreSession<'_> {
     /// # Errors
     /// [`FtpError`]; the temporary file then still exists.
     pub(crate) fn rename(&mut self, modified: Option<SystemTime>, cancel: &Cancel) -> Result<(), FtpError> {
-        let access = &self.store.access;
-        let (at, path, target) = (access.at(), &access.address.path, &self.store.target);
+        let (path, target) = (&self.store.access.address.path, &self.store.target);
         let sets_time = self.session.features.lists("MFMT");
         // MFMT cannot express a time before 1970.
         let time = modified.filter(|time| sets_time && *time >= SystemTime::UNIX_EPOCH);
         let mut commands: Vec<_> = time.map(|time| Command::Mfmt(time, path)).into_iter().collect();
         commands.extend([Command::Rnfr(path), Command::Rnto(target)]);
-        let replies = if access.sessions.quirks(&self.session.key).is_sequential {
-            let mut replies = Vec::new();
-            for command in &commands {
-                replies.extend(self.session.control.ask(std::slice::from_ref(command), at, cancel)?);
-            }
-            replies
-        } else {
-            self.session.control.ask(&commands, at, cancel)?
-        };
-        for (command, reply) in commands.iter().zip(&replies) {
+        let replies = self.session.control.ask_all(&commands, cancel)?;
+        for (command, reply) in commands.iter().zip(replies) {
             let done = match command {
                 Command::Rnfr(_) => reply.is_intermediate(),
                 // The file system may not store times.
@@ -217,7 +170,7 @@ impl StoreSession<'_> {
                 _ => reply.is_positive(),
             };
             if !done {
-                return Err(self.refused(command.verb(), reply.clone()));
+                return Err(self.session.control.refused(command.verb(), reply));
             }
         }
         Ok(())
@@ -225,8 +178,7 @@ impl StoreSession<'_> {
 
     /// Removes the temporary file; ignores a refusal.
     pub(crate) fn discard(&mut self, cancel: &Cancel) {
-        let access = &self.store.access;
-        let requested = self.session.control.ask(&[Command::Dele(&access.address.path)], access.at(), cancel);
+        let requested = self.session.control.ask(&Command::Dele(&self.store.access.address.path), cancel);
         if let Err(error) = requested {
             tracing::debug!("a temporary file was not removed: {error}");
         }
@@ -235,26 +187,5 @@ impl StoreSession<'_> {
     /// Keeps the session for the next file.
     pub(crate) fn keep(self) {
         self.store.access.sessions.keep(self.session);
-    }
-
-    /// Waits up to `wait` for the end of a store in one stream.
-    ///
-    /// # Errors
-    /// [`FtpError::Refused`] if the server aborted the store.
-    pub(crate) fn finish(
-        &mut self,
-        verb: &'static str,
-        wait: Duration,
-        cancel: &Cancel,
-    ) -> Result<(), FtpError> {
-        let deadline = Deadline::new(cancel, wait);
-        loop {
-            match self.poll_for_a_tick()? {
-                Some(reply) if reply.is_preliminary() => {}
-                Some(reply) if reply.is_positive() => return Ok(()),
-                Some(reply) => return Err(self.refused(verb, reply)),
-                None => check(&deadline, self.store.at(), "storing the file")?,
-            }
-        }
     }
 }

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::gridftp::{Command, ListingForm, Reply, parse_epsv, parse_pasv};
+use longhaul_core::proto::gridftp::{Command, ListingForm, parse_epsv, parse_pasv};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
-use super::control::{ControlConnection, REPORT_PATIENCE, check};
+use super::control::{ControlConnection, check};
 use super::error::FtpError;
 use super::login::ServerAccess;
 use super::sessions::Session;
@@ -30,7 +30,7 @@ pub(super) fn retrieve(
     start: u64,
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
-    session.use_mode_stream(access.at(), cancel)?;
+    session.use_mode_stream(cancel)?;
     let mut transport = connect(access, session, cancel)?;
     let path = &access.address.path;
     let commands = match start {
@@ -38,13 +38,12 @@ pub(super) fn retrieve(
         0 => vec![Command::Retr(path)],
         start => vec![Command::Rest(start), Command::Retr(path)],
     };
-    session.control.send(&commands, access.at(), cancel)?;
-    let refused = |verb, reply: Reply| FtpError::Refused { at: access.at().to_owned(), verb, reply };
+    let control = &mut session.control;
+    control.send(&commands, cancel)?;
     if let [Command::Rest(_), _] = commands[..] {
-        let reply =
-            session.control.answer("REST", access.at(), &Deadline::new(cancel, session.control.limit))?;
+        let reply = control.answer("REST", &Deadline::new(cancel, control.limit))?;
         if !reply.is_intermediate() {
-            return Err(refused("REST", reply));
+            return Err(control.refused("REST", reply));
         }
     }
     await_begin(access, session, &mut transport, "RETR", cancel)?;
@@ -61,7 +60,7 @@ pub(super) fn list(
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<(Transport, ListingForm), FtpError> {
-    session.use_mode_stream(access.at(), cancel)?;
+    session.use_mode_stream(cancel)?;
     let mut refusal = None;
     if !access.sessions.quirks(&session.key).lacks_mlsd {
         match begin_listing(access, session, Command::Mlsd(&access.address.path), cancel) {
@@ -69,7 +68,10 @@ pub(super) fn list(
             begun => return Ok((begun?, ListingForm::Facts)),
         }
     }
-    match (list_current(access, session, cancel), refusal) {
+    // LIST without an argument, in which servers expand wildcards, split words and look for options.
+    let entered = session.control.demand(&Command::Cwd(&access.address.path), cancel);
+    let listed = entered.and_then(|()| begin_listing(access, session, Command::List, cancel));
+    match (listed, refusal) {
         (Ok(transport), _) => {
             access.sessions.learn(&session.key, |quirks| quirks.lacks_mlsd = true);
             Ok((transport, ListingForm::Columns))
@@ -80,18 +82,6 @@ pub(super) fn list(
     }
 }
 
-/// Lists by LIST without an argument, in which servers expand wildcards, split words and look for options.
-fn list_current(
-    access: &ServerAccess<'_>,
-    session: &mut Session,
-    cancel: &Cancel,
-) -> Result<Transport, FtpError> {
-    for reply in session.control.ask(&[Command::Cwd(&access.address.path)], access.at(), cancel)? {
-        FtpError::require_positive(reply, access.at(), "CWD")?;
-    }
-    begin_listing(access, session, Command::List, cancel)
-}
-
 fn begin_listing(
     access: &ServerAccess<'_>,
     session: &mut Session,
@@ -99,7 +89,7 @@ fn begin_listing(
     cancel: &Cancel,
 ) -> Result<Transport, FtpError> {
     let mut transport = connect(access, session, cancel)?;
-    session.control.send(&[command], access.at(), cancel)?;
+    session.control.send(&[command], cancel)?;
     await_begin(access, session, &mut transport, command.verb(), cancel)?;
     Ok(transport)
 }
@@ -115,36 +105,28 @@ pub(super) fn await_begin(
     verb: &'static str,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
-    let at = access.at();
     let control = &mut session.control;
-    let refused = |reply| FtpError::Refused { at: at.to_owned(), verb, reply };
     let broken = |control: &mut ControlConnection, source| {
-        let error = FtpError::of_handshake(at, source);
-        if let FtpError::Tls { .. } = error {
-            return error;
-        }
-        match control.reply("the transfer", at, &Deadline::new(cancel, REPORT_PATIENCE)) {
-            Ok(reply) if !reply.is_positive() => refused(reply),
-            _ => error,
-        }
+        let error = FtpError::of_handshake(control.at(), source);
+        if let FtpError::Tls { .. } = error { error } else { control.explain(verb, error, cancel) }
     };
     let deadline = Deadline::new(cancel, control.limit);
     loop {
         // Globus replies only after the data connection is authenticated, other servers before.
         transport.continue_handshake().map_err(|source| broken(control, source))?;
-        match control.poll_reply(at)? {
+        match control.poll_reply()? {
             Some(reply) if reply.is_preliminary() => break,
-            Some(reply) => return Err(refused(reply)),
-            None => check(&deadline, at, "beginning the transfer")?,
+            Some(reply) => return Err(control.refused(verb, reply)),
+            None => check(&deadline, control.at(), "beginning the transfer")?,
         }
     }
     let deadline = Deadline::new(cancel, access.handshake_limit());
     while transport.await_handshake().map_err(|source| broken(control, source))? {
-        if let Some(reply) = control.poll_refusal(at)? {
-            return Err(refused(reply));
+        if let Some(reply) = control.poll_refusal()? {
+            return Err(control.refused(verb, reply));
         }
         let peer = transport.socket().peer_addr().unwrap_or(control.peer);
-        check_handshake(&deadline, at, peer)?;
+        check_handshake(&deadline, control.at(), peer)?;
     }
     Ok(())
 }
@@ -168,32 +150,25 @@ pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAdd
 
 /// Requests the server's address for data connections, by EPSV or else by PASV. The host is that of the control
 /// connection.
-pub(super) fn address(
-    access: &ServerAccess<'_>,
-    session: &mut Session,
-    cancel: &Cancel,
-) -> Result<SocketAddr, FtpError> {
-    match ask_address(access, session, &Command::Epsv, cancel) {
-        Err(FtpError::Passive { .. }) => ask_address(access, session, &Command::Pasv, cancel),
+pub(super) fn address(control: &mut ControlConnection, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
+    match ask_address(control, &Command::Epsv, cancel) {
+        Err(FtpError::Passive { .. }) => ask_address(control, &Command::Pasv, cancel),
         found => found,
     }
 }
 
 fn ask_address(
-    access: &ServerAccess<'_>,
-    session: &mut Session,
+    control: &mut ControlConnection,
     command: &Command<'_>,
     cancel: &Cancel,
 ) -> Result<SocketAddr, FtpError> {
-    let at = access.at();
-    let control = &mut session.control;
     let server = control.peer.ip();
-    let reply = control.ask_by(command, at, &Deadline::new(cancel, control.limit))?;
+    let reply = control.ask(command, cancel)?;
     let address = match command {
         Command::Epsv => parse_epsv(&reply, server),
         _ => parse_pasv(&reply, server),
     };
-    let address = address.map_err(|source| FtpError::Passive { at: at.to_owned(), source })?;
+    let address = address.map_err(|source| FtpError::Passive { at: control.at().to_owned(), source })?;
     // The address of the control connection may have a zone.
     let mut there = control.peer;
     there.set_port(address.port());
@@ -240,7 +215,7 @@ fn connect_by(
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<TcpStream, FtpError> {
-    let address = ask_address(access, session, &command, cancel)?;
+    let address = ask_address(&mut session.control, &command, cancel)?;
     let deadline = Deadline::new(cancel, timeout);
     Ok(dial(&address.to_string(), &[address], access.config.sockets(), &deadline)?.0)
 }
@@ -251,25 +226,23 @@ fn connect_by(
 /// # Errors
 /// [`FtpError::Refused`] if the server aborted the retrieval.
 pub(super) fn end(
-    access: &ServerAccess<'_>,
-    session: &mut Session,
+    control: &mut ControlConnection,
     verb: &'static str,
     broken_off: bool,
     limit: Duration,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
-    let at = access.at();
     if !broken_off {
-        let reply = session.control.reply("the transfer", at, &Deadline::new(cancel, limit))?;
-        session.control.drop_unrequested(at);
-        return FtpError::require_positive(reply, at, verb);
+        let reply = control.reply("the transfer", &Deadline::new(cancel, limit))?;
+        control.drop_unrequested();
+        return control.require_positive(reply, verb);
     }
     // Some servers send 426 and then 226, some only one: the reply to NOOP marks the end, except with proftpd, which
     // may send it while the transfer still ends.
-    session.control.send(&[Command::Noop], at, cancel)?;
+    control.send(&[Command::Noop], cancel)?;
     let (mut noop, mut ended) = (false, false);
     for _ in 0..3 {
-        let reply = session.control.reply("the transfer", at, &Deadline::new(cancel, limit))?;
+        let reply = control.reply("the transfer", &Deadline::new(cancel, limit))?;
         if reply.code == 200 {
             noop = true
         } else {
@@ -279,7 +252,7 @@ pub(super) fn end(
             return Ok(());
         }
     }
-    Err(FtpError::unrequested(at, "more replies than commands"))
+    Err(control.unrequested("more replies than commands"))
 }
 
 /// Fetches a small range of the file.

@@ -63,10 +63,8 @@ fn fetch_range(
         // The server's reply takes precedence over the error of the data connection.
         Err(error) => {
             let deadline = Deadline::new(&cancel, REPORT_PATIENCE);
-            return Err(match session.control.reply("the transfer", access.at(), &deadline) {
-                Ok(reply) if !reply.is_positive() => {
-                    FtpError::Refused { at: access.at().to_owned(), verb: "RETR", reply }.into()
-                }
+            return Err(match session.control.reply("the transfer", &deadline) {
+                Ok(reply) if !reply.is_positive() => session.control.refused("RETR", reply).into(),
                 // The file may have become shorter.
                 Ok(_) => compare_state(context, session, &cancel).err().unwrap_or(error).into(),
                 Err(_) => error.into(),
@@ -96,7 +94,7 @@ fn prove(
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
     let (access, described, limit) = (context.access, &context.described.state, session.control.limit);
-    let ended = stream_data_connection::end(access, session, "RETR", broken_off, limit, cancel);
+    let ended = stream_data_connection::end(&mut session.control, "RETR", broken_off, limit, cancel);
     let proved = ended.and_then(|()| match *described == RemoteState::default() {
         true => Ok(()),
         false => compare_state(context, session, cancel),
@@ -128,7 +126,7 @@ fn compare_state(
     session: &mut Session,
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
-    let now = session.query_state(&context.access.address.path, context.access.at(), cancel)?;
+    let now = session.query_state(&context.access.address.path, cancel)?;
     compare(&context.described.state, &now, context.access.at())
 }
 

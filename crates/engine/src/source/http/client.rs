@@ -41,10 +41,6 @@ use crate::source::http::target::resolved_url::{ResolvedUrl, SharedCookies};
 use crate::source::http::target::safe_url::SafeUrl;
 use server_faults::ServerFaults;
 
-/// The longest body of a redirect or refusal that is read so that the connection can be reused; a new connection costs
-/// at least one RTT.
-const WORTH_READING: Bytes = Bytes::kib(64);
-
 /// Headers that the transfer itself sets.
 const OWN: [&str; 7] =
     ["range", "if-range", "content-length", "transfer-encoding", "expect", "upgrade", "proxy-authorization"];
@@ -231,12 +227,37 @@ impl Client {
     }
 
     fn follow(&self, url: &Url, choose: &Chooser<'_>, cancel: &Cancel) -> Result<OpenedUrl, HttpError> {
+        let mut requested = None;
+        let mut send = |connection: &mut Connection, target: &ResolvedUrl| {
+            requested = choose(connection, target);
+            connection.send_get(requested.as_ref())
+        };
+        let (mut connection, head, target) = self.request(url, &mut send, &Redirects::is_redirect, cancel)?;
+        // As curl and browsers take it: 205 and 207 have content of other kinds, or none, but from broken programs.
+        let is_file = matches!(head.status(), 205 | 207) && head.content_length() > Some(Bytes::ZERO);
+        if !is_file {
+            connection.check_answer(&head)?;
+        }
+        Ok(OpenedUrl { connection, head, target, requested })
+    }
+
+    /// Sends a request to `url` and to the targets of redirects whose status `follows` accepts, and answers one 401 with a
+    /// login from .netrc; returns the head of the last answer.
+    ///
+    /// # Errors
+    /// The errors of the connection and of an invalid answer.
+    pub(super) fn request(
+        &self,
+        url: &Url,
+        send: &mut dyn FnMut(&mut Connection, &ResolvedUrl) -> Result<(), HttpError>,
+        follows: &dyn Fn(u16) -> bool,
+        cancel: &Cancel,
+    ) -> Result<(Connection, ResponseHead, ResolvedUrl), HttpError> {
         let mut target = self.target(url)?;
         let mut redirects = self.redirects(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
-            let requested = choose(&connection, &target);
-            let head = match connection.send_get(requested.as_ref()).and_then(|()| connection.read_head()) {
+            let head = match send(&mut connection, &target).and_then(|()| connection.read_head()) {
                 Ok(head) => head,
                 Err(error) if connection.was_closed_while_idle(&error) => {
                     connection = self.connect_fresh(&mut target, cancel)?;
@@ -245,21 +266,14 @@ impl Client {
                 Err(error) => return Err(error),
             };
             self.keep_cookies(&target, &head);
-            let next = if Redirects::is_redirect(head.status()) {
-                redirects.follow(&target, &head)?
-            } else if let Some(next) = self.answer_challenge(&target, &head)? {
-                next
-            } else {
-                // As curl and browsers take it: 205 and 207 have content of other kinds, or none, but from broken programs.
-                let is_file = matches!(head.status(), 205 | 207) && head.content_length() > Some(Bytes::ZERO);
-                if !is_file {
-                    connection.check_answer(&head)?;
-                }
-                return Ok(OpenedUrl { connection, head, target, requested });
+            let next = match follows(head.status()) {
+                true => Some(redirects.follow(&target, &head)?),
+                false => self.answer_challenge(&target, &head)?,
             };
+            let Some(next) = next else { return Ok((connection, head, target)) };
             let stays = next.url().origin() == target.url().origin();
             target = next;
-            let is_idle = connection.discard_body(WORTH_READING);
+            let is_idle = connection.discard_body();
             if stays && is_idle {
                 self.aim(&mut connection, &target)?;
             } else {

@@ -4,7 +4,8 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::http::{ContentRange, HeadError, HeaderError, RangeError, ResponseHead};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::http::{ContentRange, HeaderError, ResponseHead};
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
@@ -38,12 +39,9 @@ pub enum HttpError {
     /// The connection ended before an answer, or after this part of its head.
     #[error("{0} closed the connection before it had answered ({1} of a head came)")]
     ClosedBeforeHead(UrlAndPeer, Bytes),
-    /// The answer is not HTTP/1: its first bytes, escaped, and the probable protocol with a remedy, or nothing.
-    #[error("the answer of {0} is not HTTP/1: it starts with \"{1}\"{2}")]
-    NotHttp(UrlAndPeer, String, &'static str),
-    /// The head of a response is invalid or unsafe.
+    /// The head of a response is not HTTP/1, invalid or unsafe.
     #[error("cannot use the answer of {0}: {1}")]
-    Head(UrlAndPeer, HeadError),
+    Head(UrlAndPeer, Malformed),
     /// The server answered with a status other than success.
     #[error("{failure}")]
     Status {
@@ -128,7 +126,7 @@ impl HttpError {
             Self::Send(..) | Self::Receive(..) | Self::Timeout(..) | Self::ClosedBeforeHead(..) => {
                 (FailureKind::Temporary, Cause::Connection)
             }
-            Self::Tls(..) | Self::NotHttp(..) | Self::Head(..) | Self::RedirectRefused(..) => {
+            Self::Tls(..) | Self::Head(..) | Self::RedirectRefused(..) => {
                 (FailureKind::Protocol, Cause::Connection)
             }
         };
@@ -175,7 +173,6 @@ impl HttpError {
             Self::Send(..)
                 | Self::Receive(..)
                 | Self::ClosedBeforeHead(..)
-                | Self::NotHttp(..)
                 | Self::Head(..)
                 | Self::Timeout(..)
         )
@@ -224,8 +221,8 @@ pub(crate) fn unusable_url(url: &impl std::fmt::Display, why: &str) -> Failure {
 }
 
 /// Creates the error of a 206 with another range than requested.
-pub(crate) fn bad_range(shown: &str, source: &RangeError) -> Failure {
-    Failure::new(FailureKind::Protocol, format!("cannot use the answer of {shown}: {source}"))
+pub(crate) fn bad_range(shown: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(FailureKind::Protocol, format!("cannot use the answer of {shown}: {why}"))
 }
 
 /// Creates the error of a connection that ended within a body, whose length is `expected` if it is known.

@@ -10,7 +10,6 @@ pub(super) mod remote_file;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
@@ -21,11 +20,11 @@ use longhaul_core::retry::Retry;
 use parking_lot::{Mutex, MutexGuard};
 use url::Url;
 
+use super::SafeUrl;
 use super::client::{Client, ClientAhead};
 use super::connection::Connection;
 use super::error::HttpError;
 use super::worker::HttpWorker;
-use super::{Read, SafeUrl};
 use crate::cancel::Cancel;
 use crate::path_memory::{KnownPath, Paths};
 use crate::source::http::client::clients::Clients;
@@ -205,22 +204,11 @@ impl<'e> HttpSource<'e> {
 
     /// Reads a small range, within the timeout of a head.
     fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, Failure> {
-        let limit = self.options.client.timeouts.head;
-        let began = Instant::now();
-        let mut bytes = vec![0; part.len().as_usize()];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            if began.elapsed() > limit {
-                return Err(Failure::stalled(&self.shown, part.len(), limit));
-            }
-            match connection.read_body(&mut bytes[filled..])? {
-                Read::Data(n) => filled += n,
-                Read::Idle => {}
-                Read::End => break,
-            }
-        }
-        bytes.truncate(filled);
-        Ok(bytes)
+        let patience = self.options.client.timeouts.head;
+        let (mut bytes, has_ended) = connection.read_all(part.len(), patience)?;
+        let is_late = !has_ended && bytes.len() < part.len().as_usize();
+        bytes.truncate(part.len().as_usize());
+        if is_late { Err(Failure::stalled(&self.shown, part.len(), patience)) } else { Ok(bytes) }
     }
 }
 

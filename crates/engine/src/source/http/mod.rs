@@ -31,10 +31,10 @@ mod worker;
 
 pub(crate) use authentication::credentials::is_loopback;
 pub use authentication::credentials::{Credentials, is_cleartext};
-pub use authentication::key_pin::{KeyPin, KeyPinError};
+pub use authentication::key_pin::KeyPin;
 pub use authentication::netrc_file::NetrcFile;
 pub(crate) use authentication::tls::{
-    explained as tls_explained, of_tls, send_error, settings as tls_settings,
+    explained as tls_explained, of_tls, send_error, server_name, settings as tls_settings,
 };
 pub(crate) use client::clients::Clients;
 pub use client::config::{

@@ -12,9 +12,9 @@ use crossbeam_channel::RecvTimeoutError;
 use longhaul_core::proto::gridftp::{BlockHeader, Reply, parse_range_marker};
 use longhaul_core::ranges::RangeSet;
 
+use super::FtpUpload;
 use super::block_worker::{BlockPeer, send_header};
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE};
 use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
 use crate::streams::CountControl;
 use crate::transfer::{RoundEnd, SourceLiveness};
@@ -22,6 +22,9 @@ use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 use crate::upload::ranges::run_round;
 
+/// The timeout for the server's reply after a failed store: the reply explains more than a closed
+/// data connection.
+const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which the control connection is read while streams send.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -110,15 +113,15 @@ fn end_connections(
     loop {
         match report.reply.take() {
             Some(reply) if reply.is_positive() => return upload.await_acknowledgement(&peer.at, in_flight),
-            Some(reply) => return Err(session.refused(report.verb, reply).into()),
+            Some(reply) => return Err(session.control().refused(report.verb, reply).into()),
             None => {}
         }
         progress.check_cancel()?;
-        let reply = session.poll_for_a_tick()?;
+        let reply = session.control().poll_reply()?;
         reply.into_iter().for_each(|reply| report.take(reply));
         clock
             .check(in_flight(), report.last)
-            .map_err(|waited| session.timeout("storing the file", waited))?;
+            .map_err(|waited| session.control().timeout("storing the file", waited))?;
     }
 }
 
@@ -135,13 +138,15 @@ struct Report<'a> {
 impl Report<'_> {
     /// Reads replies that have arrived; fails if the server ends the store early.
     fn read(&mut self, session: &mut StoreSession<'_>) -> Result<(), UploadError> {
-        while let Some(reply) = session.poll()? {
+        while let Some(reply) = session.control().poll_arrived()? {
             self.take(reply);
         }
         match self.reply.take() {
             None => Ok(()),
-            Some(reply) if reply.is_positive() => Err(session.unrequested("the end of the upload").into()),
-            Some(reply) => Err(session.refused(self.verb, reply).into()),
+            Some(reply) if reply.is_positive() => {
+                Err(session.control().unrequested("the end of the upload").into())
+            }
+            Some(reply) => Err(session.control().refused(self.verb, reply).into()),
         }
     }
 
@@ -162,13 +167,13 @@ impl Report<'_> {
         }
         let began = Instant::now();
         while began.elapsed() < REFUSAL_PATIENCE {
-            match session.poll_for_a_tick() {
+            match session.control().poll_reply() {
                 Ok(reply) => reply.into_iter().for_each(|reply| self.take(reply)),
                 Err(FtpError::Busy { at, reply }) => return FtpError::Busy { at, reply }.into(),
                 Err(_) => return error,
             }
             if let Some(reply) = self.reply.take_if(|reply| !reply.is_positive()) {
-                return session.refused(self.verb, reply).into();
+                return session.control().refused(self.verb, reply).into();
             }
         }
         error

@@ -35,9 +35,6 @@ use crate::source::gridftp::{StoreSession, StoreStart, StoreTarget};
 use crate::source::http::{SafeUrl, UrlAndPeer};
 use temporary_name::TemporaryName;
 
-/// The timeout for the server's reply after a failed store: the reply explains more than a closed
-/// data connection.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 /// The timeout for acknowledgements after the server has reported the file as stored. Only lost
 /// acknowledgements can be missing; retransmissions follow after 200 ms, 400 ms and so on.
 const ACKNOWLEDGEMENT_PATIENCE: Duration = Duration::from_secs(5);
@@ -128,7 +125,7 @@ impl<'a, 't> UploadProtocol<'a> for FtpUpload<'a, 't> {
             return Ok(Completion::Done(None));
         };
         progress.emit(&Event::Verifying);
-        match session.whole_checksum(algorithm, size, cancel)? {
+        match session.checksums(algorithm, &[None], size, cancel)?.pop().flatten() {
             Some(there) if there == *digest => return Ok(Completion::Done(Some(there))),
             Some(_) => {}
             // The server lists CKSM as a feature, but does not implement it.

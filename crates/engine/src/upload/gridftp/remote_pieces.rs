@@ -59,7 +59,8 @@ fn differing(
     pieces: Vec<ByteRange>,
     cancel: &Cancel,
 ) -> Result<Vec<ByteRange>, UploadError> {
-    let there = session.checksums(algorithm, &pieces, cancel)?;
+    let ranges: Vec<_> = pieces.iter().copied().map(Some).collect();
+    let there = session.checksums(algorithm, &ranges, Bytes::ZERO, cancel)?;
     let mut wrong = Vec::new();
     for (piece, there) in pieces.into_iter().zip(there) {
         let wanted = WantedDigests { whole: Some(algorithm), pieces: None };

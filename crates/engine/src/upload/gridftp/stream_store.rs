@@ -9,10 +9,10 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use rustix::event::PollFlags;
 
+use super::FtpUpload;
 use super::data_sender::DataSender;
-use super::{FtpUpload, REFUSAL_PATIENCE};
 use crate::send::{SendError, TURN, Turn};
-use crate::source::gridftp::{FtpError, StoreSession, StoreStart};
+use crate::source::gridftp::{StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
 use crate::threads::add;
 use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
@@ -41,14 +41,11 @@ pub(super) fn send(
     progress.disconnected();
     match sent {
         Ok(reply) if reply.is_positive() => Ok(()),
-        Ok(reply) => Err(session.refused(verb, reply).into()),
+        Ok(reply) => Err(session.control().refused(verb, reply).into()),
         // The server's reply explains more than the kernel's error.
         Err(error @ UploadError::Send(..)) => {
             drop(connection);
-            match session.finish(verb, REFUSAL_PATIENCE, &progress.cancel) {
-                Err(refused @ FtpError::Refused { .. }) => Err(refused.into()),
-                _ => Err(error),
-            }
+            Err(session.control().explain(verb, error, &progress.cancel))
         }
         Err(error) => Err(error),
     }
@@ -77,7 +74,7 @@ fn send_all(
     while !is_done {
         progress.check_cancel()?;
         let ready = wait_for(connection.socket(), true, TICK);
-        match session.poll()? {
+        match session.control().poll_arrived()? {
             // The server took a broken connection for the end of the file.
             Some(reply) if reply.is_positive() => return Err(aborted()),
             Some(reply) if !reply.is_preliminary() => return Ok(reply),
@@ -116,7 +113,7 @@ fn await_end(
     let mut acknowledged = Instant::now();
     loop {
         upload.context.progress.check_cancel()?;
-        if let Some(reply) = session.poll_for_a_tick()?.filter(|reply| !reply.is_preliminary()) {
+        if let Some(reply) = session.control().poll_reply()?.filter(|reply| !reply.is_preliminary()) {
             if reply.is_positive() {
                 upload.await_acknowledgement(at, || in_flight(connection.socket()).unwrap_or_default())?;
             }
@@ -129,7 +126,10 @@ fn await_end(
             acknowledged = Instant::now();
         }
         if acknowledged.elapsed() > upload.context.request.transfer.stall {
-            return Err(session.timeout("storing the file", upload.context.request.transfer.stall).into());
+            return Err(session
+                .control()
+                .timeout("storing the file", upload.context.request.transfer.stall)
+                .into());
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The name of the temporary file on the server, by which later runs of the same upload find the
 //! file.
 
-use std::fmt::Write;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -54,12 +53,7 @@ fn derived(source: &SourceFile, url: &Url) -> String {
         hasher.update(&number.to_le_bytes());
     }
     hasher.update(&metadata.mtime().to_le_bytes()).update(&metadata.mtime_nsec().to_le_bytes());
-    let hash = hasher.finalize();
-    hash.as_bytes()[..16].iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hasher.finalize().to_hex()[..32].to_owned()
 }
 
 #[cfg(test)]

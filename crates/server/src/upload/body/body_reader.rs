@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use longhaul_core::proto::http::{ChunkedDecoder, ChunkedError, RequestBody};
+use longhaul_core::proto::Malformed;
+use longhaul_core::proto::http::{ChunkedDecoder, RequestBody};
 use longhaul_core::units::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -46,7 +47,7 @@ pub(crate) enum UploadBodyError {
     #[error("the connection ended before the body did")]
     Closed,
     #[error("the body is not in chunked coding: {0}")]
-    Chunked(#[from] ChunkedError),
+    Chunked(#[from] Malformed),
     #[error("the connection failed: {0}")]
     Socket(#[from] io::Error),
 }
@@ -70,7 +71,7 @@ impl BodyReader {
                 let framed = decoder.framing(&self.inbox)?;
                 // In doubt is what follows: another program on the way may find another request there.
                 if decoder.is_malformed() {
-                    return Err(ChunkedError::LineEnd(b'\n').into());
+                    return Err(Malformed::new("a line of its framing ends in LF alone").into());
                 }
                 self.inbox.drain(..framed);
                 decoder.payload_left()

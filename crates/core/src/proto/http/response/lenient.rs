@@ -1,6 +1,7 @@
 //! Heads that break the grammar, of which the end of the body is not in doubt.
 
-use super::{HeadError, ResponseHead, syntax, trim_text};
+use super::{ResponseHead, syntax, trim_text};
+use crate::proto::Malformed;
 use crate::proto::http::content_range::number;
 use crate::proto::http::header::is_token;
 
@@ -8,8 +9,8 @@ impl ResponseHead {
     /// Parses a head that the strict parser refuses.
     ///
     /// # Errors
-    /// [`HeadError::Syntax`].
-    pub(super) fn parse_leniently(bytes: &[u8]) -> Result<Self, HeadError> {
+    /// [`Malformed`] if a malformed line may state the end of the body.
+    pub(super) fn parse_leniently(bytes: &[u8]) -> Result<Self, Malformed> {
         if Self::end(bytes, 0) != Some(bytes.len()) || bytes.contains(&0) {
             return Err(syntax("it holds a NUL, or does not end with its empty line"));
         }

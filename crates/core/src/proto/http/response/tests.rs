@@ -83,7 +83,7 @@ fn framing_follows_the_fields_and_is_refused_if_ambiguous() {
 }
 
 /// Returns the fields of a head that the strict parser refuses.
-fn tolerated(status: &str, lines: &str) -> Result<Vec<(String, String)>, HeadError> {
+fn tolerated(status: &str, lines: &str) -> Result<Vec<(String, String)>, Malformed> {
     let head = ResponseHead::parse(format!("{status}\r\n{lines}\r\nContent-Length: 5\r\n\r\n").as_bytes())?;
     assert!(head.ends_connection() && !head.keeps_alive(), "{lines:?}");
     assert_eq!((head.status(), head.framing()), (200, Ok(Framing::Length(Bytes::new(5)))), "{lines:?}");
@@ -126,10 +126,11 @@ fn malformed_lines_are_skipped_unless_they_may_state_framing() {
         ("HTTP/2.1 200", "A: b"),
         ("HTTP/3 200", "A: b"),
     ] {
-        assert!(matches!(tolerated(status, lines), Err(HeadError::Syntax(_))), "{status}: {lines:?}");
+        let error = tolerated(status, lines).unwrap_err();
+        assert!(error.to_string().starts_with("the head is not valid"), "{status}: {lines:?}");
     }
     for bytes in ["HTTP/1.1 200 OK\r\n\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA b: c\r\n"] {
-        assert!(matches!(ResponseHead::parse(bytes.as_bytes()), Err(HeadError::Syntax(_))), "{bytes}");
+        assert!(ResponseHead::parse(bytes.as_bytes()).is_err(), "{bytes}");
     }
 }
 

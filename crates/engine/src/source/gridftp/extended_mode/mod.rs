@@ -256,10 +256,9 @@ impl Exchange<'_, '_, '_, '_> {
         };
         match first.ledger.channels() {
             Some(announced) if !first.ledger.all_ended() => {
-                let other = first.ledger.ended();
-                FtpError::of_ledger(at, &LedgerError::Channels { announced, other })
+                FtpError::of_ledger(at, &LedgerError::channels(announced, first.ledger.ended()))
             }
-            _ => FtpError::timeout(at, "the transfer", stall),
+            _ => self.session.control.timeout("the transfer", stall),
         }
     }
 }

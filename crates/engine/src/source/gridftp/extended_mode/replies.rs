@@ -22,17 +22,17 @@ pub(super) enum DueReply {
 impl Exchange<'_, '_, '_, '_> {
     /// Handles every reply that has arrived.
     pub(super) fn take_replies(&mut self) -> Result<(), FtpError> {
-        let mut reply = self.session.control.poll_reply(self.context.access.at())?;
+        let mut reply = self.session.control.poll_reply()?;
         while let Some(one) = reply {
             self.take_reply(one)?;
-            reply = self.session.control.buffered_reply(self.context.access.at())?;
+            reply = self.session.control.buffered_reply()?;
         }
         Ok(())
     }
 
     fn take_reply(&mut self, reply: Reply) -> Result<(), FtpError> {
         let Some(&due) = self.due.front() else {
-            return Err(FtpError::unrequested(self.context.access.at(), &format!("the reply {reply}")));
+            return Err(self.session.control.unrequested(&format!("the reply {reply}")));
         };
         // 150 and markers, which do not count as progress: only bytes do.
         if reply.is_preliminary() {
@@ -43,9 +43,9 @@ impl Exchange<'_, '_, '_, '_> {
         match due {
             // A server without parallel connections opens one; a server without SBUF keeps its own buffers.
             DueReply::Setup("OPTS" | "SBUF") => Ok(()),
-            DueReply::Setup(verb) => FtpError::require_positive(reply, self.context.access.at(), verb),
+            DueReply::Setup(verb) => self.session.control.require_positive(reply, verb),
             DueReply::Chunk(number) => {
-                FtpError::require_positive(reply, self.context.access.at(), "ERET")?;
+                self.session.control.require_positive(reply, "ERET")?;
                 if let Some(chunk) = self.chunk_mut(number) {
                     chunk.replied = true;
                 }

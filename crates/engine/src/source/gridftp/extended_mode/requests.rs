@@ -90,6 +90,6 @@ impl Exchange<'_, '_, '_, '_> {
         self.session.mode = Mode::Extended;
         self.next_number += 1;
         self.chunks.push_back(Chunk::new(number, range));
-        self.session.control.send(&commands, self.context.access.at(), self.stream.stop())
+        self.session.control.send(&commands, self.stream.stop())
     }
 }

@@ -8,7 +8,7 @@ use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, Reply, adat_token, encode_token};
 use rustls::client::Resumption;
 use rustls::crypto::ring;
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::pki_types::UnixTime;
 use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection};
 use url::Host;
@@ -18,6 +18,7 @@ use super::credentials::Credentials;
 use super::handshake_failed;
 use super::server_verifier::ServerVerifier;
 use super::trust::Trust;
+use crate::source::http::server_name;
 
 /// The maximum number of tokens of a handshake; TLS takes two or three.
 const MAX_TOKENS: usize = 16;
@@ -134,11 +135,7 @@ fn connection(
 ) -> Result<ClientConnection, Failure> {
     let shown = host.to_string();
     let fail = |error: &dyn Display| handshake_failed(&shown, error);
-    let name = match host {
-        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(&error))?,
-        Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
-        Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
-    };
+    let name = server_name(host).map_err(|why| fail(&why))?;
     let provider = Arc::new(ring::default_provider());
     let verifier = ServerVerifier {
         trust: trust.clone(),

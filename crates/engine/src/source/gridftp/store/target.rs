@@ -36,11 +36,6 @@ impl<'a> StoreTarget<'a> {
         Ok(Self { access, target })
     }
 
-    /// Returns the URL without secrets.
-    pub(crate) fn at(&self) -> &str {
-        self.access.at()
-    }
-
     /// Logs in, or takes a kept session.
     ///
     /// # Errors

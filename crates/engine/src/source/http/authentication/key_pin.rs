@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::proto::Malformed;
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
 /// The SHA-256 digest of a public key in its X.509 form (SubjectPublicKeyInfo, RFC 7469, section 2.4).
 ///
@@ -15,12 +16,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KeyPin([u8; 32]);
 
-/// The text is not a pin.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "a pin is sha256//BASE64, as curl writes it, or 64 hexadecimal digits: the SHA-256 of the server's public key"
-)]
-pub struct KeyPinError;
+const NOT_A_PIN: &str = "a pin is sha256//BASE64, as curl writes it, or 64 hexadecimal digits: the SHA-256 of the server's public key";
 
 impl KeyPin {
     /// Computes the pin of a public key in DER.
@@ -42,14 +38,14 @@ impl KeyPin {
 }
 
 impl FromStr for KeyPin {
-    type Err = KeyPinError;
+    type Err = Malformed;
 
-    fn from_str(text: &str) -> Result<Self, KeyPinError> {
+    fn from_str(text: &str) -> Result<Self, Malformed> {
         let digest = match text.strip_prefix("sha256//") {
             Some(text) => STANDARD.decode(text).ok(),
-            None => of_hex(&text.replace(':', "")),
+            None => Checksum::from_hex(Algorithm::Sha256, &text.replace(':', "")).map(|key| key.bytes()),
         };
-        digest.and_then(|digest| digest.try_into().ok()).map(Self).ok_or(KeyPinError)
+        digest.and_then(|digest| digest.try_into().ok()).map(Self).ok_or_else(|| Malformed::new(NOT_A_PIN))
     }
 }
 
@@ -57,12 +53,6 @@ impl fmt::Display for KeyPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256//{}", STANDARD.encode(self.0))
     }
-}
-
-fn of_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +79,7 @@ mod tests {
             &"g".repeat(64),
             &"\u{e9}".repeat(64),
         ] {
-            assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError), "{text}");
+            assert_eq!(text.parse::<KeyPin>(), Err(Malformed::new(NOT_A_PIN)), "{text}");
         }
     }
 }

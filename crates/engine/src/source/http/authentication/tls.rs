@@ -86,6 +86,12 @@ impl ClientCertificate {
     }
 }
 
+/// Returns the name of a server whose certificate is verified; fails for a name that no certificate can have.
+pub(crate) fn server_name(host: &Host<String>) -> Result<ServerName<'static>, String> {
+    let name = host.to_string().trim_matches(['[', ']']).to_owned();
+    ServerName::try_from(name).map_err(|error| error.to_string())
+}
+
 /// Sets up TLS over a connected socket.
 pub(crate) fn handshake(
     socket: TcpStream,
@@ -95,11 +101,7 @@ pub(crate) fn handshake(
     deadline: &Deadline<'_>,
 ) -> Result<Transport, HttpError> {
     let fail = |why: String| HttpError::Tls(at.clone(), why);
-    let name = match host {
-        Host::Domain(name) => ServerName::try_from(name.clone()).map_err(|error| fail(error.to_string()))?,
-        Host::Ipv4(address) => ServerName::IpAddress(std::net::IpAddr::V4(*address).into()),
-        Host::Ipv6(address) => ServerName::IpAddress(std::net::IpAddr::V6(*address).into()),
-    };
+    let name = server_name(host).map_err(fail)?;
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
     let mut tls = TlsStream::new(session.into(), socket);
     while tls.session.is_handshaking() {

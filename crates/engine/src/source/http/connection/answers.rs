@@ -14,6 +14,8 @@ use crate::source::http::error::{HttpError, check};
 
 /// How long to read a short body, which most often arrives with its head.
 const FRONT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest body that is read so that the connection can be reused; a new connection costs at least one RTT.
+pub(super) const MAX_DISCARDED: Bytes = Bytes::kib(64);
 
 /// The most interim answers to one request: an upload of a day with one every 5 s, as `longhaul serve` sends them.
 const MAX_INTERIM: u32 = 20_000;
@@ -38,7 +40,7 @@ impl Connection {
     /// changes something restarts the timeout.
     ///
     /// # Errors
-    /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::NotHttp`], [`HttpError::Head`],
+    /// Those of reading and understanding a head: [`HttpError::Timeout`], [`HttpError::Head`],
     /// [`HttpError::ClosedBeforeHead`] and others. A status that is no success is not an error here: see [`check_status`](Self::check_status).
     pub fn read_head(&mut self) -> Result<ResponseHead, HttpError> {
         let out_of_order = |why| {
@@ -189,9 +191,9 @@ impl Connection {
     /// Reads the rest of a short body so that the connection can be used again; returns whether that worked.
     ///
     /// A short body arrives with its head; where it does not, a new connection costs less than the wait.
-    pub(crate) fn discard_body(&mut self, limit: Bytes) -> bool {
+    pub(crate) fn discard_body(&mut self) -> bool {
         let mut scrap = [0; 4096];
-        let (mut left, began) = (limit.as_usize(), Instant::now());
+        let (mut left, began) = (MAX_DISCARDED.as_usize(), Instant::now());
         while self.reusable() && began.elapsed() < FRONT_TIMEOUT {
             match self.read_body(&mut scrap) {
                 Ok(Read::End) => return true,
@@ -202,6 +204,27 @@ impl Connection {
         // The rest of the body would be taken for the next answer.
         self.retire();
         false
+    }
+
+    /// Reads the current body until its end, until it exceeds `limit`, or until `patience` has passed; returns whether that
+    /// is all of it, too.
+    ///
+    /// # Errors
+    /// See [`read_body`](Self::read_body).
+    pub(crate) fn read_all(
+        &mut self,
+        limit: Bytes,
+        patience: Duration,
+    ) -> Result<(Vec<u8>, bool), HttpError> {
+        let (began, mut bytes, mut buffer) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
+        while bytes.len() <= limit.as_usize() && began.elapsed() < patience {
+            match self.read_body(&mut buffer)? {
+                Read::Data(n) => bytes.extend_from_slice(&buffer[..n]),
+                Read::Idle => {}
+                Read::End => return Ok((bytes, true)),
+            }
+        }
+        Ok((bytes, false))
     }
 
     /// Reads the front of the current body, `limit` at most, as far as it arrives soon after its head.

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::proto::Malformed;
 use longhaul_core::proto::http::{MAX_RESPONSE_HEAD, ResponseHead};
 use longhaul_core::units::Bytes;
 
@@ -225,7 +226,8 @@ fn check_start(data: &[u8], at: &UrlAndPeer) -> Result<(), HttpError> {
         return Ok(());
     }
     let first = data[..data.len().min(SHOWN)].escape_ascii().to_string();
-    Err(HttpError::NotHttp(at.clone(), first, recognise(data)))
+    let why = format!("it is not HTTP/1: it starts with \"{first}\"{}", recognise(data));
+    Err(HttpError::Head(at.clone(), Malformed::new(why)))
 }
 
 /// Recognises other protocols by their first bytes.

@@ -1,18 +1,16 @@
 //! Requests without a body of which only the answer's head matters.
 
 use longhaul_core::proto::http::{Ask, ResponseHead};
-use longhaul_core::units::Bytes;
 use url::Url;
 
 use crate::cancel::Cancel;
 use crate::source::http::client::Client;
+use crate::source::http::connection::Connection;
 use crate::source::http::connection::explanation::read_explanation;
 use crate::source::http::error::HttpError;
 use crate::source::http::target::redirects::Redirects;
+use crate::source::http::target::resolved_url::ResolvedUrl;
 use crate::source::http::target::safe_url::UrlAndPeer;
-
-/// The longest body that is read so that the connection can be reused.
-const WORTH_READING: Bytes = Bytes::kib(64);
 
 /// An answer of which only the head matters.
 pub(crate) struct ShortAnswer {
@@ -44,47 +42,17 @@ impl Client {
         ask: Ask<'_>,
         cancel: &Cancel,
     ) -> Result<ShortAnswer, HttpError> {
-        let mut target = self.target(url)?;
-        let mut redirects = self.redirects(&target);
-        let mut connection = self.connect(&mut target, cancel)?;
-        loop {
-            let head = match connection.send(ask).and_then(|()| connection.read_head()) {
-                Ok(head) => head,
-                Err(error) if connection.was_closed_while_idle(&error) => {
-                    connection = self.connect_fresh(&mut target, cancel)?;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            self.keep_cookies(&target, &head);
-            let status = head.status();
-            if matches!(status, 200..=299) {
-                let bad = |error| HttpError::Head(connection.at().clone(), error);
-                head.require_identity().map_err(bad)?;
-            }
-            let follows =
-                Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
-            let next = match follows {
-                true => Some(redirects.follow(&target, &head)?),
-                false => self.answer_challenge(&target, &head)?,
-            };
-            let at = connection.at().clone();
-            let explanation = if next.is_none() { read_explanation(&head, &mut connection) } else { None };
-            let is_idle = connection.discard_body(WORTH_READING);
-            let Some(next) = next else {
-                if is_idle {
-                    self.keep(connection);
-                }
-                return Ok(ShortAnswer { head, at, explanation });
-            };
-            let stays = next.url().origin() == target.url().origin();
-            target = next;
-            if stays && is_idle {
-                self.aim(&mut connection, &target)?;
-            } else {
-                self.keep(connection);
-                connection = self.connect(&mut target, cancel)?;
-            }
+        let follows =
+            |status| Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
+        let mut send = |connection: &mut Connection, _: &ResolvedUrl| connection.send(ask);
+        let (mut connection, head, _) = self.request(url, &mut send, &follows, cancel)?;
+        let at = connection.at().clone();
+        if matches!(head.status(), 200..=299) {
+            head.require_identity().map_err(|error| HttpError::Head(at.clone(), error))?;
         }
+        let explanation = read_explanation(&head, &mut connection);
+        connection.discard_body();
+        self.keep(connection);
+        Ok(ShortAnswer { head, at, explanation })
     }
 }

@@ -1,13 +1,8 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use longhaul_core::units::Bytes;
-
 use super::*;
 use crate::source::http::{Client, ClientConfig};
-
-/// The most of a body that is discarded.
-const LIMIT: Bytes = Bytes::kib(64);
 
 /// Connects to a server that sends `answer` to each request and keeps the connection open; sends a request and reads the head.
 fn read_head_of(answer: String) -> Connection {
@@ -27,7 +22,7 @@ fn read_head_of(answer: String) -> Connection {
 
 #[test]
 fn connection_serves_a_further_request_only_after_a_body_that_is_read_to_its_end() {
-    let too_long = "x".repeat(2 * LIMIT.as_usize());
+    let too_long = "x".repeat(2 * answers::MAX_DISCARDED.as_usize());
     let too_long = format!("Content-Length: {}\r\n\r\n{too_long}", too_long.len());
     for (answer, is_whole) in [
         (too_long.as_str(), false),
@@ -38,7 +33,7 @@ fn connection_serves_a_further_request_only_after_a_body_that_is_read_to_its_end
     ] {
         let shown = answer.get(..40).unwrap_or(answer);
         let mut connection = read_head_of(format!("HTTP/1.1 200 OK\r\n{answer}"));
-        assert_eq!(connection.discard_body(LIMIT), is_whole, "{shown}");
+        assert_eq!(connection.discard_body(), is_whole, "{shown}");
         match connection.send_get(None) {
             Ok(_) if is_whole => assert_eq!(connection.read_head().unwrap().status(), 200, "{shown}"),
             Err(HttpError::ClosedBeforeHead { .. }) if !is_whole => {}

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::proto::http::{FileName, RangeAnswer, RangeError, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead, UNASKED};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
@@ -172,7 +172,7 @@ impl HttpSource<'_> {
                         && opened.head.content_range().is_none()
                         && length == Some(range.range().len())
                     {
-                        return Err(bad_range(&self.shown, &RangeError::Unasked));
+                        return Err(bad_range(&self.shown, &UNASKED));
                     }
                     // A file that ends before it, as an empty one does, has no such range.
                     let length = opened.head.content_length();

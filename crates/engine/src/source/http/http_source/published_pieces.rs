@@ -9,9 +9,8 @@ use url::Url;
 
 use crate::cancel::Cancel;
 use crate::retry_loop::Retries;
-use crate::source::http::connection::Connection;
+use crate::source::http::SafeUrl;
 use crate::source::http::http_source::HttpSource;
-use crate::source::http::{Read, SafeUrl};
 
 /// The maximum number of metalinks to try.
 const MAX_METALINKS: usize = 4;
@@ -83,30 +82,18 @@ impl HttpSource<'_> {
             backoff.received(Backoff::PROGRESS);
             Ok(client.open_uncoded(url, cancel)?)
         };
-        let opened =
+        let mut opened =
             retries.repeat(&mut Instant::now(), attempt, |requested, error: &Failure| match error.retry {
                 Retry::After(wait) if limit.allows(wait, *requested, Instant::now()) => error.retry,
                 _ => Retry::Never,
             })?;
-        self.read_document(opened.connection, url)
-    }
-
-    fn read_document(&self, mut connection: Connection, url: &Url) -> Result<Vec<u8>, Failure> {
-        let limit = self.options.client.timeouts.head;
-        let (began, most) = (Instant::now(), MAX_DOCUMENT.as_usize());
-        let (mut document, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
-        loop {
-            match connection.read_body(&mut buffer)? {
-                Read::Data(n) => document.extend_from_slice(&buffer[..n]),
-                Read::Idle => {}
-                Read::End => return Ok(document),
-            }
-            if document.len() > most || began.elapsed() > limit {
-                let why = if document.len() > most { "is too large" } else { "takes too long" };
-                let message = format!("the metalink {} {why}", SafeUrl::of(url));
-                return Err(Failure::new(FailureKind::Protocol, message));
-            }
+        let (document, is_whole) = opened.connection.read_all(MAX_DOCUMENT, config.timeouts.head)?;
+        if is_whole {
+            return Ok(document);
         }
+        let why = if document.len() > MAX_DOCUMENT.as_usize() { "is too large" } else { "takes too long" };
+        let message = format!("the metalink {} {why}", SafeUrl::of(url));
+        Err(Failure::new(FailureKind::Protocol, message))
     }
 }
 
