@@ -6,7 +6,6 @@
 mod apt_figures;
 mod bench_part;
 mod convergence;
-mod grid_path;
 mod pacing_grid;
 mod splice;
 
