@@ -29,6 +29,15 @@ impl PathSpec {
             }
             link = link.then(bottleneck);
         }
+        link = self.lossy(link, stream);
+        if !self.one_way().is_zero() {
+            link = link.then(Delay::new(self.one_way(), self.jitter.get(), self.seed_of(stream)));
+        }
+        link
+    }
+
+    /// Appends losses and the compression of acknowledgements to what precedes them on the path.
+    fn lossy(&self, mut link: Link, stream: u64) -> Link {
         // Random loss behind the bottleneck: a lost packet has used its share of the rate.
         if self.loss > 0.0 {
             link = link.then(RandomLoss::new(self.loss, self.seed_of(stream)));
@@ -39,9 +48,6 @@ impl PathSpec {
         }
         if !self.ack_compression.get().is_zero() {
             link = link.then(AckCompression::new(self.ack_compression.get()));
-        }
-        if !self.one_way().is_zero() {
-            link = link.then(Delay::new(self.one_way(), self.jitter.get(), self.seed_of(stream)));
         }
         link
     }
@@ -54,9 +60,6 @@ impl PathSpec {
             bottlenecks.extend(self.second_bottleneck().bottleneck(!stream, BackgroundSteps::default()));
         }
         let impairments = Impairments {
-            loss: self.loss,
-            burst_loss: self.gemodel.0,
-            ack_compression: self.ack_compression.get(),
             delays: self.delays(),
             jitter: self.jitter.get(),
             reordered: self.reorder.share.get(),
@@ -65,15 +68,16 @@ impl PathSpec {
             corrupted: self.corrupt.get(),
         };
         let crossings = self.pairs.0.iter().map(|pair| pair.crossing).collect();
-        HeldLink::new(bottlenecks, crossings, Tail::new(impairments, self.seed_of(stream)))
+        let tail = Tail::new(self.lossy(Link::new(), stream), impairments, self.seed_of(stream));
+        HeldLink::new(bottlenecks, crossings, tail)
     }
 
     fn bottleneck(&self, stream: u64, background: BackgroundSteps) -> Option<Bottleneck> {
         let (rate, limit) = (self.rate?, self.queue_limit()?);
         let discipline: Box<dyn Discipline> = match self.aqm {
-            Aqm::DropTail => Box::new(FifoQueue::drop_tail(limit)),
+            Aqm::DropTail => Box::new(FifoQueue::new(limit)),
             Aqm::Red(parameters) => {
-                Box::new(FifoQueue::red(Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream))))
+                Box::new(FifoQueue::new(Red::new(parameters, limit, rate, self.mtu, self.seed_of(stream))))
             }
             Aqm::Codel(parameters) => Box::new(CodelQueue::new(parameters, limit, self.mtu)),
             Aqm::FqCodel(parameters) => Box::new(FqCodelQueue::new(parameters, limit, self.mtu)),
