@@ -14,10 +14,11 @@ use super::environment::Environment;
 use super::host_facts::Conditions;
 use super::outcome::{FinishedCommand, RunResult};
 use super::plan::Execution;
+use super::progress::Progress;
 use super::results_directory::{ExecutionFiles, OUT_OPTION, ResultsDirectory};
 use super::runner::{ExecutionPhase, Watcher, report_cleanup};
 use super::shell::{Shell, WATCH_INTERVAL};
-use super::{ScenarioServer, last_output_line, progress, stdout};
+use super::{ScenarioServer, last_output_line, stdout};
 
 /// Runs an execution on a fresh lab, without state of earlier executions.
 ///
@@ -181,10 +182,8 @@ impl Attempt<'_> {
         }
         result.add_ceiling();
         // No samples: the command prints no progress, or was never started.
-        let samples = progress::samples(&self.files.client).unwrap_or_default();
-        result.add_progress(&samples, &self.execution.path);
-        let digest = progress::digest_seconds(&self.files.client).ok().flatten();
-        result.add_values(digest.map(|seconds| ("digest_s", seconds)));
+        let progress = Progress::read(&self.files.client).unwrap_or_default();
+        result.add_progress(&progress, &self.execution.path);
     }
 }
 
