@@ -226,7 +226,7 @@ impl RunResult {
     }
 
     /// Returns whether this is the result of a repetition of `execution`.
-    pub(super) fn is_like(&self, execution: &Execution<'_>) -> bool {
+    pub fn is_like(&self, execution: &Execution<'_>) -> bool {
         self.name == execution.run.name
             && self.parameters.len() == execution.parameters.len()
             && execution
