@@ -1,14 +1,13 @@
 //! Measures longhaul beside its peers: the parts that need a lab are [scenarios](../../../scenarios), the others simulate.
 //!
-//! [`bench_part`] lists the parts. [`apt_figures`] and [`pacing_grid`] simulate; [`experiments`] are clients of `scenarios/buffers.toml`;
+//! [`bench_part`] lists the parts. [`apt_figures`] and [`pacing_grid`] simulate; [`splice`] is a client of `scenarios/buffers.toml`;
 //! [`convergence`] judges the results of `scenarios/streams-paper.toml`.
 
 mod apt_figures;
 mod bench_part;
 mod convergence;
-mod experiments;
-mod grid_path;
 mod pacing_grid;
+mod splice;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use bench_part::BenchPart;
-use experiments::Experiment;
 
 /// The repository in which this program was built.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -65,9 +63,9 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Helper {
-    /// Fetch a file in a way that longhaul does not offer
+    /// Fetch a file by splice(2), which longhaul does not offer
     #[command(hide = true)]
-    Experiment { experiment: Experiment, server: SocketAddr, path: String, file: PathBuf },
+    Splice { server: SocketAddr, path: String, file: PathBuf },
     /// Say when the clients of scenarios/streams-paper.toml had converged
     Converged {
         /// The results' directory
@@ -78,9 +76,7 @@ enum Helper {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.helper {
-        Some(Helper::Experiment { experiment, server, path, file }) => {
-            experiments::run(experiment, server, &path, &file)
-        }
+        Some(Helper::Splice { server, path, file }) => splice::fetch(server, &path, &file),
         Some(Helper::Converged { results }) => convergence::table(&results).map(|table| print!("{table}")),
         None => bench(&cli.options),
     };

@@ -3,19 +3,18 @@
 //! Each transfer takes 30 s at the path's rate. Noise models a busy host: late timers and late acknowledgements.
 //! Background traffic has a fifth of the path's rate, from the start or after 10 s.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use longhaul_core::tune::pace::Pacer;
-use longhaul_core::units::Bytes;
-use longhaul_lab::PathSpec;
+use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::model::paced_sender::PacedSender;
 use longhaul_lab::scenario::{Spread, markdown_table};
+use longhaul_lab::{PathSpec, QueueLimit};
 
 use crate::apt_figures::on_all_cores;
-use crate::grid_path::{GridPath, GridQueue};
 
 const MBITS: [u64; 4] = [100, 1_000, 3_000, 10_000];
 const RTTS_MS: [u64; 4] = [20, 100, 200, 300];
@@ -39,6 +38,9 @@ const SENDERS: [GridSender; 5] = [
     GridSender { name: "bbr", pace: GridPace::Off, congestion: "bbr" },
     GridSender { name: "auto, bbr", pace: GridPace::Auto, congestion: "bbr" },
 ];
+/// Places in [`SENDERS`].
+const AUTO: usize = 0;
+const OFF: usize = 1;
 /// Time of a transfer at the path's rate.
 const IDEAL: Duration = Duration::from_secs(30);
 /// Maximum time of a transfer.
@@ -77,8 +79,19 @@ enum GridPace {
 /// A path with its disturbances.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    path: GridPath,
+    mbit: u64,
+    rtt_ms: u64,
+    queue: GridQueue,
     conditions: Conditions,
+}
+
+/// The length of a path's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GridQueue {
+    /// In milliseconds of the path's rate.
+    Millis(u64),
+    /// In percent of the bandwidth-delay product.
+    BdpPercent(u64),
 }
 
 /// The result of a transfer.
@@ -114,33 +127,32 @@ pub(crate) fn measure(dir: &Path, is_quick: bool) -> Result<String> {
     Ok(text)
 }
 
+/// Returns a sender's times relative to `off`.
+fn times_over_off(results: &[(Cell, Transfers)], sender: usize) -> Option<Spread> {
+    Spread::of(results.iter().map(|(_, transfers)| transfers[sender].seconds / transfers[OFF].seconds))
+}
+
+/// Returns a sender's retransmits on the paths with a queue of a tenth of the BDP or shorter.
+fn shallow_retransmits(results: &[(Cell, Transfers)], sender: usize) -> u64 {
+    let shallow = results.iter().filter(|(cell, _)| cell.is_shallow());
+    shallow.map(|(_, transfers)| transfers[sender].retransmits).sum()
+}
+
 /// Returns a row for each sender: its times relative to `off`, and its losses.
 fn summary(results: &[(Cell, Transfers)]) -> String {
-    let row = |index: usize| {
-        let over_off = |(_, transfers): &(Cell, Transfers)| transfers[index].seconds / off(transfers).seconds;
-        let times = Spread::of(results.iter().map(over_off));
-        let shallow = |of: fn(&Transfers, usize) -> u64| -> u64 {
-            let is_shallow = |(cell, _): &&(Cell, Transfers)| cell.path.is_shallow();
-            results.iter().filter(is_shallow).map(|(_, transfers)| of(transfers, index)).sum()
-        };
-        let (lost, lost_off) = (
-            shallow(|transfers, index| transfers[index].retransmits),
-            shallow(|transfers, _| off(transfers).retransmits),
-        );
-        let neighbour = Spread::of(results.iter().map(|(_, transfers)| transfers[index].neighbour * 100.0));
-        let spread = |of: fn(&Spread) -> f64, spread: &Option<Spread>, digits: usize| {
-            spread.as_ref().map_or_else(String::new, |spread| format!("{:.digits$}", of(spread)))
-        };
+    let figure = |spread: Option<Spread>, of: fn(Spread) -> f64| {
+        spread.map_or_else(String::new, |spread| format!("{:.2}", of(spread)))
+    };
+    let row = |sender: usize| {
+        let times = times_over_off(results, sender);
+        let neighbour = Spread::of(results.iter().map(|(_, transfers)| transfers[sender].neighbour * 100.0));
+        let [median, worst] = [figure(neighbour, |all| all.median), figure(neighbour, |all| all.max)];
         vec![
-            SENDERS[index].name.to_owned(),
-            spread(|spread| spread.median, &times, 2),
-            spread(|spread| spread.max, &times, 2),
-            format!("{lost} / {lost_off}"),
-            format!(
-                "{} %, {} %",
-                spread(|spread| spread.median, &neighbour, 2),
-                spread(|spread| spread.max, &neighbour, 2)
-            ),
+            SENDERS[sender].name.to_owned(),
+            figure(times, |all| all.median),
+            figure(times, |all| all.max),
+            format!("{} / {}", shallow_retransmits(results, sender), shallow_retransmits(results, OFF)),
+            format!("{median} %, {worst} %"),
         ]
     };
     let head = [
@@ -155,25 +167,20 @@ fn summary(results: &[(Cell, Transfers)]) -> String {
 
 /// Returns a row for each goal of `auto`; none without paths.
 fn asked(results: &[(Cell, Transfers)]) -> Vec<Vec<String>> {
-    let goal = |asked: String, measured, is_met| {
-        vec![asked, measured, if is_met { "yes".to_owned() } else { "**no**".to_owned() }]
-    };
-    let times = |is_meant: fn(&GridPath) -> bool| {
-        let meant = results.iter().filter(|(cell, _)| is_meant(&cell.path));
-        Spread::of(meant.map(|(_, transfers)| transfers[0].seconds / off(transfers).seconds))
+    let goal = |asked: &str, measured, is_met| {
+        let met = if is_met { "yes".to_owned() } else { "**no**".to_owned() };
+        vec![format!("{} paths{asked}", results.len()), measured, met]
     };
     let time = |of: &str, time: Option<f64>, most: f64| {
-        let asked = format!("{} paths: {of} of auto / off at most {most:.2}", results.len());
-        time.map(|time| goal(asked, format!("{time:.3}x"), time <= most))
+        let asked = format!(": {of} of auto / off at most {most:.2}");
+        time.map(|time| goal(&asked, format!("{time:.3}x"), time <= most))
     };
-    let (all, short) = (times(|_| true), times(|path| path.queue == SHORT_QUEUE));
-    let shallow: Vec<_> = results.iter().filter(|(cell, _)| cell.path.is_shallow()).collect();
-    let lost =
-        |sender: usize| shallow.iter().map(|(_, transfers)| transfers[sender].retransmits).sum::<u64>();
-    let (auto, off) = (lost(0), lost(1));
-    let retransmits = (!shallow.is_empty()).then(|| {
-        let asked =
-            format!("{} paths, queue at most 0.1 BDP: retransmits of auto at most 1 % of off", results.len());
+    let with_short_queue: Vec<_> =
+        results.iter().filter(|(cell, _)| cell.queue == SHORT_QUEUE).copied().collect();
+    let (all, short) = (times_over_off(results, AUTO), times_over_off(&with_short_queue, AUTO));
+    let [auto, off] = [AUTO, OFF].map(|sender| shallow_retransmits(results, sender));
+    let retransmits = results.iter().any(|(cell, _)| cell.is_shallow()).then(|| {
+        let asked = ", queue at most 0.1 BDP: retransmits of auto at most 1 % of off";
         goal(asked, format!("{auto} of {off}"), auto * 100 <= off)
     });
     let goals = [
@@ -188,13 +195,13 @@ fn asked(results: &[(Cell, Transfers)]) -> Vec<Vec<String>> {
 /// Returns a row for each path.
 fn table(results: &[(Cell, Transfers)]) -> String {
     let row = |(cell, transfers): &(Cell, Transfers)| {
-        let mut row = vec![cell.path.to_string()];
+        let mut row = vec![cell.to_string()];
         row.extend(transfers.iter().map(|transfer| time(*transfer)));
-        row.push(format!("{:.2}", transfers[0].seconds / off(transfers).seconds));
+        row.push(format!("{:.2}", transfers[AUTO].seconds / transfers[OFF].seconds));
         let each =
             |figure: fn(&Transfer) -> String| transfers.iter().map(figure).collect::<Vec<_>>().join(", ");
         row.push(each(|transfer| transfer.retransmits.to_string()));
-        row.push(match cell.spec(SENDERS[0]).traffic.background.is_none() {
+        row.push(match cell.spec(SENDERS[AUTO]).traffic.background.is_none() {
             true => "-".to_owned(),
             false => each(|transfer| format!("{:.2}", transfer.neighbour * 100.0)),
         });
@@ -207,17 +214,12 @@ fn table(results: &[(Cell, Transfers)]) -> String {
     markdown_table(&head, &results.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Returns the transfer of the unpaced sender.
-fn off(transfers: &Transfers) -> Transfer {
-    transfers[1]
-}
-
 fn cells(is_quick: bool) -> Vec<Cell> {
     let mut cells = Vec::new();
     for conditions in CONDITIONS {
         for mbit in MBITS {
             for rtt_ms in RTTS_MS {
-                cells.extend(QUEUES.map(|queue| Cell { path: GridPath { mbit, rtt_ms, queue }, conditions }));
+                cells.extend(QUEUES.map(|queue| Cell { mbit, rtt_ms, queue, conditions }));
             }
         }
     }
@@ -227,7 +229,7 @@ fn cells(is_quick: bool) -> Vec<Cell> {
 
 impl Cell {
     fn run(self, sender: GridSender) -> Transfer {
-        let bytes = self.path.bytes_in(IDEAL, SEGMENT);
+        let bytes = self.rate().bytes_in(IDEAL);
         let segments = (bytes.get() / SEGMENT.get()).div_ceil(MAX_PACKETS);
         let packet = SEGMENT * segments;
         let pacer = (sender.pace == GridPace::Auto).then(Pacer::default);
@@ -236,7 +238,7 @@ impl Cell {
             flow = flow.with_noise(SEED);
         }
         if sender.pace == GridPace::Fixed {
-            flow = flow.at(self.path.rate().scaled(FIXED_SHARE));
+            flow = flow.at(self.rate().scaled(FIXED_SHARE));
         }
         let time = flow.run_packets(bytes.get() / packet.get(), END);
         let background = flow.background();
@@ -248,11 +250,44 @@ impl Cell {
     }
 
     fn spec(self, sender: GridSender) -> PathSpec {
-        let mut spec = self.path.spec();
-        // A test checks that it parses.
+        // A test checks that the background parses.
+        let mut spec = PathSpec {
+            rate: Some(self.rate()),
+            rtt: Rtt::new(Duration::from_millis(self.rtt_ms)),
+            queue: Some(QueueLimit::Bytes(self.rate().bytes_in(self.queue_time()))),
+            ..PathSpec::default()
+        };
         spec.traffic.background = self.conditions.background.parse().unwrap_or_default();
         spec.ends.congestion = sender.congestion.to_owned();
         spec
+    }
+
+    fn rate(self) -> Rate {
+        Rate::bits_per_sec(self.mbit * 1_000_000)
+    }
+
+    /// Returns the length of the queue at the path's rate.
+    fn queue_time(self) -> Duration {
+        match self.queue {
+            GridQueue::Millis(millis) => Duration::from_millis(millis),
+            GridQueue::BdpPercent(percent) => Duration::from_micros(self.rtt_ms * percent * 10),
+        }
+    }
+
+    /// Returns whether the queue is a tenth of the BDP or shorter.
+    fn is_shallow(self) -> bool {
+        self.queue_time() * 10 <= Duration::from_millis(self.rtt_ms)
+    }
+}
+
+/// Names the path without its conditions.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} ms, queue ", self.rate(), self.rtt_ms)?;
+        match self.queue {
+            GridQueue::Millis(millis) => write!(f, "{millis} ms"),
+            GridQueue::BdpPercent(percent) => write!(f, "{} BDP", percent as f64 / 100.0),
+        }
     }
 }
 
@@ -271,11 +306,25 @@ mod tests {
         let cells = cells(false);
         assert_eq!(cells.len(), 4 * 4 * 3 * 4);
         for cell in &cells {
-            cell.spec(SENDERS[0]).validate().unwrap();
+            cell.spec(SENDERS[AUTO]).validate().unwrap();
             let is_beside = cell.conditions.name.starts_with("Beside");
-            assert_eq!(!cell.spec(SENDERS[0]).traffic.background.is_none(), is_beside, "{cell:?}");
+            assert_eq!(!cell.spec(SENDERS[AUTO]).traffic.background.is_none(), is_beside, "{cell:?}");
         }
-        assert_eq!(SENDERS[1].name, "off", "the sender that the others are compared with");
+        assert_eq!([SENDERS[AUTO].name, SENDERS[OFF].name], ["auto", "off"]);
+    }
+
+    #[test]
+    fn queue_is_what_it_is_named() {
+        let queues = [
+            (GridQueue::Millis(8), 1_000_000, false, "1.00 Gbit/s, 20 ms, queue 8 ms"),
+            (GridQueue::BdpPercent(10), 250_000, true, "1.00 Gbit/s, 20 ms, queue 0.1 BDP"),
+            (GridQueue::BdpPercent(100), 2_500_000, false, "1.00 Gbit/s, 20 ms, queue 1 BDP"),
+        ];
+        for (queue, bytes, is_shallow, name) in queues {
+            let cell = Cell { mbit: 1000, rtt_ms: 20, queue, conditions: CONDITIONS[0] };
+            assert_eq!(cell.spec(SENDERS[OFF]).queue, Some(QueueLimit::Bytes(Bytes::new(bytes))), "{cell}");
+            assert_eq!((cell.is_shallow(), cell.to_string()), (is_shallow, name.to_owned()));
+        }
     }
 
     #[test]
@@ -290,8 +339,7 @@ mod tests {
             let transfer = |seconds, retransmits| Transfer { seconds, retransmits, neighbour: 0.0 };
             let mut transfers = [transfer(100.0, retransmits[1]); SENDERS.len()];
             transfers[0] = transfer(auto, retransmits[0]);
-            let path = GridPath { mbit: 100, rtt_ms: 100, queue };
-            (Cell { path, conditions: CONDITIONS[0] }, transfers)
+            (Cell { mbit: 100, rtt_ms: 100, queue, conditions: CONDITIONS[0] }, transfers)
         };
         let results = [
             result(GridQueue::Millis(8), 60.0, [2, 100]),
@@ -310,11 +358,11 @@ mod tests {
     #[test]
     fn tables_have_a_row_for_each_sender_and_path() {
         let transfer = |seconds| Transfer { seconds, retransmits: 7, neighbour: 0.01 };
-        let path = GridPath { mbit: 100, rtt_ms: 100, queue: GridQueue::BdpPercent(10) };
         let mut transfers = [transfer(60.0); SENDERS.len()];
         transfers[0] = Transfer { retransmits: 0, ..transfer(30.0) };
         transfers[2] = transfer(300.0);
-        let cell = Cell { path, conditions: CONDITIONS[2] };
+        let queue = GridQueue::BdpPercent(10);
+        let cell = Cell { mbit: 100, rtt_ms: 100, queue, conditions: CONDITIONS[2] };
         let text = format!("{}{}", summary(&[(cell, transfers)]), table(&[(cell, transfers)]));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("| auto | 0.50 | 0.50 | 0 / 7 | 1.00 %, 1.00 % |"), "{text}");

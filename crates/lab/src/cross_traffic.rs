@@ -4,11 +4,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -45,28 +46,29 @@ impl CrossFlowStats {
 #[derive(Debug)]
 pub(crate) struct CrossTraffic {
     flows: CrossFlows,
-    shared: Arc<FlowCounters>,
+    shared: Arc<SharedFlows>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct FlowCounters {
+struct SharedFlows {
     clock: Clock,
     stop: AtomicBool,
-    /// Clock time in nanoseconds; 0 until the event occurs.
-    begun: AtomicU64,
-    ended: AtomicU64,
-    bytes: AtomicU64,
-    failed: AtomicU32,
+    course: Mutex<FlowCourse>,
 }
 
-impl FlowCounters {
+/// What the flows have done so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct FlowCourse {
+    begun: Option<Time>,
+    ended: Option<Time>,
+    bytes: Bytes,
+    failed: u32,
+}
+
+impl SharedFlows {
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-
-    fn note(&self, event: &AtomicU64) {
-        event.store(self.clock.now().as_nanos().max(1), Ordering::Relaxed);
     }
 
     /// Waits until `from` after the path's first packet; returns false if the flows were stopped meanwhile.
@@ -92,23 +94,18 @@ impl CrossTraffic {
         let address = listener.local_addr().map_err(failed)?;
         let make = move || (0..flows.count).map(|_| unconnected()).collect::<io::Result<Vec<_>>>();
         let senders = server.run(make)?.map_err(failed)?;
-        let shared = Arc::new(FlowCounters {
-            clock: Clock::start(),
-            stop: AtomicBool::new(false),
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            failed: AtomicU32::new(0),
-        });
+        let (clock, stop) = (Clock::start(), AtomicBool::new(false));
+        let shared = Arc::new(SharedFlows { clock, stop, course: Mutex::default() });
         let (host, of_thread) = (client.clone(), Arc::clone(&shared));
         let thread = thread::Builder::new()
             .name("lab-cross".to_owned())
             .spawn(move || {
                 if of_thread.wait_for_time(flows.from, &host) {
-                    of_thread.note(&of_thread.begun);
-                    let until = flows.to.map(|to| of_thread.clock.now() + (to - flows.from));
+                    let begun = clock.now();
+                    of_thread.course.lock().begun = Some(begun);
+                    let until = flows.to.map(|to| begun + (to - flows.from));
                     FlowSockets { listener, senders, receivers: Vec::new() }.run(&of_thread, address, until);
-                    of_thread.note(&of_thread.ended);
+                    of_thread.course.lock().ended = Some(clock.now());
                 }
             })
             .map_err(failed)?;
@@ -116,15 +113,10 @@ impl CrossTraffic {
     }
 
     pub(crate) fn stats(&self) -> CrossFlowStats {
-        let FlowCounters { clock, begun, ended, bytes, failed, .. } = &*self.shared;
-        let (begun, ended) = (begun.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
-        let ended = if ended > 0 { Time::from_nanos(ended) } else { clock.now() };
-        CrossFlowStats {
-            flows: u32::from(self.flows.count),
-            failed: failed.load(Ordering::Relaxed),
-            bytes: Bytes::new(bytes.load(Ordering::Relaxed)),
-            time: if begun > 0 { ended.since(Time::from_nanos(begun)) } else { Duration::ZERO },
-        }
+        let FlowCourse { begun, ended, bytes, failed } = *self.shared.course.lock();
+        let ended = ended.unwrap_or_else(|| self.shared.clock.now());
+        let time = begun.map_or(Duration::ZERO, |begun| ended.since(begun));
+        CrossFlowStats { flows: u32::from(self.flows.count), failed, bytes, time }
     }
 }
 
@@ -153,7 +145,7 @@ struct FlowSockets {
 
 impl FlowSockets {
     /// Sends and receives as much as TCP allows, until the flows end.
-    fn run(mut self, shared: &FlowCounters, address: SocketAddr, until: Option<Time>) {
+    fn run(mut self, shared: &SharedFlows, address: SocketAddr, until: Option<Time>) {
         let flows = self.senders.len();
         let mut chunk = vec![0; 1 << 18];
         keep(&mut self.senders, |sender| match rustix::net::connect(sender, &address) {
@@ -165,9 +157,13 @@ impl FlowSockets {
                 self.receivers.push(receiver);
             }
             keep(&mut self.senders, |sender| fill(sender, &chunk));
+            let mut received = 0;
             // Closing a failed receiver resets its sender.
-            keep(&mut self.receivers, |receiver| empty(receiver, &mut chunk, &shared.bytes));
-            shared.failed.store((flows - self.senders.len()) as u32, Ordering::Relaxed);
+            keep(&mut self.receivers, |receiver| empty(receiver, &mut chunk, &mut received));
+            let mut course = shared.course.lock();
+            course.bytes += Bytes::new(received);
+            course.failed = (flows - self.senders.len()) as u32;
+            drop(course);
             thread::park_timeout(SOCKET_CHECK_INTERVAL);
         }
         for sender in &self.senders {
@@ -202,13 +198,11 @@ fn fill(sender: &OwnedFd, chunk: &[u8]) -> Result<(), Errno> {
 }
 
 /// Discards received data without a copy (MSG_TRUNC) and counts it.
-fn empty(receiver: &TcpStream, chunk: &mut [u8], bytes: &AtomicU64) -> Result<(), Errno> {
+fn empty(receiver: &TcpStream, chunk: &mut [u8], bytes: &mut u64) -> Result<(), Errno> {
     loop {
         match rustix::net::recv(receiver, &mut *chunk, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
             Ok((_, 0)) => return Err(Errno::CONNRESET),
-            Ok((_, len)) => {
-                bytes.fetch_add(len as u64, Ordering::Relaxed);
-            }
+            Ok((_, len)) => *bytes += len as u64,
             Err(Errno::AGAIN) => return Ok(()),
             Err(errno) => return Err(errno),
         }

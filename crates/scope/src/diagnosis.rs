@@ -42,41 +42,9 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Starts an observation at time zero, with the transfer.
-    pub fn new(end: End) -> Self {
-        Self {
-            attribution: Attribution::new(end),
-            timeline: Vec::new(),
-            begun: Default::default(),
-            latest: Default::default(),
-        }
-    }
-
-    /// Notes that the other end is a client.
-    #[must_use]
-    pub fn with_client_peer(mut self, is_client: bool) -> Self {
-        self.attribution = self.attribution.with_client_peer(is_client);
-        self
-    }
-
-    /// Notes that packets are observed, not sockets.
-    #[must_use]
-    pub fn of_packets(mut self) -> Self {
-        self.attribution = self.attribution.of_packets();
-        self
-    }
-
-    /// Notes what the sender paces itself to.
-    #[must_use]
-    pub fn with_pace(mut self, pace: Option<SenderPace>) -> Self {
-        self.attribution = self.attribution.with_pace(pace);
-        self
-    }
-
-    /// Starts an observation at `now`, in the middle of a transfer.
-    pub fn from(end: End, now: Duration, reading: &Reading) -> Self {
-        let begun = (now, reading.moved);
-        Self { attribution: Attribution::from(end, now, reading), timeline: Vec::new(), begun, latest: begun }
+    /// Starts an observation when the `attribution` starts: with the transfer, at zero, or after some bytes have moved.
+    pub fn new(attribution: Attribution, begun: (Duration, Bytes)) -> Self {
+        Self { attribution, timeline: Vec::new(), begun, latest: begun }
     }
 
     /// Attributes the time until `now` to the disk: a receiver's file is complete.
@@ -170,7 +138,8 @@ fn of_samples(record: &Record) -> Option<Diagnosis> {
         Side::Serve => SenderPace::Requested(rate),
         Side::Get | Side::Put => SenderPace::Shared(rate),
     });
-    let mut observation = Observation::new(end).with_pace(pace);
+    let attribution = Attribution::new(end).with_pace(pace);
+    let mut observation = Observation::new(attribution, Default::default());
     let size = size(record);
     for (at, sample) in &record.samples {
         let at = Duration::try_from_secs_f64(*at).ok()?;

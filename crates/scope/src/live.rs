@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use longhaul_core::advice::{End, KnownLimits, Reading};
+use longhaul_core::advice::{Attribution, End, KnownLimits, Reading};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::telemetry::{Counters, Sockets, StreamSample, lower_median};
 use longhaul_core::units::Bytes;
@@ -230,7 +230,10 @@ fn readings(socket: &TcpConnection) -> [Reading; 2] {
 
 impl Observed {
     fn new(socket: &TcpConnection, is_server: bool, now: Duration, [received, sent]: &[Reading; 2]) -> Self {
-        let of = |end, reading| Observation::from(end, now, reading).with_client_peer(is_server);
+        let of = |end, reading: &Reading| {
+            let attribution = Attribution::from(end, now, reading).with_client_peer(is_server);
+            Observation::new(attribution, (now, reading.moved))
+        };
         Self {
             local: socket.local,
             peer: socket.peer,
@@ -315,7 +318,10 @@ mod tests {
     #[test]
     fn closed_connections_that_moved_least_are_forgotten_beyond_a_maximum() {
         let moved = |bytes| Reading { moved: Bytes::new(bytes), ..Reading::default() };
-        let of = |end| Observation::from(end, Duration::ZERO, &moved(0));
+        let of = |end| {
+            let attribution = Attribution::from(end, Duration::ZERO, &moved(0));
+            Observation::new(attribution, Default::default())
+        };
         let flow = |inode: u32| {
             let (local, received, sent) = (([0; 4], 80).into(), of(End::Receiver), of(End::Sender));
             let mut flow = Observed { local, peer: local, received, sent };

@@ -16,7 +16,7 @@ const UNFINISHED: &str = "~";
 /// # Errors
 /// The kernel's error.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    replace_with(path, content, |fresh| create(fresh, mode))
+    replace_with(path, content, mode, |_| Ok(()))
 }
 
 /// As [`replace`], with `mode` whatever the process's umask is.
@@ -24,36 +24,44 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's error.
 pub fn replace_despite_umask(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    replace_with(path, content, |fresh| {
-        let file = create(fresh, mode)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        Ok(file)
-    })
+    replace_with(path, content, mode, |file| file.set_permissions(Permissions::from_mode(mode)))
 }
 
-/// Creates a file that was not there, so that a link with its name is not followed.
-fn create(path: &Path, mode: u32) -> io::Result<File> {
-    File::options().write(true).create_new(true).mode(mode).open(path)
+/// Checks that [`replace`] could write a file beside the one of this path, without changing that.
+///
+/// # Errors
+/// The kernel's error.
+pub fn check_place(path: &Path) -> io::Result<()> {
+    let (fresh, _) = create_fresh(path, 0o600)?;
+    fs::remove_file(fresh)
 }
 
 fn replace_with(
     path: &Path,
     content: &[u8],
-    create: impl FnOnce(&Path) -> io::Result<File>,
+    mode: u32,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<()> {
+    let (fresh, mut file) = create_fresh(path, mode)?;
+    let write = || -> io::Result<()> {
+        prepare(&file)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
+}
+
+/// Creates a file that was not there, so that a link with its name is not followed.
+fn create_fresh(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
     let fresh = fresh(path);
     // An earlier process with this id may have left it.
     match fs::remove_file(&fresh) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let write = || -> io::Result<()> {
-        let mut file = create(&fresh)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&fresh)))
+    let file = File::options().write(true).create_new(true).mode(mode).open(&fresh)?;
+    Ok((fresh, file))
 }
 
 /// Removes incomplete files left beside a file by interrupted replacements.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ pub struct Chunk {
 #[derive(Debug)]
 pub struct Piece {
     chunk: Arc<Chunk>,
-    start: NonNull<u8>,
+    start: *mut u8,
     len: usize,
     bits: u64,
 }
@@ -74,8 +73,7 @@ impl Chunk {
             // Acquire: all accesses of earlier owners of the blocks have completed.
             match self.lent.compare_exchange_weak(lent, lent | bits, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    // SAFETY: the blocks lie within the chunk's memory.
-                    let start = unsafe { self.memory.start().add(first * block) };
+                    let start = self.memory.start().wrapping_add(first * block);
                     return Some(Piece { chunk: Arc::clone(self), start, len, bits });
                 }
                 Err(now) => lent = now,
@@ -89,14 +87,14 @@ impl Deref for Piece {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the bytes are mapped as long as `chunk` lives, initialised (zeroed), and lent to this piece alone.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts(self.start, self.len) }
     }
 }
 
 impl DerefMut for Piece {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
 

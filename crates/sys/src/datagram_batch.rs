@@ -1,20 +1,18 @@
 //! Receives datagrams in batches with the kernel's receive timestamps, and splits merged datagrams.
 
-use std::io;
-use std::mem::MaybeUninit;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
-use std::ptr;
 use std::time::Duration;
 
-use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, timespec};
+use libc::c_int;
+use nix::cmsg_space;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, recvmmsg};
+use nix::sys::time::TimeSpec;
 
 use crate::sockopt::set;
 
 /// The maximum datagrams per call: a call costs as much as about ten datagrams.
 const BATCH: usize = 32;
-/// Space for control messages with a time and a size (CMSG_SPACE is 32 bytes for a timespec, 24 for an int), and a
-/// reserve.
-const CONTROL: usize = 128;
 
 /// Enables receive timestamps of datagrams (SO_TIMESTAMPNS).
 ///
@@ -50,11 +48,6 @@ struct BufferContent {
     each: Option<usize>,
 }
 
-/// The buffer of a control message, aligned as `cmsghdr` is.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
-
 impl DatagramBatch {
     /// Allocates buffers for datagrams of `largest` bytes; longer ones are truncated.
     pub fn new(largest: usize) -> Self {
@@ -68,40 +61,13 @@ impl DatagramBatch {
     /// The kernel's error; `WouldBlock` if none arrived within the socket's timeout.
     pub fn receive(&mut self, socket: impl AsFd) -> io::Result<()> {
         self.received.clear();
-        let mut control = [Control([0; CONTROL]); BATCH];
-        let mut vectors: Vec<iovec> = self
-            .data
-            .chunks_exact_mut(self.largest)
-            .map(|buffer| iovec { iov_base: buffer.as_mut_ptr().cast::<c_void>(), iov_len: buffer.len() })
-            .collect();
-        let mut headers: Vec<mmsghdr> = vectors
-            .iter_mut()
-            .zip(&mut control)
-            .map(|(vector, control)| {
-                // SAFETY: msghdr is plain old data with pointers, for which all zeroes is a value.
-                let mut header: msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-                header.msg_iov = ptr::from_mut(vector);
-                header.msg_iovlen = 1;
-                header.msg_control = control.0.as_mut_ptr().cast::<c_void>();
-                header.msg_controllen = CONTROL as _;
-                mmsghdr { msg_hdr: header, msg_len: 0 }
-            })
-            .collect();
-        // SAFETY: each header points to one iovec and one control buffer, which live across the call, as does the memory
-        // that the iovec describes; no other reference to any of them is used meanwhile.
-        let count = unsafe {
-            libc::recvmmsg(
-                socket.as_fd().as_raw_fd(),
-                headers.as_mut_ptr(),
-                headers.len() as c_uint,
-                libc::MSG_WAITFORONE as _,
-                ptr::null_mut(),
-            )
-        };
-        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        self.received.extend(
-            headers[..count].iter().map(|header| BufferContent::of(&header.msg_hdr, header.msg_len as usize)),
-        );
+        let mut headers = MultiHeaders::<()>::preallocate(BATCH, Some(cmsg_space!(TimeSpec, c_int)));
+        let buffers = self.data.chunks_exact_mut(self.largest);
+        let mut buffers: Vec<_> = buffers.map(|buffer| [IoSliceMut::new(buffer)]).collect();
+        let socket = socket.as_fd().as_raw_fd();
+        for message in recvmmsg(socket, &mut headers, buffers.iter_mut(), MsgFlags::MSG_WAITFORONE, None)? {
+            self.received.push(BufferContent::of(&message)?);
+        }
         Ok(())
     }
 
@@ -118,31 +84,17 @@ impl DatagramBatch {
 }
 
 impl BufferContent {
-    /// Parses time and size from a header's control messages.
-    fn of(header: &msghdr, length: usize) -> Self {
-        let mut received = Self { length, at: None, each: None };
-        // SAFETY: the kernel has filled the control buffer that the header points to, and set its length; it is still alive.
-        let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
-        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole header within the control buffer.
-        while let Some(message) = unsafe { next.as_ref() } {
-            match (message.cmsg_level, message.cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    // SAFETY: a message of this type holds a timespec; it may not be aligned as one.
-                    let time = unsafe { libc::CMSG_DATA(message).cast::<timespec>().read_unaligned() };
-                    let parts = u64::try_from(time.tv_sec).ok().zip(u32::try_from(time.tv_nsec).ok());
-                    received.at = parts.map(|(seconds, nanos)| Duration::new(seconds, nanos));
-                }
-                (libc::SOL_UDP, libc::UDP_GRO) => {
-                    // SAFETY: a message of this type holds an int; it may not be aligned as one.
-                    let size = unsafe { libc::CMSG_DATA(message).cast::<c_int>().read_unaligned() };
-                    received.each = usize::try_from(size).ok();
-                }
+    /// Reads time and size from a message's control messages.
+    fn of(message: &RecvMsg<'_, '_, ()>) -> io::Result<Self> {
+        let mut received = Self { length: message.bytes, at: None, each: None };
+        for control in message.cmsgs()? {
+            match control {
+                ControlMessageOwned::ScmTimestampns(time) => received.at = Some(time.into()),
+                ControlMessageOwned::UdpGroSegments(size) => received.each = usize::try_from(size).ok(),
                 _ => {}
             }
-            // SAFETY: CMSG_NXTHDR returns null or a whole header within the control buffer, which is still alive.
-            next = unsafe { libc::CMSG_NXTHDR(header, next) };
         }
-        received
+        Ok(received)
     }
 }
 

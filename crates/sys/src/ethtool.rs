@@ -4,6 +4,7 @@
 
 use std::io;
 
+use longhaul_core::host_check::RingSizes;
 use longhaul_core::units::Rate;
 use rustix::net::netlink;
 
@@ -41,19 +42,6 @@ const FEATURES_ACTIVE: u16 = 4;
 const BITSET_BITS: u16 = 3;
 const BITSET_BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
-
-/// The sizes of a device's descriptor rings in packets, current and maximum.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rings {
-    /// The receive ring.
-    pub rx: u32,
-    /// The maximum of the receive ring.
-    pub rx_max: u32,
-    /// The send ring.
-    pub tx: u32,
-    /// The maximum of the send ring.
-    pub tx_max: u32,
-}
 
 /// Names of features, as in the kernel ("tx-tcp-segmentation").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,11 +114,11 @@ impl Ethtool {
     ///
     /// # Errors
     /// EOPNOTSUPP if the driver does not report them.
-    pub fn rings(&self, device: u32) -> io::Result<Rings> {
+    pub fn rings(&self, device: u32) -> io::Result<RingSizes> {
         let answer = self.ask(RINGS_GET, device)?;
         let read = |kind| attributes(&answer).number(kind);
         let rings = || {
-            Some(Rings {
+            Some(RingSizes {
                 rx: read(RINGS_RX)?,
                 rx_max: read(RINGS_RX_MAX)?,
                 tx: read(RINGS_TX)?,
@@ -146,7 +134,8 @@ impl Ethtool {
     /// The kernel's error.
     pub fn features(&self, device: u32) -> io::Result<Features> {
         let answer = self.ask(FEATURES_GET, device)?;
-        let names = |kind| nested(&attributes(&answer), kind).map(bit_names).ok_or_else(cut_short);
+        let names =
+            |kind| attributes(&answer).get(kind).map(|set| bit_names(set, true)).ok_or_else(cut_short);
         Ok(Features { active: names(FEATURES_ACTIVE)?, changeable: names(FEATURES_CHANGEABLE)? })
     }
 
@@ -198,11 +187,11 @@ fn device_request(family: u16, command: u8, device: u32, flags: u16) -> Request 
 }
 
 fn link_modes(answer: &Attributes<'_>) -> LinkModes {
-    let ours = nested(answer, LINKMODES_OURS).unwrap_or_default();
+    let ours = answer.get(LINKMODES_OURS).unwrap_or_default();
     LinkModes {
-        supported: listed_names(ours),
-        advertised: bit_names(ours),
-        peer: nested(answer, LINKMODES_PEER).map(bit_names).unwrap_or_default(),
+        supported: bit_names(ours, false),
+        advertised: bit_names(ours, true),
+        peer: bit_names(answer.get(LINKMODES_PEER).unwrap_or_default(), true),
         is_negotiated: answer.get(LINKMODES_AUTONEG) == Some(&[1]),
     }
 }
@@ -228,30 +217,15 @@ fn attributes(answer: &[u8]) -> Attributes<'_> {
     Attributes::after(answer, HEADER + GENL)
 }
 
-/// Returns the attributes within the first attribute of a kind, marked as nested or not.
-fn nested<'a>(attributes: &Attributes<'a>, wanted: u16) -> Option<&'a [u8]> {
-    attributes.clone().find(|(kind, _)| kind & !NESTED == wanted).map(|(_, value)| value)
-}
-
-/// Returns the names of the bits that are set; a bitset without a mask lists no others.
-fn bit_names(bitset: &[u8]) -> Vec<String> {
-    let is_list = Attributes::after(bitset, 0).get(NO_MASK).is_some();
-    names_where(bitset, |bit| is_list || bit.get(BIT_VALUE).is_some())
-}
-
-/// Returns the names of all bits of the mask, set or not.
-fn listed_names(bitset: &[u8]) -> Vec<String> {
-    names_where(bitset, |_| true)
-}
-
-fn names_where(bitset: &[u8], is_wanted: impl Fn(&Attributes<'_>) -> bool) -> Vec<String> {
+/// Returns the names of the bits of a set: those that are set, or all of its mask.
+fn bit_names(bitset: &[u8], only_set: bool) -> Vec<String> {
     let set = Attributes::after(bitset, 0);
-    let bits = Attributes::after(nested(&set, BITSET_BITS).unwrap_or_default(), 0);
-    let named = bits.filter(|(kind, _)| kind & !NESTED == BITSET_BIT).filter_map(|(_, bit)| {
-        let bit = Attributes::after(bit, 0);
-        bit.get(BIT_NAME).filter(|_| is_wanted(&bit)).map(text)
-    });
-    named.collect()
+    // A bitset without a mask lists the bits that are set.
+    let all = !only_set || set.get(NO_MASK).is_some();
+    let bits = set.within(BITSET_BITS).filter(|(kind, _)| *kind == BITSET_BIT);
+    let bits = bits.map(|(_, bit)| Attributes::after(bit, 0));
+    let wanted = bits.filter(|bit| all || bit.get(BIT_VALUE).is_some());
+    wanted.filter_map(|bit| bit.get(BIT_NAME).map(text)).collect()
 }
 
 /// Appends the bits of a bitset, each set or not.
@@ -317,11 +291,11 @@ mod tests {
 
     #[test]
     fn bitset_is_a_list_or_has_values_and_an_unknown_speed_is_none() {
-        assert_eq!(bit_names(&bitset(true, &[("a", false), ("b", false)])), ["a", "b"]);
-        assert_eq!(bit_names(&bitset(false, &[("a", false), ("b", true)])), ["b"]);
+        assert_eq!(bit_names(&bitset(true, &[("a", false), ("b", false)]), true), ["a", "b"]);
+        assert_eq!(bit_names(&bitset(false, &[("a", false), ("b", true)]), true), ["b"]);
         let whole = bitset(true, &[("tx-tcp-segmentation", false)]);
         for end in 0..whole.len() {
-            assert!(bit_names(&whole[..end]).len() <= 1);
+            assert!(bit_names(&whole[..end], true).len() <= 1);
         }
         for unknown in [None, Some(0), Some(u32::MAX)] {
             assert_eq!(known_speed(unknown).unwrap_err().kind(), io::ErrorKind::NotFound);

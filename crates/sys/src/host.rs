@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::telemetry::HostPages;
 use longhaul_core::units::{Bytes, Rate};
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::ClockId;
 
 /// Returns the receive buffer's autotuning limit, `net.ipv4.tcp_rmem[2]`.
 pub fn tcp_rmem_max() -> Option<Bytes> {
@@ -99,7 +99,7 @@ fn entry(meminfo: &str, name: &str) -> Option<Bytes> {
 
 /// Returns the CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
-    cpu_time(ClockId::ThreadCPUTime)
+    ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap_or_default()
 }
 
 /// The CPU time clock of one thread, readable by other threads.
@@ -107,7 +107,7 @@ pub fn thread_cpu_time() -> Duration {
 /// After the thread has ended, the kernel may reuse its number: a clock must only be read while its thread is known to
 /// run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadClock(libc::clockid_t);
+pub struct ThreadClock(ClockId);
 
 impl ThreadClock {
     /// Returns the clock of the calling thread.
@@ -117,21 +117,13 @@ impl ThreadClock {
         const SCHED: libc::clockid_t = 2;
         const PER_THREAD: libc::clockid_t = 4;
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
-        Self(!thread << 3 | SCHED | PER_THREAD)
+        Self(ClockId::from_raw(!thread << 3 | SCHED | PER_THREAD))
     }
 
     /// Reads the clock; `None` if the thread has ended.
     pub fn cpu_time(self) -> Option<Duration> {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a live timespec, which the call fills; an unknown clock is an error.
-        let rc = unsafe { libc::clock_gettime(self.0, &raw mut time) };
-        (rc == 0).then(|| Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
+        self.0.now().ok().map(Duration::from)
     }
-}
-
-fn cpu_time(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 fn words(name: &str) -> Vec<String> {

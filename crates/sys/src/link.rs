@@ -122,10 +122,7 @@ fn parse_link(message: &[u8]) -> Option<Link> {
         name: text(attributes.get(IFLA_IFNAME)?),
         mtu: attributes.number(IFLA_MTU),
         is_loopback: flags & IFF_LOOPBACK != 0,
-        kind: attributes
-            .get(IFLA_LINKINFO)
-            .and_then(|info| Attributes::after(info, 0).get(IFLA_INFO_KIND))
-            .map(text),
+        kind: attributes.within(IFLA_LINKINFO).get(IFLA_INFO_KIND).map(text),
         address: attributes.get(IFLA_ADDRESS).unwrap_or_default().to_vec(),
     })
 }

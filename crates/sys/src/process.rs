@@ -8,7 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use longhaul_core::units::Bytes;
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::ForkResult;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::UnshareFlags;
@@ -138,23 +139,19 @@ pub fn write_all_even_if_killed(steps: &[(BorrowedFd<'_>, &[u8])]) -> io::Result
 /// # Safety
 /// `child` must make async-signal-safe calls only: locks held by other threads stay locked.
 unsafe fn fork_syscalls_only(child: impl FnOnce() -> Infallible) -> io::Result<Pid> {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the sets are filled by sigfillset and pthread_sigmask before they are read. Signals
-    // stay blocked over the fork, so that no handler of the parent's runs in the child.
-    let (pid, error) = unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let pid = libc::fork();
-        if pid == 0 {
-            child();
-        }
-        let error = io::Error::last_os_error();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
-        (pid, error)
+    // Signals stay blocked over the fork, so that no handler of the parent's runs in the child.
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    // SAFETY: as the caller promises.
+    let forked = unsafe { nix::unistd::fork() };
+    if let Ok(ForkResult::Child) = forked {
+        child();
+    }
+    before.thread_set_mask()?;
+    let pid = match forked? {
+        ForkResult::Parent { child } => Pid::from_raw(child.as_raw()),
+        ForkResult::Child => None,
     };
-    // from_raw accepts no negative number.
-    if pid > 0 { Pid::from_raw(pid).ok_or(error) } else { Err(error) }
+    pid.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The exit status and resource usage of a child.
@@ -166,11 +163,6 @@ pub struct Finished {
     pub user: Duration,
     /// CPU time in the kernel, of the child and its reaped descendants.
     pub system: Duration,
-    /// The largest resident set of any of these processes.
-    ///
-    /// Includes the resident memory of the starting process, which exec carries over. Only a small process can measure
-    /// a child.
-    pub max_resident: Bytes,
     /// Page faults without I/O, of the child and its reaped descendants.
     pub minor_faults: u64,
 }
@@ -199,7 +191,6 @@ pub fn wait(pid: Pid) -> io::Result<Finished> {
         status: ExitStatus::from_raw(status),
         user: time(usage.ru_utime),
         system: time(usage.ru_stime),
-        max_resident: Bytes::kib(u64::try_from(usage.ru_maxrss).unwrap_or(0)),
         minor_faults: u64::try_from(usage.ru_minflt).unwrap_or(0),
     })
 }

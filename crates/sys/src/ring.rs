@@ -5,10 +5,9 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::mm::{Advice, MapFlags};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::host;
-use crate::memory::Mapping;
 
 /// The bytes before each record: its stamp, its length, and padding to [`ALIGN`].
 const HEADER: usize = 16;
@@ -33,11 +32,12 @@ pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
         .max(HUGE_PAGE)
         .checked_next_multiple_of(HUGE_PAGE)
         .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    let memory = Mapping::anonymous(capacity, MapFlags::NORESERVE)?;
-    memory.advise(Advice::LinuxHugepage);
+    let memory = MmapRaw::from(MmapOptions::new().len(capacity).no_reserve_swap().map_anon()?);
+    // Hints, which a kernel that does not know them refuses.
+    let _ = memory.advise(Advice::HugePage);
     if host::available_memory().is_some_and(|available| capacity as u64 <= available.get() / READY) {
         // Kernels before 5.14 refuse, and fault pages in on first use.
-        memory.advise(Advice::LinuxPopulateWrite);
+        let _ = memory.advise(Advice::PopulateWrite);
     }
     let shared = Arc::new(RingState { memory, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) });
     Ok((Producer { shared: Arc::clone(&shared), head: 0, reserved: None }, Consumer { shared, tail: 0 }))
@@ -46,7 +46,7 @@ pub fn ring(capacity: usize) -> io::Result<(Producer, Consumer)> {
 /// The state of a ring. Positions count all bytes passed so far; the memory offset is the position modulo the length.
 struct RingState {
     /// Producer and consumer keep their accesses disjoint.
-    memory: Mapping,
+    memory: MmapRaw,
     /// The start of the next record; stored by the producer only.
     head: AtomicUsize,
     /// The start of the oldest record; stored by the consumer only.
@@ -55,22 +55,22 @@ struct RingState {
 
 impl RingState {
     fn put_header(&self, offset: usize, stamp: u64, len: u64) {
-        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
+        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len());
         // SAFETY: in bounds and aligned (the mapping is page-aligned, offsets are multiples of
         // ALIGN), and the producer alone touches bytes between head and tail + capacity.
         unsafe {
-            let at = self.memory.at(offset).as_ptr().cast::<u64>();
+            let at = self.memory.as_mut_ptr().add(offset).cast::<u64>();
             at.write(stamp);
             at.add(1).write(len);
         }
     }
 
     fn header(&self, offset: usize) -> (u64, u64) {
-        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len);
+        debug_assert!(offset.is_multiple_of(ALIGN) && offset + HEADER <= self.memory.len());
         // SAFETY: in bounds and aligned as above; written before the head that covers it was
         // released, and the producer does not touch it until the tail passes it.
         unsafe {
-            let at = self.memory.at(offset).as_ptr().cast::<u64>();
+            let at = self.memory.as_mut_ptr().add(offset).cast::<u64>();
             (at.read(), at.add(1).read())
         }
     }
@@ -87,7 +87,7 @@ pub struct Producer {
 impl Producer {
     /// Returns `len` bytes to fill and then [`commit`](Self::commit); `None` while the ring has too little space.
     pub fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
-        let capacity = self.shared.memory.len;
+        let capacity = self.shared.memory.len();
         let need = HEADER.checked_add(len)?.checked_next_multiple_of(ALIGN)?;
         let used = self.head - self.shared.tail.load(Ordering::Acquire);
         let mut offset = self.head % capacity;
@@ -105,7 +105,7 @@ impl Producer {
         self.reserved = Some(len);
         // SAFETY: HEADER + len bytes from `offset` lie inside the mapping and outside what the
         // consumer may read; the borrow of self keeps a second slice from being made.
-        Some(unsafe { slice::from_raw_parts_mut(self.shared.memory.at(offset + HEADER).as_ptr(), len) })
+        Some(unsafe { slice::from_raw_parts_mut(self.shared.memory.as_mut_ptr().add(offset + HEADER), len) })
     }
 
     /// Passes the first `len` bytes of the last reserved slice to the consumer, under `stamp`.
@@ -114,7 +114,7 @@ impl Producer {
     pub fn commit(&mut self, stamp: u64, len: usize) {
         let Some(reserved) = self.reserved.take() else { return };
         let len = len.min(reserved);
-        let offset = self.head % self.shared.memory.len;
+        let offset = self.head % self.shared.memory.len();
         self.shared.put_header(offset, stamp, len as u64);
         self.head += (HEADER + len).next_multiple_of(ALIGN);
         self.shared.head.store(self.head, Ordering::Release);
@@ -131,7 +131,7 @@ impl Consumer {
     /// Returns the oldest record as stamp and bytes; `None` while the ring is empty.
     pub fn peek(&mut self) -> Option<(u64, &[u8])> {
         let head = self.shared.head.load(Ordering::Acquire);
-        let capacity = self.shared.memory.len;
+        let capacity = self.shared.memory.len();
         if self.tail == head {
             return None;
         }
@@ -145,8 +145,9 @@ impl Consumer {
         }
         // SAFETY: the producer wrote `len` bytes here before releasing `head`, and leaves them
         // alone until the tail passes them, which needs `&mut self` again.
-        let bytes =
-            unsafe { slice::from_raw_parts(self.shared.memory.at(offset + HEADER).as_ptr(), len as usize) };
+        let bytes = unsafe {
+            slice::from_raw_parts(self.shared.memory.as_mut_ptr().add(offset + HEADER), len as usize)
+        };
         Some((stamp, bytes))
     }
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use crate::sockopt;
@@ -78,7 +78,7 @@ impl Netlink {
     /// # Errors
     /// The kernel's error on the request, or ENOBUFS and similar errors of the socket.
     pub fn ask(&self, request: Request) -> io::Result<Vec<u8>> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         self.send(request)?;
         let reply = self.receive(RecvFlags::empty())?;
         error_in(&reply)?;
@@ -253,6 +253,11 @@ impl<'a> Attributes<'a> {
         self.clone().find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
     }
 
+    /// Returns the attributes within the first attribute of a kind; none without it.
+    pub fn within(&self, wanted: u16) -> Self {
+        Self(self.get(wanted).unwrap_or_default())
+    }
+
     /// Returns the first attribute of a kind as a number.
     pub fn number(&self, wanted: u16) -> Option<u32> {
         self.get(wanted)?.try_into().ok().map(u32::from_ne_bytes)
@@ -265,7 +270,8 @@ impl<'a> Iterator for Attributes<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let header = self.0.first_chunk::<4>()?;
         let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        // The upper bits are flags (NLA_TYPE_MASK of linux/netlink.h).
+        let kind = u16::from_ne_bytes([header[2], header[3]]) & 0x3fff;
         let value = self.0.get(4..len)?;
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or(&[]);
         Some((kind, value))

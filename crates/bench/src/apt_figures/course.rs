@@ -91,19 +91,19 @@ impl Fairness {
         let row = |(method, runs): &(Method, Vec<Vec<SessionRecord>>)| {
             let shares: Vec<Vec<f64>> =
                 runs.iter().map(|records| records.iter().map(last_share).collect()).collect();
-            let indices: Vec<f64> = shares.iter().map(|shares| jain_index(shares)).collect();
-            let sums: Vec<f64> = shares.iter().map(|shares| shares.iter().sum()).collect();
+            let indices = || shares.iter().map(|shares| jain_index(shares));
+            let sums = shares.iter().map(|shares| shares.iter().sum());
             let first = shares.first().into_iter().flatten().map(|share| format!("{:.0}", share / 1e6));
             let reached = || runs.iter().flatten().map(|record| SessionResult::of(record, ENDLESS));
-            let streams: Vec<f64> = runs.iter().flatten().filter_map(last_streams).collect();
+            let streams = runs.iter().flatten().filter_map(last_streams);
             vec![
                 self.aqm.to_owned(),
                 method.to_string(),
-                Mean::of(&indices).map_or(String::new(), |jain| format!("{jain:.3}")),
-                format!("{:.3}", indices.iter().copied().fold(f64::INFINITY, f64::min)),
-                Mean::of(&sums).map_or(String::new(), |sum| sum.scaled(1e-6).to_string()),
+                Mean::of(indices()).map_or(String::new(), |jain| format!("{jain:.3}")),
+                format!("{:.3}", indices().fold(f64::INFINITY, f64::min)),
+                Mean::of(sums).map_or(String::new(), |sum| sum.scaled(1e-6).to_string()),
                 first.collect::<Vec<_>>().join(", "),
-                Mean::of(&streams).map_or(String::new(), |mean| mean.to_string()) + bounded(reached()),
+                Mean::of(streams).map_or(String::new(), |mean| mean.to_string()) + bounded(reached()),
             ]
         };
         self.of.iter().map(row).collect()
@@ -132,7 +132,7 @@ fn last_share(record: &SessionRecord) -> f64 {
 /// Returns the mean number of connections in the last 100 s.
 fn last_streams(record: &SessionRecord) -> Option<f64> {
     let last = record.seconds.iter().filter(|second| second.at > SHARED_FOR.saturating_sub(LAST));
-    Mean::of(&last.map(|second| second.streams as f64).collect::<Vec<_>>()).map(|mean| mean.mean)
+    Mean::of(last.map(|second| second.streams as f64)).map(|mean| mean.mean)
 }
 
 /// Draws each record's throughput, by chunk if it has chunks, and its connections.

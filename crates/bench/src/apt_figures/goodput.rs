@@ -56,7 +56,7 @@ impl Curve {
             };
             let trials: Vec<Trial> = NUMBERS.into_iter().flat_map(trial).collect();
             let rates: Vec<f64> = on_all_cores(&trials, |trial| trial.reached().rate);
-            let means = rates.chunks(seeds.len()).filter_map(Mean::of);
+            let means = rates.chunks(seeds.len()).filter_map(|rates| Mean::of(rates.iter().copied()));
             NUMBERS.into_iter().zip(means).collect::<Vec<_>>()
         };
         let (whole, in_chunks) = (curve(Method::Fixed), curve(Method::FixedInChunks));
@@ -178,7 +178,7 @@ pub(crate) fn table(curves: &[Curve]) -> String {
     for curve in curves {
         let (_, best) = curve.best();
         for (method, outcomes) in &curve.tried {
-            let mean = |values: Vec<f64>| Mean::of(&values).map_or("-".to_owned(), |mean| mean.to_string());
+            let mean = |values: Vec<f64>| Mean::of(values).map_or("-".to_owned(), |mean| mean.to_string());
             let seconds = |times: Vec<Option<Duration>>| {
                 let reached: Vec<f64> = times.iter().flatten().map(Duration::as_secs_f64).collect();
                 let never = times.len() - reached.len();
@@ -190,7 +190,7 @@ pub(crate) fn table(curves: &[Curve]) -> String {
                 }
             };
             let rates: Vec<f64> = outcomes.iter().map(|own| own.reached.rate / 1e6).collect();
-            let share = Mean::of(&rates).map_or(0.0, |rate| rate.mean * 1e6 / best);
+            let share = Mean::of(rates.iter().copied()).map_or(0.0, |rate| rate.mean * 1e6 / best);
             rows.push(vec![
                 millis(curve.delay),
                 method.to_string(),

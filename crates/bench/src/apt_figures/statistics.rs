@@ -14,7 +14,8 @@ pub(crate) struct Mean {
 
 impl Mean {
     /// Returns the mean of `values`; `None` if there are none.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let values: Vec<f64> = values.into_iter().collect();
         let count = values.len() as f64;
         if values.is_empty() {
             return None;
@@ -75,13 +76,13 @@ mod tests {
 
     #[test]
     fn a_mean_has_its_interval() {
-        let of = Mean::of(&[10.0, 12.0, 14.0, 16.0]).unwrap();
+        let of = Mean::of([10.0, 12.0, 14.0, 16.0]).unwrap();
         // s = 2.582, t = 3.182.
         let half = of.half_width.unwrap();
         assert!((of.mean - 13.0).abs() < 1e-12 && (half - 4.108).abs() < 0.04, "{of:?}");
         assert_eq!([of.to_string(), format!("{:.0}", of.scaled(2.0))], ["13.0 ± 4.1", "26 ± 8"]);
-        let single = Mean::of(&[5.0]).unwrap();
+        let single = Mean::of([5.0]).unwrap();
         assert_eq!((single.to_string().as_str(), single.interval()), ("5.0", None));
-        assert_eq!(Mean::of(&[]), None);
+        assert_eq!(Mean::of([]), None);
     }
 }

@@ -222,7 +222,7 @@ fn gigabytes(file: Bytes) -> String {
 }
 
 fn mean(reached: &[SessionResult]) -> Option<Mean> {
-    Mean::of(&reached.iter().map(|own| own.rate).collect::<Vec<_>>())
+    Mean::of(reached.iter().map(|own| own.rate))
 }
 
 fn point(x: f64, reached: &[SessionResult]) -> Option<Point> {

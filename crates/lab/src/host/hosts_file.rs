@@ -1,11 +1,10 @@
 //! `/etc/hosts` of the emulated hosts: the machine's file, the machine's own name, and the names `client` and `server`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::HostSide;
 
@@ -23,19 +22,11 @@ pub(super) fn mount(pairs: u16) {
 fn try_mount(pairs: u16) -> io::Result<()> {
     let uname = rustix::system::uname();
     let text = with_names(&fs::read_to_string(HOSTS)?, &uname.nodename().to_string_lossy(), pairs);
-    static LABS: AtomicU64 = AtomicU64::new(0);
-    let number = LABS.fetch_add(1, Ordering::Relaxed);
-    let name = format!("longhaul-lab-hosts-{}-{number}", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    // Never write through a file or link that another user placed at this name.
-    let _ = fs::remove_file(&path);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
-    io::Write::write_all(&mut file, text.as_bytes())?;
-    file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    let mounted = rustix::mount::mount_bind(&path, Path::new(HOSTS));
-    // The mount keeps the deleted file's content.
-    fs::remove_file(&path)?;
-    Ok(mounted?)
+    // Removed at the end; the mount keeps its content.
+    let mut file = tempfile::NamedTempFile::with_prefix("longhaul-lab-hosts-")?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    Ok(rustix::mount::mount_bind(file.path(), Path::new(HOSTS))?)
 }
 
 /// Puts the hosts' names first: the first line with a name wins. Pairs of hosts are `client1` and `server1`, `client2` and so on.

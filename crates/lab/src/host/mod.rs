@@ -2,12 +2,10 @@
 
 mod device;
 mod hosts_file;
-mod listening;
-mod netlink;
+mod network_files;
 mod process;
 mod server_command;
 mod settings;
-mod tcp_memory;
 mod worker;
 
 use std::ffi::OsStr;
@@ -15,9 +13,9 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use longhaul_sys::process::PidNamespace;
@@ -28,14 +26,11 @@ use crate::error::LabError;
 use crate::link::{Capture, Direction, DirectionEvidence, Observers, PathStats};
 use crate::spec::PathSpec;
 
-use device::{DEVICE, Device, configure_device, device_error};
-use listening::Listening;
+use device::{DEVICE, Device};
 pub use longhaul_sys::process::Finished;
-use netlink::DeviceNetlink;
+use network_files::NetworkFiles;
 pub use process::Process;
-pub(crate) use process::ends_within;
 pub use server_command::{ServerCommand, ServerCommandFailure};
-use tcp_memory::TcpMemoryPressure;
 use worker::{Namespaces, Worker};
 
 /// The side of an emulated host.
@@ -60,14 +55,6 @@ impl HostSide {
 
     fn ipv6_of(self, pair: u16) -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 2, 0, pair, 0, 0, 0, 1 + self as u16)
-    }
-
-    fn ipv4(self) -> Ipv4Addr {
-        self.ipv4_of(0)
-    }
-
-    fn ipv6(self) -> Ipv6Addr {
-        self.ipv6_of(0)
     }
 }
 
@@ -121,8 +108,7 @@ pub(crate) struct HostsInner {
     /// Client to server and server to client; empty if a veth pair connects the hosts.
     directions: Vec<Direction>,
     devices: [Device; 2],
-    tcp_memory: [TcpMemoryPressure; 2],
-    listening: [Listening; 2],
+    files: [NetworkFiles; 2],
     has_ipv6: bool,
     captures: [Option<Capture>; 2],
     /// The CPU time when the path started.
@@ -143,7 +129,7 @@ impl HostsInner {
         let plain = spec.is_plain() && !watch.is_any();
         let pairs = spec.ends.pairs.0.len().max(1) as u16;
         let (worker, namespaces) = Worker::start(pairs)?;
-        let Namespaces { networks: [_, server_namespace], tcp_memory, listening, processes } = namespaces;
+        let Namespaces { networks: [_, server_namespace], files, processes } = namespaces;
         let mut congestion = Vec::new();
         let mut tuns = Vec::new();
         let mut peer = Some(server_namespace);
@@ -158,7 +144,7 @@ impl HostsInner {
 
         let mtu = spec.ends.mtu;
         let configure =
-            |side| worker.run(side, move || configure_device(side, pairs, mtu.get() as u32, plain))?;
+            |side| worker.run(side, move || Device::configure(side, pairs, mtu.get() as u32, plain))?;
         let (client, client_ipv6) = configure(HostSide::Client)?;
         let (server, server_ipv6) = configure(HostSide::Server)?;
 
@@ -186,8 +172,7 @@ impl HostsInner {
             worker,
             directions,
             devices: [client, server],
-            tcp_memory,
-            listening,
+            files,
             has_ipv6: client_ipv6 && server_ipv6,
             captures,
             started: CpuTime::now(),
@@ -209,8 +194,8 @@ impl HostsInner {
     pub(crate) fn stats(&self) -> Result<PathStats, LabError> {
         let cpu = CpuTime::now().since(self.started);
         let mut stats = PathStats { cpu, ..PathStats::default() };
-        for host in &self.tcp_memory {
-            stats.memory_pressures += host.pressures()?;
+        for host in &self.files {
+            stats.memory_pressures += host.memory_pressures()?;
         }
         let both = [&mut stats.client_to_server, &mut stats.server_to_client];
         for (index, (direction, device)) in both.into_iter().zip(&self.devices).enumerate() {
@@ -241,8 +226,7 @@ fn prepare(
     let congestion = settings::apply(spec, side)?;
     let tun = if plain {
         if let Some(peer) = peer {
-            let netlink = DeviceNetlink::open().map_err(device_error("open a netlink socket"))?;
-            netlink.add_veth(DEVICE, peer.as_fd()).map_err(device_error("make a veth pair"))?;
+            Device::add_veth(peer.as_fd())?;
         }
         None
     } else {
@@ -261,17 +245,6 @@ fn offload(spec: &PathSpec) -> Offload {
     }
 }
 
-/// Reads an open kernel file again from its start.
-fn read_again(file: &File) -> io::Result<String> {
-    let (mut text, mut chunk) = (Vec::new(), [0; 16 << 10]);
-    loop {
-        match file.read_at(&mut chunk, text.len() as u64)? {
-            0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
-            len => text.extend_from_slice(&chunk[..len]),
-        }
-    }
-}
-
 /// One host of a lab. Keeps the lab alive.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -282,12 +255,12 @@ pub struct Host {
 impl Host {
     /// Returns the host's IPv4 address.
     pub fn ipv4(&self) -> Ipv4Addr {
-        self.side.ipv4()
+        self.side.ipv4_of(0)
     }
 
     /// Returns the host's IPv6 address; `None` on a machine without IPv6.
     pub fn ipv6(&self) -> Option<Ipv6Addr> {
-        self.lab.has_ipv6.then(|| self.side.ipv6())
+        self.lab.has_ipv6.then(|| self.side.ipv6_of(0))
     }
 
     /// Runs `job` on a thread inside the host and returns its result.
@@ -306,7 +279,7 @@ impl Host {
     /// # Errors
     /// Fails if the kernel's socket lists cannot be read.
     pub fn listens_on(&self, port: u16) -> Result<bool, LabError> {
-        self.lab.listening[self.side as usize].on(port)
+        self.lab.files[self.side as usize].listens_on(port)
     }
 
     /// Creates a command with both hosts' addresses in its environment: LAB_CLIENT, LAB_SERVER, LAB_CLIENT6, LAB_SERVER6.
@@ -320,12 +293,19 @@ impl Host {
             ("LAB_SERVER", HostSide::Server),
             ("LAB_FAR", HostSide::Server),
         ] {
-            command.env(name, side.ipv4().to_string());
+            command.env(name, side.ipv4_of(0).to_string());
             if self.lab.has_ipv6 {
-                command.env(format!("{name}6"), side.ipv6().to_string());
+                command.env(format!("{name}6"), side.ipv6_of(0).to_string());
             }
         }
         command
+    }
+
+    /// Creates a shell command without input, in its own process group: out of reach of the terminal's Ctrl-C.
+    pub(crate) fn shell(&self, command: &str) -> Command {
+        let mut shell = self.command("sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
+        shell
     }
 
     /// Starts a command on the host; dropping the lab kills it and its descendants.
@@ -337,6 +317,6 @@ impl Host {
         let child = self.run(move || command.spawn())?;
         let host = self.side.name();
         let child = child.map_err(|cause| LabError::Spawn { program, host, cause })?;
-        Process::new(child, Arc::clone(&self.lab))
+        Ok(Process::new(child, Some(Arc::clone(&self.lab))))
     }
 }

@@ -13,21 +13,22 @@ use crate::error::LabError;
 
 use super::HostsInner;
 
-/// A command running on a host; killed on drop. Keeps its lab alive.
+/// Time between SIGTERM and SIGKILL.
+const KILL_DELAY: Duration = Duration::from_secs(1);
+
+/// A command that runs on a host of a lab, which it keeps alive, or on this machine; killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     pid: Pid,
     finished: Option<Finished>,
     /// Declared last: the lab must not wait for a child that only this struct can reap.
-    _lab: Arc<HostsInner>,
+    _lab: Option<Arc<HostsInner>>,
 }
 
 impl Process {
-    pub(super) fn new(child: Child, lab: Arc<HostsInner>) -> Result<Self, LabError> {
-        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let pid = id.ok_or_else(LabError::worker_gone)?;
-        Ok(Self { child, pid, finished: None, _lab: lab })
+    pub(crate) fn new(child: Child, lab: Option<Arc<HostsInner>>) -> Self {
+        Self { pid: Pid::from_child(&child), child, finished: None, _lab: lab }
     }
 
     /// Takes the pipe to standard input, if it was requested.
@@ -111,6 +112,18 @@ impl Process {
         sent.map_err(|errno| self.failed("terminate the group of", errno.into()))
     }
 
+    /// Ends the process group that the process leads: SIGTERM, then SIGKILL to the rest of it after the end of the
+    /// process or one second.
+    pub(crate) fn end_group(&mut self) -> Result<Finished, LabError> {
+        if self.finished.is_none() {
+            // Each step runs even if an earlier one fails. The process is reaped last: until then its number is the group's.
+            let _ = self.terminate_group();
+            let _ = ends_within(self.pid, KILL_DELAY);
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+        self.wait()
+    }
+
     fn signal(&self, signal: Signal, what: &'static str) -> Result<(), LabError> {
         if self.finished.is_some() {
             return Ok(());
@@ -124,7 +137,7 @@ impl Process {
 }
 
 /// Returns whether a child ends within `limit`; returns false early on a signal, which the caller must handle.
-pub(crate) fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
+fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
     let handle = rustix::process::pidfd_open(child, PidfdFlags::empty())?;
     let limit = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut on = [PollFd::new(&handle, PollFlags::IN)];

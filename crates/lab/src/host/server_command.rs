@@ -1,8 +1,7 @@
 //! The server command of an experiment, on the server host.
 
 use std::ops::ControlFlow;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -32,8 +31,6 @@ pub struct ServerCommand {
 impl ServerCommand {
     /// Starts `command` with `sh -c`; `prepare` sets its output.
     ///
-    /// The command has its own process group, out of reach of the terminal's Ctrl-C, and no input.
-    ///
     /// # Errors
     /// Fails if there is no `sh`, or if `prepare` fails.
     pub fn start(
@@ -41,8 +38,7 @@ impl ServerCommand {
         command: &str,
         prepare: impl FnOnce(&mut Command) -> Result<(), LabError>,
     ) -> Result<Self, LabError> {
-        let mut shell = host.command("sh");
-        shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
+        let mut shell = host.shell(command);
         prepare(&mut shell)?;
         Ok(Self { process: host.spawn(shell)?, host: host.clone() })
     }

@@ -12,16 +12,14 @@ use crate::error::LabError;
 
 use super::HostSide;
 use super::hosts_file;
-use super::listening::Listening;
-use super::tcp_memory::TcpMemoryPressure;
+use super::network_files::NetworkFiles;
 
 type HostJob = Box<dyn FnOnce() + Send>;
 
 /// The namespaces of a lab: for each host its network namespace and the kernel files opened in it.
 pub(super) struct Namespaces {
     pub(super) networks: [OwnedFd; 2],
-    pub(super) tcp_memory: [TcpMemoryPressure; 2],
-    pub(super) listening: [Listening; 2],
+    pub(super) files: [NetworkFiles; 2],
     /// The PID namespace; dropping it kills all processes of the lab.
     pub(super) processes: PidNamespace,
 }
@@ -96,15 +94,14 @@ fn enter_namespaces(pairs: u16) -> Result<([OwnedFd; 2], Namespaces), LabError> 
     let host = || {
         let network = netns::enter_new_network().map_err(failed("a network namespace"))?;
         // Must precede the PID namespace, whose /proc does not show this thread.
-        Ok((network, TcpMemoryPressure::of_this_thread()?, Listening::of_this_thread()?))
+        Ok((network, NetworkFiles::of_this_thread()?))
     };
-    let ((client, client_memory, client_ports), (server, server_memory, server_ports)) = (host()?, host()?);
+    let ((client, client_files), (server, server_files)) = (host()?, host()?);
     let copy = |fd: &OwnedFd| fd.try_clone().map_err(failed("a network namespace"));
     let networks = [copy(&client)?, copy(&server)?];
     netns::enter_new_mounts().map_err(failed("a mount namespace"))?;
     hosts_file::mount(pairs);
     let processes = PidNamespace::for_children_of_this_thread().map_err(failed("a PID namespace"))?;
-    let tcp_memory = [client_memory, server_memory];
-    let listening = [client_ports, server_ports];
-    Ok(([client, server], Namespaces { networks, tcp_memory, listening, processes }))
+    let files = [client_files, server_files];
+    Ok(([client, server], Namespaces { networks, files, processes }))
 }

@@ -33,8 +33,7 @@ pub use delay::Delay;
 pub use line::Line;
 pub use loss::RandomLoss;
 pub use queue_limit::QueueLimit;
-pub use rate::{Admission, Backlog, RateLimit};
-use red::Verdict;
+pub use rate::{Admission, Backlog, RateLimit, Verdict};
 pub use red::{Red, RedParameters};
 pub use time::Time;
 

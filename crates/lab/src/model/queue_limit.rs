@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use longhaul_core::units::{Bytes, ParseUnitError};
 
-use super::{Admission, Backlog, Time};
+use super::{Admission, Backlog, Time, Verdict};
 
 /// A queue's limit, written "250MB", "100packets" or "100p": a packet joins if the queue including it stays within.
 ///
@@ -38,8 +38,8 @@ impl QueueLimit {
 }
 
 impl Admission for QueueLimit {
-    fn admits(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> bool {
-        self.holds(backlog, size.max(Bytes::new(1)))
+    fn judge(&mut self, _now: Time, backlog: Backlog, size: Bytes) -> Verdict {
+        if self.holds(backlog, size.max(Bytes::new(1))) { Verdict::Admitted } else { Verdict::Full }
     }
 }
 

@@ -26,10 +26,26 @@ impl Backlog {
     }
 }
 
+/// The decision about a packet that arrives at a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Joins the queue.
+    Admitted,
+    /// Dropped early, or marked if it is ECN-capable.
+    Early,
+    /// Dropped: the queue is full.
+    Full,
+}
+
 /// An admission policy of a queue: DropTail, or active queue management.
 pub trait Admission: fmt::Debug + Send {
-    /// Returns whether a packet of `size` bytes that finds `backlog` at `now` may join the queue.
-    fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool;
+    /// Decides about a packet of `size` bytes that finds `backlog` at `now`.
+    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict;
+
+    /// Returns whether such a packet may join a queue that does not mark.
+    fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool {
+        self.judge(now, backlog, size) == Verdict::Admitted
+    }
 }
 
 /// Sends packets at a fixed rate in order, and queues those that an [`Admission`] admits.

@@ -7,7 +7,7 @@ use longhaul_core::units::{Bytes, Rate};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Admission, Backlog, QueueLimit, Time};
+use super::{Admission, Backlog, QueueLimit, Time, Verdict};
 
 /// Separates this node's random numbers from those of other nodes with one seed.
 const RED_SEED_STREAM: u64 = 2;
@@ -122,20 +122,8 @@ impl Red {
     }
 }
 
-/// RED's decision about a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Joins the queue.
-    Admitted,
-    /// Dropped early, or marked if it is ECN-capable.
-    Early,
-    /// Dropped: the queue is full.
-    Full,
-}
-
-impl Red {
-    /// Decides about a packet of `size` bytes that finds `backlog` at `now`.
-    pub(super) fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict {
+impl Admission for Red {
+    fn judge(&mut self, now: Time, backlog: Backlog, size: Bytes) -> Verdict {
         self.follow(backlog);
         let weight = self.weight(size);
         let verdict = match (self.drops(weight), self.limit.admits(now, backlog, size)) {
@@ -146,12 +134,6 @@ impl Red {
         let counts = verdict == Verdict::Admitted && self.average >= self.parameters.min_th;
         self.count = if counts { self.count + weight } else { 0.0 };
         verdict
-    }
-}
-
-impl Admission for Red {
-    fn admits(&mut self, now: Time, backlog: Backlog, size: Bytes) -> bool {
-        self.judge(now, backlog, size) == Verdict::Admitted
     }
 }
 

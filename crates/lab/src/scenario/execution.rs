@@ -2,13 +2,11 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
-use crate::host::{Process, ServerCommand, ServerCommandFailure};
+use crate::host::{ServerCommand, ServerCommandFailure};
 use crate::lab::Lab;
 use crate::model::Time;
 
@@ -16,10 +14,11 @@ use super::environment::Environment;
 use super::host_facts::Conditions;
 use super::outcome::{FinishedCommand, RunResult};
 use super::plan::Execution;
+use super::progress::Progress;
 use super::results_directory::{ExecutionFiles, OUT_OPTION, ResultsDirectory};
 use super::runner::{ExecutionPhase, Watcher, report_cleanup};
-use super::shell::{KILL_DELAY, Shell, WATCH_INTERVAL};
-use super::{ScenarioServer, last_output_line, progress, stdout};
+use super::shell::{Shell, WATCH_INTERVAL};
+use super::{ScenarioServer, last_output_line, stdout};
 
 /// Runs an execution on a fresh lab, without state of earlier executions.
 ///
@@ -133,7 +132,8 @@ impl Attempt<'_> {
     /// Runs the command on the client; kills its process group on timeout or on a stop request.
     fn measure(&self, lab: &Lab, watcher: &mut dyn Watcher) -> Result<FinishedCommand, LabError> {
         let timeout = self.execution.run.timeout;
-        let mut shell = self.client_shell(lab)?;
+        let mut shell = lab.client().shell(&self.execution.run.command);
+        self.environment.with_record(&self.files.record).apply_on_host(&mut shell);
         shell.stdout(create(&self.files.client)?).stderr(create(&self.files.client_errors)?);
 
         let clock = Clock::start();
@@ -146,21 +146,13 @@ impl Attempt<'_> {
                 return Ok(FinishedCommand { finished, wall: wall(), timed_out: false });
             }
             if watcher.tick(ExecutionPhase::Command, wall()).is_break() {
-                end(&mut process)?;
+                process.end_group()?;
                 return Err(LabError::Interrupted);
             }
             if timeout.is_some_and(|timeout| wall() >= timeout) {
-                end(&mut process)?;
-                return Ok(FinishedCommand { finished: process.wait()?, wall: wall(), timed_out: true });
+                return Ok(FinishedCommand { finished: process.end_group()?, wall: wall(), timed_out: true });
             }
         }
-    }
-
-    fn client_shell(&self, lab: &Lab) -> Result<Command, LabError> {
-        let mut shell = lab.client().command("sh");
-        self.environment.with_record(&self.files.record).apply_on_host(&mut shell);
-        shell.args(["-c", &self.execution.run.command]).stdin(Stdio::null()).process_group(0);
-        Ok(shell)
     }
 
     /// Reads the values that the command printed and recorded, and those that the cleanup printed after `setup_log` bytes of the setup.
@@ -190,20 +182,9 @@ impl Attempt<'_> {
         }
         result.add_ceiling();
         // No samples: the command prints no progress, or was never started.
-        let samples = progress::samples(&self.files.client).unwrap_or_default();
-        result.add_progress(&samples, &self.execution.path);
-        let digest = progress::digest_seconds(&self.files.client).ok().flatten();
-        result.add_values(digest.map(|seconds| ("digest_s", seconds)));
+        let progress = Progress::read(&self.files.client).unwrap_or_default();
+        result.add_progress(&progress, &self.execution.path);
     }
-}
-
-/// Ends a command's process group: SIGTERM, then SIGKILL.
-fn end(process: &mut Process) -> Result<(), LabError> {
-    process.terminate_group()?;
-    if process.wait_for(KILL_DELAY)?.is_none() {
-        process.kill()?;
-    }
-    process.wait().map(drop)
 }
 
 fn create(path: &Path) -> Result<File, LabError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use longhaul_core::units::Rate;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::spec::{PathSpec, QueueLimit};
 
 use super::host_facts::Conditions;
 use super::plan::Execution;
-use super::progress::{self, ProgressSample};
+use super::progress::{self, Progress};
 
 /// The result of one execution of a run's command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -172,12 +173,15 @@ impl RunResult {
         }));
     }
 
-    /// Adds the transfer's rate after its ramp-up.
-    pub(super) fn add_progress(&mut self, samples: &[ProgressSample], spec: &PathSpec) {
+    /// Adds the transfer's rate after its ramp-up, and the time of its digest.
+    pub(super) fn add_progress(&mut self, progress: &Progress, spec: &PathSpec) {
+        let Progress { samples, digest_seconds } = progress;
+        self.add_values(digest_seconds.map(|seconds| ("digest_s", seconds)));
         let Some(size) = samples.iter().map(|sample| sample.received).max() else { return };
-        let least = progress::least_second(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
+        let rates = progress::rates(samples, size);
+        let [least, ramped] = [rates.map(|rates| rates.min), rates.map(|rates| rates.median)]
+            .map(|rate| Some(Rate::bytes_per_sec(rate? as u64).as_bits_per_sec() as f64));
         let share = spec.payload_capacity().and_then(|left| progress::share_of(&left, samples, size));
-        let ramped = progress::rate(samples, size).map(|rate| rate.as_bits_per_sec() as f64);
         let reached =
             spec.payload_rate().zip(ramped).map(|(all, ramped)| ramped / all.as_bits_per_sec() as f64);
         let known = [
@@ -254,7 +258,7 @@ impl RunResult {
     }
 
     /// Returns whether this is the result of a repetition of `execution`.
-    pub(super) fn is_like(&self, execution: &Execution<'_>) -> bool {
+    pub fn is_like(&self, execution: &Execution<'_>) -> bool {
         self.name == execution.run.name
             && self.parameters.len() == execution.parameters.len()
             && execution

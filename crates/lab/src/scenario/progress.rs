@@ -1,5 +1,6 @@
 //! Received bytes per second of a transfer, from the progress lines of `longhaul get --json`.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::summary::Spread;
 use crate::spec::PayloadCapacity;
@@ -28,85 +28,67 @@ const RAMPED_UP: f64 = 0.9;
 /// Maximum bytes of a progress line.
 const LONGEST_LINE: u64 = 64 << 10;
 
-/// Reads the samples that `longhaul get --json` printed to a file; empty if it printed several jobs.
-///
-/// # Errors
-/// Fails if the file is unreadable.
-pub fn samples(path: &Path) -> io::Result<Vec<ProgressSample>> {
-    samples_of(BufReader::new(File::open(path)?))
+/// What `longhaul get --json` printed about a transfer.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// The samples; none if it printed several jobs, each of which has its own counter.
+    pub samples: Vec<ProgressSample>,
+    /// Seconds from the last byte to the verified file; `None` without a digest.
+    pub digest_seconds: Option<f64>,
 }
 
-fn samples_of(lines: impl BufRead) -> io::Result<Vec<ProgressSample>> {
-    #[derive(Deserialize)]
-    struct ProgressLine {
-        at: f64,
-        received: u64,
-        job: Option<u64>,
+impl Progress {
+    /// Reads the file to which it was printed.
+    ///
+    /// # Errors
+    /// Fails if the file is unreadable.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Self::of(BufReader::new(File::open(path)?))
     }
-    let (mut samples, mut known, mut is_one) = (Vec::new(), None, true);
-    // Other events lack one of the fields.
-    each_line(lines, |ProgressLine { at, received, job }| {
-        if let Ok(at) = Duration::try_from_secs_f64(at) {
-            // Each job has its own counter.
-            is_one &= *known.get_or_insert(job) == job;
-            samples.push(ProgressSample { at, received: Bytes::new(received) });
+
+    fn of(mut lines: impl BufRead) -> io::Result<Self> {
+        #[derive(Deserialize)]
+        struct EventLine {
+            at: f64,
+            #[serde(default)]
+            event: String,
+            received: Option<u64>,
+            bytes: Option<u64>,
+            job: Option<u64>,
         }
-    })?;
-    Ok(if is_one { samples } else { Vec::new() })
-}
-
-/// Calls `read` for each line that has its fields.
-fn each_line<T: DeserializeOwned>(mut lines: impl BufRead, mut read: impl FnMut(T)) -> io::Result<()> {
-    let mut line = Vec::new();
-    while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
-        if let Ok(fields) = serde_json::from_slice(&line) {
-            read(fields);
+        let (mut samples, mut jobs) = (Vec::<ProgressSample>::new(), BTreeSet::new());
+        let (mut verifying, mut done, mut line) = (None, None, Vec::new());
+        while lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+            let read = serde_json::from_slice(&line);
+            line.clear();
+            let Ok(EventLine { at, event, received, bytes, job }) = read else { continue };
+            match event.as_str() {
+                "verifying" => verifying = Some(at),
+                "done" => done = Some((at, bytes)),
+                _ => {}
+            }
+            if let (Some(received), Ok(at)) = (received, Duration::try_from_secs_f64(at)) {
+                jobs.insert(job);
+                samples.push(ProgressSample { at, received: Bytes::new(received) });
+            }
         }
-        line.clear();
+        let digest_seconds = verifying.zip(done).map(|(verifying, (done, bytes))| {
+            // Writers and hashers may end between the last byte and `verifying`.
+            let whole = samples.iter().find(|sample| Some(sample.received.get()) == bytes);
+            done - whole.map_or(verifying, |whole| whole.at.as_secs_f64().min(verifying))
+        });
+        if jobs.len() > 1 {
+            samples.clear();
+        }
+        Ok(Self { samples, digest_seconds })
     }
-    Ok(())
 }
 
-/// Returns the seconds from the last byte to the verified file, from what `longhaul get --json` printed; `None` without a digest.
-///
-/// # Errors
-/// Fails if the file is unreadable.
-pub fn digest_seconds(path: &Path) -> io::Result<Option<f64>> {
-    digest_seconds_of(BufReader::new(File::open(path)?))
-}
-
-fn digest_seconds_of(lines: impl BufRead) -> io::Result<Option<f64>> {
-    #[derive(Deserialize)]
-    struct EventLine {
-        event: String,
-        at: f64,
-        bytes: Option<u64>,
-        received: Option<u64>,
-    }
-    let (mut received, mut verifying, mut done) = (Vec::new(), None, None);
-    each_line(lines, |line: EventLine| match line.event.as_str() {
-        "verifying" => verifying = Some(line.at),
-        "done" => done = Some((line.at, line.bytes)),
-        _ => received.extend(line.received.map(|bytes| (bytes, line.at))),
-    })?;
-    let (Some(verifying), Some((done, bytes))) = (verifying, done) else { return Ok(None) };
-    // Writers and hashers may end between the last byte and `verifying`.
-    let whole = received.into_iter().find(|(received, _)| Some(*received) == bytes);
-    Ok(Some(done - whole.map_or(verifying, |(_, at)| verifying.min(at))))
-}
-
-/// Returns the rate of the slowest whole second from the end of the ramp-up to the last byte of `size`.
-pub fn least_second(samples: &[ProgressSample], size: Bytes) -> Option<Rate> {
-    let bins = bins_after_ramp(&edges(&points(samples, size)?))?;
-    bins.into_iter().min_by(f64::total_cmp).map(|least| Rate::bytes_per_sec(least as u64))
-}
-
-/// Returns the median rate of the whole seconds from the end of the ramp-up to the last byte of `size`.
+/// Returns the rates, in bytes per second, of the whole seconds from the end of the ramp-up to the last byte of `size`.
 ///
 /// Seconds start at the last sample without data. `None` if no second is complete.
-pub fn rate(samples: &[ProgressSample], size: Bytes) -> Option<Rate> {
-    let median = Spread::of(bins_after_ramp(&edges(&points(samples, size)?))?)?.median;
-    Some(Rate::bytes_per_sec(median as u64))
+pub fn rates(samples: &[ProgressSample], size: Bytes) -> Option<Spread> {
+    Spread::of(bins_after_ramp(&edges(&points(samples, size)?))?)
 }
 
 /// Returns bytes per second of each whole second from the end of the ramp-up.
@@ -127,7 +109,7 @@ pub fn by_second(samples: &[ProgressSample], size: Bytes) -> Vec<Rate> {
 
 /// Returns the received share of the capacity `left`, from the end of the ramp-up to the last byte of `size`.
 ///
-/// Unlike [`rate`], includes seconds with little data, and the last, incomplete one. The ramp-up ends with the first
+/// Unlike [`rates`], includes seconds with little data, and the last, incomplete one. The ramp-up ends with the first
 /// whole second whose share is 90 % of the best second's share, which counts as at most 1.
 pub fn share_of(left: &PayloadCapacity, samples: &[ProgressSample], size: Bytes) -> Option<f64> {
     let points = points(samples, size)?;
@@ -183,16 +165,16 @@ mod tests {
     fn rate_excludes_ramp_up_incomplete_second_and_samples_after_the_last_byte() {
         let ramp_up = [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 100, 100, 100];
         for (steps, after, expected) in [
-            ([&ramp_up[..], &[120; 35], &[1; 4]].concat(), 0_u64, Some(1_200_000_000)),
-            (vec![100; 30], 49, Some(1_000_000_000)),
+            ([&ramp_up[..], &[120; 35], &[1; 4]].concat(), 0_u64, Some(1.2e9)),
+            (vec![100; 30], 49, Some(1e9)),
             (vec![100; 9], 0, None),
         ] {
             let (mut samples, size) = transfer(&steps);
             let last = *samples.last().unwrap();
             let at = |n| last.at + Duration::from_millis(100 * n);
             samples.extend((1..=after).map(|n| ProgressSample { at: at(n), ..last }));
-            assert_eq!(rate(&samples, size).map(|rate| rate.as_bytes_per_sec()), expected, "{steps:?}");
-            assert_eq!(rate(&[], size), None);
+            assert_eq!(rates(&samples, size).map(|rates| rates.median.round()), expected, "{steps:?}");
+            assert_eq!(rates(&[], size), None);
         }
     }
 
@@ -225,24 +207,25 @@ mod tests {
 
     #[test]
     fn reads_progress_and_nothing_else() {
-        let text = "{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
+        let samples = |text: &[u8]| Progress::of(text).unwrap().samples;
+        let text = b"{\"event\":\"connected\",\"at\":0.4}\n{\"event\":\"progress\",\"at\":0.5,\"received\":7,\"written\":3}\n\
                     {\"event\":\"done\",\"bytes\":9}\nnoise\n";
         let sample = ProgressSample { at: Duration::from_millis(500), received: Bytes::new(7) };
-        assert_eq!(samples_of(text.as_bytes()).unwrap(), [sample]);
+        assert_eq!(samples(text), [sample]);
         let endless = [vec![b'x'; 200_000], b"\n{\"at\":0.5,\"received\":7}".to_vec()].concat();
-        assert_eq!(samples_of(&endless[..]).unwrap(), [sample]);
+        assert_eq!(samples(&endless), [sample]);
         // Several jobs have no samples.
         let line = |job: u64| format!("{{\"at\":0.5,\"job\":{job},\"received\":7}}\n");
-        assert_eq!(samples_of((line(1) + &line(1)).as_bytes()).unwrap().len(), 2);
-        assert!(samples_of((line(1) + &line(2) + &line(1)).as_bytes()).unwrap().is_empty());
+        assert_eq!(samples((line(1) + &line(1)).as_bytes()).len(), 2);
+        assert!(samples((line(1) + &line(2) + &line(1)).as_bytes()).is_empty());
     }
 
     #[test]
     fn digest_takes_the_time_after_the_last_byte() {
+        let digest = |text: &str| Progress::of(text.as_bytes()).unwrap().digest_seconds;
         let verified = "{\"event\":\"progress\",\"at\":9.0,\"received\":5}\n{\"event\":\"verifying\",\"at\":9.5}\n\
                         {\"event\":\"done\",\"at\":9.75,\"bytes\":5}\n";
-        assert_eq!(digest_seconds_of(verified.as_bytes()).unwrap(), Some(0.75));
-        let without = "{\"event\":\"done\",\"at\":9.75}\nno JSON\n";
-        assert_eq!(digest_seconds_of(without.as_bytes()).unwrap(), None);
+        assert_eq!(digest(verified), Some(0.75));
+        assert_eq!(digest("{\"event\":\"done\",\"at\":9.75}\nno JSON\n"), None);
     }
 }

@@ -30,6 +30,15 @@ impl PathSpec {
             }
             link = link.then(bottleneck);
         }
+        link = self.lossy(link, stream);
+        if !self.one_way().is_zero() {
+            link = link.then(Delay::new(self.one_way(), self.impairments.jitter.get(), self.seed_of(stream)));
+        }
+        link
+    }
+
+    /// Appends losses and the compression of acknowledgements to what precedes them on the path.
+    fn lossy(&self, mut link: Link, stream: u64) -> Link {
         // Random loss behind the bottleneck: a lost packet has used its share of the rate.
         if self.impairments.loss > 0.0 {
             link = link.then(RandomLoss::new(self.impairments.loss, self.seed_of(stream)));
@@ -41,9 +50,6 @@ impl PathSpec {
         if !self.traffic.ack_compression.get().is_zero() {
             link = link.then(AckCompression::new(self.traffic.ack_compression.get()));
         }
-        if !self.one_way().is_zero() {
-            link = link.then(Delay::new(self.one_way(), self.impairments.jitter.get(), self.seed_of(stream)));
-        }
         link
     }
 
@@ -54,11 +60,8 @@ impl PathSpec {
         if !self.overrides.second.is_none() {
             bottlenecks.extend(self.second_bottleneck().bottleneck(!stream, &BackgroundSteps::default()));
         }
-        let ImpairmentSpec { loss, gemodel, jitter, reorder, duplicate, corrupt } = &self.impairments;
+        let ImpairmentSpec { jitter, reorder, duplicate, corrupt, .. } = &self.impairments;
         let impairments = Impairments {
-            loss: *loss,
-            burst_loss: gemodel.0,
-            ack_compression: self.traffic.ack_compression.get(),
             delays: self.delays(),
             jitter: jitter.get(),
             reordered: reorder.share.get(),
@@ -67,20 +70,17 @@ impl PathSpec {
             corrupted: corrupt.get(),
         };
         let crossings = self.ends.pairs.0.iter().map(|pair| pair.crossing).collect();
-        HeldLink::new(bottlenecks, crossings, Tail::new(impairments, self.seed_of(stream)))
+        let tail = Tail::new(self.lossy(Link::new(), stream), impairments, self.seed_of(stream));
+        HeldLink::new(bottlenecks, crossings, tail)
     }
 
     fn bottleneck(&self, stream: u64, background: &BackgroundSteps) -> Option<Bottleneck> {
         let (rate, limit) = (self.rate?, self.queue_limit()?);
         let discipline: Box<dyn Discipline> = match self.aqm {
-            Aqm::DropTail => Box::new(FifoQueue::drop_tail(limit)),
-            Aqm::Red(parameters) => Box::new(FifoQueue::red(Red::new(
-                parameters,
-                limit,
-                rate,
-                self.ends.mtu,
-                self.seed_of(stream),
-            ))),
+            Aqm::DropTail => Box::new(FifoQueue::new(limit)),
+            Aqm::Red(parameters) => {
+                Box::new(FifoQueue::new(Red::new(parameters, limit, rate, self.ends.mtu, self.seed_of(stream))))
+            }
             Aqm::Codel(parameters) => Box::new(CodelQueue::new(parameters, limit, self.ends.mtu)),
             Aqm::FqCodel(parameters) => Box::new(FqCodelQueue::new(parameters, limit, self.ends.mtu)),
         };

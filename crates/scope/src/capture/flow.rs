@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_core::advice::{End, KnownLimits, PacketReading, PathReading, Reading};
+use longhaul_core::advice::{Attribution, End, KnownLimits, PacketReading, PathReading, Reading};
 use longhaul_core::units::{Bytes, Rtt};
 
 use super::Keep;
@@ -141,12 +141,14 @@ impl KeptReadings {
 impl CapturedConnection {
     pub(super) fn new(first: &Segment, at: Duration, keep: Keep) -> Self {
         let is_client = first.acknowledgment.is_none();
+        let attribution = Attribution::new(End::Receiver).of_packets();
         let side = |of_first: bool| DirectionObservation {
             direction: Direction::default(),
             // What the client sends; without a handshake neither end is the client.
-            observation: Observation::new(End::Receiver)
-                .of_packets()
-                .with_client_peer(first.syn && of_first == is_client),
+            observation: Observation::new(
+                attribution.clone().with_client_peer(first.syn && of_first == is_client),
+                Default::default(),
+            ),
             readings: (keep == Keep::Readings).then(KeptReadings::default),
             seen: 0,
         };

@@ -15,13 +15,11 @@ mod tests;
 mod text;
 mod thin;
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::Path;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use tempfile::NamedTempFile;
+use longhaul_sys::atomic_file;
 
 use crate::chart::Sheet;
 
@@ -69,7 +67,7 @@ pub fn check_place(path: &Path, option: &'static str) -> Result<(), Failure> {
     check_name(path)?;
     let check = match path.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
-        false => file_beside(path).map(drop),
+        false => atomic_file::check_place(path),
     };
     check.map_err(|error| not_written(path, &error, option))
 }
@@ -104,30 +102,10 @@ pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), Fai
         OutputFormat::Svg => svg(sheet).into_bytes(),
         OutputFormat::Png => png(sheet)?,
     };
-    replace(path, &drawn).map_err(|error| not_written(path, &error, option))
+    atomic_file::replace(path, &drawn, 0o666).map_err(|error| not_written(path, &error, option))
 }
 
 fn not_written(path: &Path, error: &io::Error, option: &str) -> Failure {
     let message = format!("cannot write {}: {error}; choose another place with {option}", path.display());
     Failure::new(FailureKind::CannotCreate, message)
-}
-
-/// Replaces a file atomically: no reader sees partial content.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = file_beside(path)?;
-    file.write_all(content)?;
-    file.persist(path).map_err(|failed| failed.error)?;
-    Ok(())
-}
-
-/// Creates a temporary file in the directory of `path`.
-fn file_beside(path: &Path) -> io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let beside = directory.unwrap_or(Path::new("."));
-    fs::metadata(beside)?;
-    // tempfile creates files that only their owner may read; the umask applies to this mode.
-    let readable = Permissions::from_mode(0o666);
-    let made = tempfile::Builder::new().prefix(".longhaul-").permissions(readable).tempfile_in(beside);
-    // tempfile's message names the temporary file, which means nothing to a user.
-    made.map_err(|error| error.kind().into())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use zeno::{Cap, Command, Join, Mask, PathData, Placement, Stroke, Style, Transform};
+use zeno::{Angle, Cap, Join, Mask, Placement, Stroke, Style, Transform};
 
 use super::picture::{Align, DASHES, Element, Picture, Text};
 use super::text;
@@ -46,23 +46,43 @@ impl Pixels {
 
     fn paint(&mut self, element: &Element) {
         match element {
-            Element::Area { path, colour } => self.fill(path.as_str(), Style::default(), colour),
+            Element::Area { path, colour } => {
+                self.fill(path, Style::default(), Transform::IDENTITY, colour);
+            }
             Element::Line { path, colour, width, dashed } => {
                 let mut stroke = Stroke::new(*width as f32);
                 stroke.join(Join::Round).cap(if *dashed { Cap::Butt } else { Cap::Round });
                 if *dashed {
                     stroke.dash(&DASHES, 0.0);
                 }
-                self.fill(path.as_str(), stroke, colour);
+                self.fill(path, stroke, Transform::IDENTITY, colour);
             }
-            Element::Text(text) => self.fill(&outlines(text)[..], Style::default(), text.colour),
+            Element::Text(text) => self.text(text),
         }
     }
 
-    /// Blends a colour into the pixels that a path covers, weighted by coverage.
-    fn fill<'a>(&mut self, path: impl PathData, style: impl Into<Style<'a>>, colour: &str) {
+    /// Paints the glyphs of a text at their positions.
+    fn text(&mut self, text: &Text) {
+        let (glyphs, width) = text::outlines(&text.text, text.size as f32);
+        let before = match text.align {
+            Align::Start => 0.0,
+            Align::Middle => width / 2.0,
+            Align::End => width,
+        };
+        for (offset, outline) in &glyphs {
+            // The outline's y grows upwards.
+            let at = Transform::scale(1.0, -1.0)
+                .then_translate(offset - before, 0.0)
+                .then_rotate(Angle::from_degrees(text.turned as f32))
+                .then_translate(text.at.0 as f32, text.at.1 as f32);
+            self.fill(outline, Style::default(), at, text.colour);
+        }
+    }
+
+    /// Blends a colour into the pixels that a path in SVG syntax covers at its place, weighted by coverage.
+    fn fill<'a>(&mut self, path: &str, style: impl Into<Style<'a>>, at: Transform, colour: &str) {
         let (mask, place) =
-            Mask::new(path).style(style).transform(Some(Transform::scale(SCALE, SCALE))).render();
+            Mask::new(path).style(style).transform(Some(at.then_scale(SCALE, SCALE))).render();
         let ink = ink(colour);
         for (row, coverage) in mask.chunks(place.width.max(1) as usize).enumerate() {
             let (pixels, cut) = self.row(place, row);
@@ -105,22 +125,6 @@ fn ink(colour: &str) -> [u8; 3] {
     let number = u32::from_str_radix(colour.trim_start_matches('#'), 16).unwrap_or(0);
     let [_, red, green, blue] = number.to_be_bytes();
     [red, green, blue]
-}
-
-/// Returns the outlines of a text's glyphs at their positions.
-fn outlines(text: &Text) -> Vec<Command> {
-    let mut commands = Vec::new();
-    let width = text::draw(&text.text, text.size as f32, &mut commands);
-    let before = match text.align {
-        Align::Start => 0.0,
-        Align::Middle => width / 2.0,
-        Align::End => width,
-    };
-    let (sin, cos) = (text.turned as f32).to_radians().sin_cos();
-    let (x, y) = (text.at.0 as f32 - before * cos, text.at.1 as f32 - before * sin);
-    // A clockwise rotation, as y grows downwards.
-    let placed = Transform { xx: cos, xy: sin, yx: -sin, yy: cos, x, y };
-    commands.iter().map(|command| command.transform(&placed)).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Renders whole sheets and checks their content.
 
+use std::os::unix::fs::PermissionsExt;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use skrifa::instance::{LocationRef, Size};
-use skrifa::outline::{DrawSettings, OutlinePen};
+use skrifa::outline::DrawSettings;
+use skrifa::outline::pen::SvgPen;
 use skrifa::{FontRef, GlyphId, MetadataProvider};
-use zeno::{Command, PathBuilder};
 
 /// Roboto Regular, reduced to Latin glyphs.
 const ROBOTO: &[u8] = include_bytes!("../../assets/roboto/Roboto-Regular-latin.ttf");
@@ -21,21 +21,24 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(letter).sum::<f64>() * size * SLACK
 }
 
-/// Appends the glyph outlines of a line of text at the origin, y growing downwards; returns its width.
+/// Returns the glyphs of a line of text at `size`, each with its offset and its outline in SVG path syntax, y growing
+/// upwards; and the width of the line.
 ///
 /// A glyph missing from the font becomes a question mark.
-pub(super) fn draw(text: &str, size: f32, into: &mut Vec<Command>) -> f32 {
-    let Some(font) = FONT.as_ref() else { return 0.0 };
-    let mut pen = Pen { into, x: 0.0 };
+pub(super) fn outlines(text: &str, size: f32) -> (Vec<(f32, String)>, f32) {
+    let (mut glyphs, mut width) = (Vec::new(), 0.0);
+    let Some(font) = FONT.as_ref() else { return (glyphs, width) };
     for letter in text.chars() {
         let Some((glyph, advance)) = glyph(letter).or_else(|| self::glyph('?')) else { continue };
+        let mut pen = SvgPen::new();
         if let Some(outline) = font.outline_glyphs().get(glyph) {
             // Fails only on a damaged font; the font is compiled in.
             let _ = outline.draw(DrawSettings::unhinted(Size::new(size), LocationRef::default()), &mut pen);
         }
-        pen.x += advance * size;
+        glyphs.push((width, pen.to_string()));
+        width += advance * size;
     }
-    pen.x
+    (glyphs, width)
 }
 
 /// Returns a letter's glyph and its width in font units; `None` if the font lacks it.
@@ -44,34 +47,6 @@ fn glyph(letter: char) -> Option<(GlyphId, f32)> {
     let glyph = font.charmap().map(letter)?;
     let advance = font.glyph_metrics(Size::new(1.0), LocationRef::default()).advance_width(glyph)?;
     Some((glyph, advance))
-}
-
-/// Maps the outline of a glyph, whose y grows upwards, to its position in the line.
-struct Pen<'a> {
-    into: &'a mut Vec<Command>,
-    x: f32,
-}
-
-impl OutlinePen for Pen<'_> {
-    fn move_to(&mut self, x: f32, y: f32) {
-        self.into.move_to([self.x + x, -y]);
-    }
-
-    fn line_to(&mut self, x: f32, y: f32) {
-        self.into.line_to([self.x + x, -y]);
-    }
-
-    fn quad_to(&mut self, cx: f32, cy: f32, x: f32, y: f32) {
-        self.into.quad_to([self.x + cx, -cy], [self.x + x, -y]);
-    }
-
-    fn curve_to(&mut self, ax: f32, ay: f32, bx: f32, by: f32, x: f32, y: f32) {
-        self.into.curve_to([self.x + ax, -ay], [self.x + bx, -by], [self.x + x, -y]);
-    }
-
-    fn close(&mut self) {
-        self.into.close();
-    }
 }
 
 /// Truncates a line to `room` at `size`, with an ellipsis.
@@ -137,16 +112,14 @@ mod tests {
 
     #[test]
     fn letters_stand_side_by_side_above_their_line() {
-        let mut one = Vec::new();
-        let width_of_one = draw("a", 100.0, &mut one);
-        let mut two = Vec::new();
-        assert_eq!(draw("aa", 100.0, &mut two), 2.0 * width_of_one);
-        assert_eq!(two.len(), 2 * one.len());
-        let bounds = zeno::bounds(&two[..], zeno::Fill::NonZero, None);
+        let ((one, width_of_one), (two, width_of_two)) = (outlines("a", 100.0), outlines("aa", 100.0));
+        assert_eq!(width_of_two, 2.0 * width_of_one);
+        assert_eq!(two, [(0.0, one[0].1.clone()), (width_of_one, one[0].1.clone())]);
+        let bounds = zeno::bounds(one[0].1.as_str(), zeno::Fill::NonZero, None);
         let (low, high) = (bounds.min.y, bounds.max.y);
-        assert!(high <= 2.0 && low < -40.0 && bounds.max.x < 2.0 * width_of_one, "{bounds:?}");
-        let mut unknown = Vec::new();
-        assert!(draw("日", 100.0, &mut unknown) > 0.0 && !unknown.is_empty());
+        assert!(low >= -2.0 && high > 40.0 && bounds.max.x < width_of_one, "{bounds:?}");
+        let (unknown, width) = outlines("日", 100.0);
+        assert!(width > 0.0 && !unknown[0].1.is_empty());
     }
 
     #[test]

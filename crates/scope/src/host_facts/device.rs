@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use longhaul_core::host_check::{DeviceFacts, LinkNegotiation, Offload, Qdisc, Reading, RingSizes};
+use longhaul_core::host_check::{DeviceFacts, LinkNegotiation, Offload, Qdisc, Reading};
 use longhaul_core::units::Rate;
 use longhaul_sys::ethtool::{Ethtool, Features, LinkModes};
 use longhaul_sys::link::{self, Link};
@@ -40,12 +40,7 @@ fn facts(tree: &KernelTree, link: &Link) -> DeviceFacts {
         qdisc: queueing(link),
         speed: has_link(link).and(speed),
         negotiation: has_modes(link).and(state).map(|state| negotiation(&state.modes)),
-        rings: ethtool.clone().and_then(rings).map(|rings| RingSizes {
-            rx: rings.rx,
-            rx_max: rings.rx_max,
-            tx: rings.tx,
-            tx_max: rings.tx_max,
-        }),
+        rings: ethtool.clone().and_then(rings),
         offloads: ethtool.and_then(features).map(|features| offloads(&features)),
         numa: processors::numa(tree, link),
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,42 +82,34 @@ struct TestFile {
     most: Bytes,
 }
 
-/// State shared with the writer threads.
-#[derive(Default)]
-struct WriteProgress {
-    next: AtomicU64,
-    stop: AtomicBool,
-}
-
 impl TestFile {
     fn write_for(&self, time: Duration) -> io::Result<WriteTest> {
-        let progress = Arc::new(WriteProgress::default());
+        let next = Arc::default();
         let (report, ended) = channel();
         let start = Instant::now();
         for number in 0..THREADS {
-            self.start_writer(number, &progress, report.clone())?;
+            self.start_writer(number, &next, report.clone())?;
         }
         drop(report);
-        let result = self.collect(&ended, start, time);
-        progress.stop.store(true, Ordering::Relaxed);
-        result
+        self.collect(&ended, start, time)
     }
 
-    /// Starts a thread that writes and reports blocks until it is stopped; a hung disk blocks this thread only.
+    /// Starts a thread that writes and reports blocks, the `next` in turns with others, until reports are no longer
+    /// received; a hung disk blocks this thread only.
     fn start_writer(
         &self,
         number: usize,
-        progress: &Arc<WriteProgress>,
+        next: &Arc<AtomicU64>,
         report: Sender<io::Result<Instant>>,
     ) -> io::Result<()> {
-        let (file, progress, most) = (Arc::clone(&self.file), Arc::clone(progress), self.most.get());
+        let (file, next, most) = (Arc::clone(&self.file), Arc::clone(next), self.most.get());
         let is_direct = self.is_direct;
         let mut block = AlignedBuf::new(BLOCK.as_usize())?;
         // Zeros would compress.
         fill(&mut block, number as u64);
         let write = move || {
-            while !progress.stop.load(Ordering::Relaxed) {
-                let offset = progress.next.fetch_add(BLOCK.get(), Ordering::Relaxed);
+            loop {
+                let offset = next.fetch_add(BLOCK.get(), Ordering::Relaxed);
                 if offset + BLOCK.get() > most {
                     break;
                 }

@@ -89,7 +89,7 @@ impl<'a> Route<'a> {
     }
 
     fn metrics(&self) -> Attributes<'a> {
-        Attributes::after(self.attributes.get(RTA_METRICS).unwrap_or(&[]), 0)
+        self.attributes.within(RTA_METRICS)
     }
 
     /// Creates the request for a copy of this route to one host, with an initial window.

@@ -18,15 +18,7 @@ pub(super) fn time_left(done: &[RunResult], left: &[&Execution<'_>]) -> Option<D
     };
     let of = |execution: &Execution<'_>| {
         let same_run = |result: &RunResult| result.name == execution.run.name;
-        let same_values = |result: &RunResult| {
-            execution
-                .parameters
-                .iter()
-                .all(|(name, value)| result.parameters.get(*name).is_some_and(|own| own == value))
-        };
-        mean(&|result| same_run(result) && same_values(result))
-            .or_else(|| mean(&same_run))
-            .or_else(|| mean(&|_| true))
+        mean(&|result| result.is_like(execution)).or_else(|| mean(&same_run)).or_else(|| mean(&|_| true))
     };
     let total = left.iter().map(|execution| of(execution)).sum::<Option<f64>>()?;
     Duration::try_from_secs_f64(total).ok()

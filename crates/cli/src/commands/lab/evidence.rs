@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use longhaul_lab::LabError;
-use longhaul_scope::chart::Sheet;
 use longhaul_scope::draw;
 use longhaul_scope::figures;
 use longhaul_scope::record::Record;
@@ -20,14 +19,6 @@ pub(super) const PATH_FILE: &str = "path.json";
 pub(super) const QUEUE_FILE: &str = "queue.svg";
 /// Maximum of records on one page.
 const MAX_RECORDS: usize = 12;
-
-/// Draws a sheet to `path` in the format of its extension; errors name `option`.
-///
-/// # Errors
-/// Fails if the file is not writable.
-pub(super) fn draw(sheet: &Sheet, path: &Path, option: &'static str) -> Result<()> {
-    Ok(draw::write(sheet, path, option)?)
-}
 
 /// Creates `directory`, and fails if the evidence could not be written into it.
 ///
@@ -58,5 +49,5 @@ pub(super) fn draw_overlay(records: &[(String, PathBuf)], path: &Path) -> Result
             records.len()
         ));
     }
-    draw(&figures::of_records(&loaded), path, OUT)
+    Ok(draw::write(&figures::of_records(&loaded), path, OUT)?)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use longhaul_lab::{DirectionEvidence, FlowKey, FlowStats, Lab, PathSpec, PathStats, QueueSample};
 use longhaul_scope::chart::{Axis, Chart, Mark, Scale, Series, Sheet, Unit};
+use longhaul_scope::draw;
 use serde_json::{Value, json};
 
 use super::evidence;
@@ -66,15 +67,15 @@ impl PathReport {
         let path = directory.join(evidence::PATH_FILE);
         fs::write(&path, format!("{object:#}\n"))
             .with_context(|| format!("cannot write {}", path.display()))?;
-        evidence::draw(&self.sheet(), &directory.join(evidence::QUEUE_FILE), evidence::EVIDENCE)
+        Ok(draw::write(&self.sheet(), &directory.join(evidence::QUEUE_FILE), evidence::EVIDENCE)?)
     }
 
     fn sheet(&self) -> Sheet {
         let chart = |title: &str, label: &str, unit, value: fn(&QueueSample) -> f64| Chart {
             title: title.to_owned(),
             note: "the most in each interval".to_owned(),
-            x: Axis { label: "time".to_owned(), unit: Unit::Seconds, scale: Scale::Linear },
-            y: Axis { label: label.to_owned(), unit, scale: Scale::Linear },
+            x: Axis::new("time", Unit::Seconds, Scale::Linear),
+            y: Axis::new(label, unit, Scale::Linear),
             series: self.series(value),
         };
         Sheet {

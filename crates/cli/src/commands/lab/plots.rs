@@ -6,8 +6,9 @@ use longhaul_lab::scenario::{
     unit_of,
 };
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, Point, Scale, Series, Sheet, Unit};
+use longhaul_scope::draw;
 
-use super::evidence;
+use super::evidence::OUT;
 
 /// Draws each plot as a picture, and all plots on one page.
 ///
@@ -24,10 +25,10 @@ pub(super) fn write(scenario: &Scenario, results: &Results, output: &ResultsDire
         |charts: Vec<Chart>| Sheet { title: scenario.name.clone(), notes: results.conditions(), charts };
     for (plot, chart) in scenario.evaluation.plots.iter().zip(&charts) {
         for file in plot.files() {
-            evidence::draw(&sheet(vec![chart.clone()]), &output.directory().join(file), evidence::OUT)?;
+            draw::write(&sheet(vec![chart.clone()]), &output.directory().join(file), OUT)?;
         }
     }
-    evidence::draw(&sheet(charts), &output.plots_page(), evidence::OUT)
+    Ok(draw::write(&sheet(charts), &output.plots_page(), OUT)?)
 }
 
 /// Creates the chart of a plot: a line for each run and each combination of the other parameters.

@@ -86,21 +86,18 @@ impl AddArgs {
                 bail!(UsageError("--put needs paths, and last the URL to put them to".to_owned()));
             };
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
-            let endpoints = Endpoints { urls: Vec::new(), url: Some(url.clone()), paths };
+            let endpoints = Endpoints { url: Some(url.clone()), paths, ..Endpoints::default() };
             return Ok(vec![TransferRequest { kind: TransferKind::Put, endpoints, ..common }]);
         }
         if self.plan {
             let hosts = self.hosts.unwrap_or(1) as usize;
             let of_plan = |path: &String| {
                 let plan = Some(absolute(Path::new(path))?);
-                Ok(vec![TransferRequest { kind: TransferKind::Plan, plan, ..common.clone() }; hosts])
+                let endpoints = Endpoints { plan, ..Endpoints::default() };
+                Ok(vec![TransferRequest { kind: TransferKind::Plan, endpoints, ..common.clone() }; hosts])
             };
-            return self
-                .operands
-                .iter()
-                .map(of_plan)
-                .collect::<anyhow::Result<Vec<_>>>()
-                .map(|all| all.concat());
+            let requests: anyhow::Result<Vec<_>> = self.operands.iter().map(of_plan).collect();
+            return Ok(requests?.concat());
         }
         let of_operand = |operand: &String| {
             if !operand.contains("://")

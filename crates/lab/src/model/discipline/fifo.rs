@@ -1,41 +1,22 @@
 //! FIFO queues with DropTail or RED for held links; RED may mark.
 
-use super::super::{Backlog, QueueLimit, Red, Time, Verdict};
+use super::super::{Admission, Backlog, Time, Verdict};
 use super::{Discipline, PacketList, QueuedPacket};
-
-/// The admission policy of a FIFO queue.
-#[derive(Debug)]
-enum Policy {
-    DropTail(QueueLimit),
-    Red(Box<Red>),
-}
 
 /// A single queue in order of arrival.
 #[derive(Debug)]
 pub struct FifoQueue {
-    policy: Policy,
+    admission: Box<dyn Admission>,
     packets: PacketList,
     /// Since when the queue and the line are idle; `None` while they are not.
     empty_since: Option<Time>,
 }
 
 impl FifoQueue {
-    /// Creates a queue that drops packets beyond its limit.
-    pub fn drop_tail(limit: QueueLimit) -> Self {
-        Self {
-            policy: Policy::DropTail(limit),
-            packets: PacketList::default(),
-            empty_since: Some(Time::START),
-        }
-    }
-
-    /// Creates a queue under RED; an early drop marks ECN-capable packets instead (RFC 3168).
-    pub fn red(red: Red) -> Self {
-        Self {
-            policy: Policy::Red(Box::new(red)),
-            packets: PacketList::default(),
-            empty_since: Some(Time::START),
-        }
+    /// Creates an empty queue; an early drop marks ECN-capable packets instead (RFC 3168).
+    pub fn new(admission: impl Admission + 'static) -> Self {
+        let (admission, packets) = (Box::new(admission), PacketList::default());
+        Self { admission, packets, empty_since: Some(Time::START) }
     }
 }
 
@@ -51,12 +32,7 @@ impl Discipline for FifoQueue {
         if backlog.packets == 0 {
             backlog.idle = now.since(self.empty_since.unwrap_or(now));
         }
-        let verdict = match &mut self.policy {
-            Policy::DropTail(limit) if limit.holds(backlog, packet.size) => Verdict::Admitted,
-            Policy::DropTail(_) => Verdict::Full,
-            Policy::Red(red) => red.judge(now, backlog, packet.size),
-        };
-        match verdict {
+        match self.admission.judge(now, backlog, packet.size) {
             Verdict::Full => return dropped.push(packet),
             Verdict::Early if !packet.is_ecn_capable => return dropped.push(packet),
             Verdict::Early => packet.is_marked = true,

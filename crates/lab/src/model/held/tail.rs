@@ -1,4 +1,4 @@
-//! Impairments behind the bottlenecks of a held link: loss, delay, reordering, duplication, corruption.
+//! Impairments behind the bottlenecks of a held link: delay, reordering, duplication, corruption.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::discipline::QueuedPacket;
-use super::super::{AckCompression, BurstLoss, Cause, Fate, GilbertElliott, Node, RandomLoss, Time};
+use super::super::{Fate, Link, Time};
 use super::HeldEvent;
 
 /// Separates the tail's random numbers from those of other nodes with one seed.
@@ -15,12 +15,6 @@ const TAIL_SEED_STREAM: u64 = 4;
 /// Impairments behind the bottlenecks; none by default. Shares are from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Impairments {
-    /// Share of packets lost at random.
-    pub loss: f64,
-    /// Burst loss.
-    pub burst_loss: Option<GilbertElliott>,
-    /// Period at which acknowledgements depart together; zero disables it.
-    pub ack_compression: Duration,
     /// One-way delay of each pair of hosts; the first applies to unlisted pairs.
     pub delays: Vec<Duration>,
     /// Maximum deviation of delays, up and down. Packets of a pair keep their order.
@@ -38,8 +32,7 @@ pub struct Impairments {
 /// The running impairments.
 #[derive(Debug)]
 pub struct Tail {
-    losses: Vec<Box<dyn Node>>,
-    acks: Option<AckCompression>,
+    before: Link,
     impairments: Impairments,
     /// Last departure of each pair.
     last: Vec<Time>,
@@ -47,25 +40,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Creates the running impairments; they are a function of `seed`.
-    pub fn new(impairments: Impairments, seed: u64) -> Self {
-        let mut losses: Vec<Box<dyn Node>> = Vec::new();
-        if impairments.loss > 0.0 {
-            losses.push(Box::new(RandomLoss::new(impairments.loss, seed)));
-        }
-        if let Some(parameters) = impairments.burst_loss {
-            losses.push(Box::new(BurstLoss::new(parameters, !seed)));
-        }
+    /// Creates the running impairments, which follow the nodes of `before`; they are a function of `seed`.
+    pub fn new(before: Link, impairments: Impairments, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(TAIL_SEED_STREAM);
-        let period = impairments.ack_compression;
-        Self {
-            losses,
-            acks: (!period.is_zero()).then(|| AckCompression::new(period)),
-            last: vec![Time::START; impairments.delays.len().max(1)],
-            impairments,
-            random,
-        }
+        let last = vec![Time::START; impairments.delays.len().max(1)];
+        Self { before, impairments, last, random }
     }
 
     pub(super) fn least_delay(&self) -> Duration {
@@ -75,14 +55,9 @@ impl Tail {
 
     /// Returns the fate of a packet that leaves the last bottleneck at `now`.
     pub(super) fn pass(&mut self, now: Time, packet: &QueuedPacket) -> HeldEvent {
-        for node in &mut self.losses {
-            if node.pass(now, packet.size) == Fate::Dropped(Cause::Loss) {
-                return HeldEvent::Dropped { id: packet.id, cause: Cause::Loss };
-            }
-        }
-        let released = match self.acks.as_mut().map(|acks| acks.pass(now, packet.size)) {
-            Some(Fate::Leaves(at)) => at,
-            _ => now,
+        let released = match self.before.pass(now, packet.size) {
+            Fate::Leaves(at) => at,
+            Fate::Dropped(cause) => return HeldEvent::Dropped { id: packet.id, cause },
         };
         let (at, is_reordered) = self.arrival(released, packet.pair);
         HeldEvent::Leaves {

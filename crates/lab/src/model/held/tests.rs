@@ -6,7 +6,7 @@ use longhaul_core::units::Rate;
 
 use super::*;
 use crate::model::discipline::{CodelParameters, CodelQueue, FifoQueue};
-use crate::model::{Delay, Fate, Link, QueueLimit, RateLimit};
+use crate::model::{Delay, Fate, Link, QueueLimit, RandomLoss, RateLimit};
 
 const MTU: Bytes = Bytes::new(1500);
 const MS: Duration = Duration::from_millis(1);
@@ -20,12 +20,12 @@ fn packet(id: u64, pair: u16) -> HeldPacket {
 }
 
 fn fifo(bits_per_sec: u64, packets: u64) -> Bottleneck {
-    let queue = FifoQueue::drop_tail(QueueLimit::Packets(packets));
+    let queue = FifoQueue::new(QueueLimit::Packets(packets));
     Bottleneck::new(Box::new(queue), Line::fixed(Rate::bits_per_sec(bits_per_sec)), None)
 }
 
 fn link(bottlenecks: Vec<Bottleneck>, impairments: Impairments) -> HeldLink {
-    HeldLink::new(bottlenecks, Vec::new(), Tail::new(impairments, 1))
+    HeldLink::new(bottlenecks, Vec::new(), Tail::new(Link::new(), impairments, 1))
 }
 
 /// Sends packets of (time, pair) through a link; returns its events.
@@ -78,8 +78,9 @@ fn every_packet_has_one_end() {
     let line = Line::fixed(Rate::bits_per_sec(12_000_000));
     let background = Background::new(vec![(Duration::ZERO, Rate::bits_per_sec(4_000_000))], MTU, 1);
     let bottlenecks = vec![Bottleneck::new(Box::new(codel), line, Some(background)), fifo(11_000_000, 50)];
-    let impairments = Impairments { loss: 0.05, delays: vec![millis(5)], ..Impairments::default() };
-    let mut link = link(bottlenecks, impairments);
+    let impairments = Impairments { delays: vec![millis(5)], ..Impairments::default() };
+    let tail = Tail::new(Link::new().then(RandomLoss::new(0.05, 1)), impairments, 1);
+    let mut link = HeldLink::new(bottlenecks, Vec::new(), tail);
     let events = through(&mut link, &steady(5000, Duration::from_micros(900), 0));
     let id = |(HeldEvent::Dropped { id, .. } | HeldEvent::Leaves { id, .. }): &HeldEvent| *id;
     let mut ids: Vec<u64> = events.iter().map(id).collect();
@@ -130,7 +131,7 @@ fn each_pair_has_its_delay_and_its_bottlenecks() {
         Impairments { delays: vec![millis(10), millis(50), millis(1)], ..Impairments::default() };
     let crossings = vec![Crossing::All, Crossing::First, Crossing::Second];
     let bottlenecks = vec![fifo(12_000_000, 10), fifo(6_000_000, 10)];
-    let mut link = HeldLink::new(bottlenecks, crossings, Tail::new(impairments, 1));
+    let mut link = HeldLink::new(bottlenecks, crossings, Tail::new(Link::new(), impairments, 1));
     // One packet of each pair, far apart: 1 ms at the first bottleneck, 2 ms at the second.
     let arrivals: Vec<_> =
         (0..3u16).map(|pair| (Time::START + millis(u64::from(pair) * 100), pair)).collect();

@@ -1,6 +1,6 @@
-//! Methods of receiving that were rejected for longhaul; kept to measure their cost again.
+//! Receives by splice(2) from the socket through a pipe to the file: a rejected method, whose cost is measured again beside longhaul's.
 //!
-//! Each sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like longhaul.
+//! Sends one GET to a server that answers 200 with a Content-Length, and reserves space and calls fsync like longhaul.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,10 +10,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::ValueEnum;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_sys::file_map::FileMap;
 use longhaul_sys::write_back;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -23,15 +21,6 @@ const PIECE: u64 = 4 << 20;
 /// Largest pipe without privilege (fs.pipe-max-size).
 const PIPE: usize = 1 << 20;
 
-/// A method of receiving.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Experiment {
-    /// recv(2) into a mapping of the file.
-    Mapped,
-    /// splice(2) from the socket through a pipe to the file.
-    Splice,
-}
-
 /// A received range to be written back: offset and length.
 type Arrived = Sender<ByteRange>;
 
@@ -39,7 +28,7 @@ type Arrived = Sender<ByteRange>;
 ///
 /// # Errors
 /// Fails on a status other than 200, a missing length, an early close, or a disk error.
-pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target: &Path) -> Result<()> {
+pub(crate) fn fetch(server: SocketAddr, path: &str, target: &Path) -> Result<()> {
     let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
     let size = ask(&mut socket, path).with_context(|| format!("cannot fetch {path} from {server}"))?;
     let writing = || format!("cannot write {}", target.display());
@@ -57,11 +46,7 @@ pub(crate) fn run(experiment: Experiment, server: SocketAddr, path: &str, target
         // A separate thread: write-back may block on the device, and the socket must not wait.
         let writer =
             scope.spawn(move || ranges.into_iter().try_for_each(|range| write_back::start(file, range)));
-        let received = match experiment {
-            // The kernel starts write-back of a mapping, as with `--writer mmap`: starting it earlier costs more.
-            Experiment::Mapped => receive_mapped(&socket, file, size),
-            Experiment::Splice => receive_spliced(&socket, file, size, &arrived),
-        };
+        let received = receive(&socket, file, size, &arrived);
         drop(arrived);
         received?;
         writer.join().map_err(|_| anyhow!("the writing thread panicked"))?.with_context(writing)
@@ -89,20 +74,7 @@ fn ask(socket: &mut TcpStream, path: &str) -> Result<Bytes> {
     Ok(Bytes::new(std::str::from_utf8(length.value)?.trim().parse()?))
 }
 
-fn receive_mapped(socket: &TcpStream, file: &File, size: Bytes) -> Result<()> {
-    let map = FileMap::new(file, size.as_usize()).context("cannot map the file")?;
-    let mut at = 0;
-    while at < size.get() {
-        let most = Bytes::new(PIECE.min(size.get() - at)).as_usize();
-        match map.recv_at(socket, at, most).context("cannot receive")? {
-            0 => bail!("the server closed after {at} of {} bytes", size.get()),
-            n => at += n as u64,
-        }
-    }
-    Ok(())
-}
-
-fn receive_spliced(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arrived) -> Result<()> {
+fn receive(socket: &TcpStream, file: &File, size: Bytes, arrived: &Arrived) -> Result<()> {
     let (out, into) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     fcntl_setpipe_size(&into, PIPE).context("cannot enlarge a pipe")?;
     let (mut start, mut at) = (0, 0);
@@ -132,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves one request with `head` and `body`; returns the experiment's result.
-    fn fetch(experiment: Experiment, head: &str, body: &[u8], target: &Path) -> Result<()> {
+    /// Serves one request with `head` and `body`; returns the client's result.
+    fn served(head: &str, body: &[u8], target: &Path) -> Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         thread::scope(|scope| {
@@ -147,28 +119,26 @@ mod tests {
                 let _ = socket.shutdown(std::net::Shutdown::Write);
                 let _ = std::io::copy(&mut socket, &mut std::io::sink());
             });
-            run(experiment, server, "/file", target)
+            fetch(server, "/file", target)
         })
     }
 
     #[test]
-    fn both_fetch_the_file_and_other_responses_are_errors() {
+    fn file_is_fetched_and_other_responses_are_errors() {
         let dir = tempfile::tempdir_in(".").unwrap();
         let target = dir.path().join("file");
         let body: Vec<u8> = (0..9_000_001_u32).map(|i| (i * 31 % 251) as u8).collect();
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-        for &experiment in Experiment::value_variants() {
-            fetch(experiment, &head, &body, &target).unwrap();
-            assert!(std::fs::read(&target).unwrap() == body, "{experiment:?}");
-            for head in [
-                "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n",
-                "HTTP/1.1 200 OK\r\n\r\n",
-                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-                "HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\n",
-                "220 hello",
-            ] {
-                assert!(fetch(experiment, head, b"four", &target).is_err(), "{experiment:?} {head}");
-            }
+        served(&head, &body, &target).unwrap();
+        assert!(std::fs::read(&target).unwrap() == body);
+        for head in [
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: -4\r\n\r\n",
+            "220 hello",
+        ] {
+            assert!(served(head, b"four", &target).is_err(), "{head}");
         }
     }
 }
