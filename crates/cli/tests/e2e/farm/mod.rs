@@ -6,6 +6,7 @@ mod kills;
 mod limits;
 mod ranges;
 mod slurm;
+mod slurm_kills;
 mod uploads;
 mod workers;
 
