@@ -2,6 +2,7 @@
 
 mod bad_plans;
 mod copies;
+mod differing_hosts;
 mod kills;
 mod limits;
 mod ranges;
