@@ -7,7 +7,7 @@ BIN := $(CARGO_TARGET_DIR)/release/longhaul
 SOURCES := Cargo.toml Cargo.lock rust-toolchain.toml $(shell find crates -name '*.rs' -o -name Cargo.toml)
 SHARE := $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build test test-paths faults fuzz demo demo-browser bench browser docs install deb static dist cross clean help
+.PHONY: build test test-paths faults kills fuzz demo demo-browser bench browser docs install deb static dist cross clean help
 
 build: ## Build the longhaul program (the default)
 	scripts/setup.sh build
@@ -36,6 +36,11 @@ faults: ## Play 2,000 schedules of faults against get and put
 	scripts/setup.sh test
 	LONGHAUL_FAULT_SEEDS=$${LONGHAUL_FAULT_SEEDS:-2000} env --default-signal=HUP,INT,TERM \
 	    $(CARGO) test --package longhaul --locked --test e2e faults:: -- --nocapture
+
+kills: ## Kill and stop workers, agents, databases and nodes of Slurm in 100 rounds each (45 minutes)
+	scripts/setup.sh test
+	LONGHAUL_KILL_ROUNDS=$${LONGHAUL_KILL_ROUNDS:-100} env --default-signal=HUP,INT,TERM \
+	    $(CARGO) test --package longhaul --locked --test e2e kills:: -- --nocapture --test-threads=1
 
 demo: ## Fetch a file across an emulated 10 Gbit/s, 200 ms path, next to curl (under 3 minutes)
 	scripts/setup.sh demo

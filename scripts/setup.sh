@@ -30,7 +30,7 @@ case "${1:-}" in
     test) packages+=(curl iproute2 git openssl nginx-light apache2-bin iperf3 fio util-linux e2fsprogs bsdutils mount tcpdump axel aria2
         ns2 lighttpd webfs
         globus-gridftp-server-progs globus-gass-copy-progs globus-proxy-utils proftpd-basic proftpd-mod-crypto slurm-wlm munge postgresql
-        jq time
+        faketime jq time
         libcap2 libpam0g libwrap0 # these three for vsftpd
         firefox-esr chromium fonts-ipafont-gothic python3-venv "${node[@]}") ;;
     *) echo "usage: $0 build|demo|demo-browser|browser|static|cross|test" >&2; exit 64 ;;

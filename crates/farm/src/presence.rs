@@ -12,11 +12,14 @@ use crate::budget::HostUse;
 use crate::explanation::FarmRate;
 use crate::farm_view::FarmView;
 use crate::host_gate::{Admission, HostGates};
+use crate::shared_dir::SILENT_POLLS;
 use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
 /// The parts of a worker's first interval that end with a beat each, which measures nothing yet.
 const FIRST_BEATS: u32 = 12;
+/// The intervals without a heartbeat after which other workers may soon take this one for lost.
+const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;
 
 /// The heartbeats of a worker.
 pub(crate) struct Presence<'a> {
@@ -30,6 +33,8 @@ pub(crate) struct Presence<'a> {
     /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
     progress: Mutex<WorkerProgress>,
     farm: Mutex<FarmView>,
+    /// The time of the last beat whose lost units are cancelled.
+    beaten: Mutex<Instant>,
 }
 
 impl<'a> Presence<'a> {
@@ -42,6 +47,7 @@ impl<'a> Presence<'a> {
             gates: HostGates::new(None, interval),
             progress: Mutex::default(),
             farm: Mutex::default(),
+            beaten: Mutex::new(Instant::now()),
         }
     }
 
@@ -101,6 +107,13 @@ impl<'a> Presence<'a> {
         }
     }
 
+    /// Reports this worker as alive if that is overdue, as after a stop of its process.
+    pub(crate) fn catch_up(&self, lose: impl Fn(UnitId)) {
+        if self.beaten.lock().elapsed() > self.interval * MAX_SILENT_INTERVALS {
+            self.beat(None, lose);
+        }
+    }
+
     /// Returns the rate of all hosts together, where it is known.
     pub(crate) fn farm_rate(&self) -> Option<FarmRate> {
         let own = self.progress.lock().rate;
@@ -116,12 +129,13 @@ impl<'a> Presence<'a> {
             // The shares do not change.
             Err(error) => tracing::warn!("{error}"),
         }
-        let lost = self.store.beat(*last);
+        let (now, lost) = (Instant::now(), self.store.beat(*last));
         drop(last);
         match lost {
             Ok(lost) => {
                 self.gates.apply();
                 lost.into_iter().for_each(lose);
+                *self.beaten.lock() = now;
             }
             // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
             Err(error) => tracing::warn!("{error}"),

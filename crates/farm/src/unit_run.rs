@@ -146,3 +146,10 @@ pub enum FileEnd {
     /// It is a range, and no range of the file can be joined with others; the reason.
     Unjoinable(String),
 }
+
+impl FileEnd {
+    /// Returns the end of a file whose unit another worker has taken over.
+    pub(crate) fn lost() -> Self {
+        Self::Failed { why: "another worker has its unit".to_owned(), is_refused: false }
+    }
+}

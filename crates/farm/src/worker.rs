@@ -193,8 +193,11 @@ impl<'a> Worker<'a> {
     /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
     pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<bool, FarmError> {
         let FileTask { file, part, staged, unit, .. } = task;
+        self.presence.catch_up(|unit| self.lose(unit));
         let mut state = unit.state.lock();
         state.files_left -= 1;
+        // Another worker completes it.
+        let end = if state.is_lost { FileEnd::lost() } else { end };
         if !matches!(end, FileEnd::Failed { .. } | FileEnd::Unjoinable(_)) {
             self.has_file.store(true, Ordering::Relaxed);
         }

@@ -3,9 +3,10 @@
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_core::failure::FailureKind;
+use parking_lot::Mutex;
 
 use super::lease::ClaimedTransfer;
 use super::tests::{transfer, worker};
@@ -244,4 +245,43 @@ fn transfer_of_another_version_is_refused_and_holds_up_no_other() {
     }
     let refused = format!("SELECT state, run, ended FROM longhaul.transfers WHERE id = {}", all[0]);
     assert_eq!(farm.postgres.sql(&refused), "failed|7|5");
+}
+
+/// The transfers of the measurement, and the agents that run them.
+const MANY: usize = 10_000;
+const AGENTS: usize = 8;
+/// What 99 of 100 claims must take less than, while each agent claims and ends one transfer after the other.
+const MAX_CLAIM: Duration = Duration::from_millis(10);
+
+#[test]
+#[ignore = "judges times: cargo test --release -p longhaul-agent --lib -- --ignored --nocapture"]
+fn eight_agents_claim_ten_thousand_transfers_in_milliseconds_each() {
+    let Some(farm) = TestFarm::start() else { return };
+    farm.postgres.sql("ALTER SYSTEM SET fsync = on");
+    farm.postgres.sql("SELECT pg_reload_conf()");
+    add(&mut farm.agent("first", LEASE), MANY);
+    let times = Mutex::new(Vec::new());
+    std::thread::scope(|threads| {
+        for number in 0..AGENTS {
+            let (farm, times) = (&farm, &times);
+            threads.spawn(move || {
+                let agent = farm.agent(&number.to_string(), LEASE);
+                loop {
+                    let began = Instant::now();
+                    let claimed = agent.claim(1, 1, LEASE).unwrap();
+                    let took = began.elapsed();
+                    let [ClaimedTransfer { id, epoch, .. }] = claimed[..] else { return };
+                    times.lock().push(took);
+                    let end = RunEnd { epoch, ..RunEnd::default() };
+                    assert!(agent.end(id, TransferState::Done, &end, 2).unwrap());
+                }
+            });
+        }
+    });
+    let mut times = times.into_inner();
+    times.sort_unstable();
+    assert_eq!(times.len(), MANY);
+    let [middle, most] = [MANY / 2, MANY - MANY / 100].map(|place| times[place]);
+    println!("claims: p50 {middle:?}, p99 {most:?}, longest {:?}", times[MANY - 1]);
+    assert!(most < MAX_CLAIM, "p99 {most:?}");
 }

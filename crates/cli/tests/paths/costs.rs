@@ -14,7 +14,7 @@ use crate::support::lab::ran;
 use crate::support::running::Running;
 
 /// Returns the program to measure, and the limit for its kind of build.
-fn program_and_limit(release: f64, debug: f64) -> (String, f64) {
+pub(crate) fn program_and_limit(release: f64, debug: f64) -> (String, f64) {
     let built = std::env::var("LONGHAUL_RELEASE").ok();
     let limit = if built.is_some() || !cfg!(debug_assertions) { release } else { debug };
     (built.unwrap_or(env!("CARGO_BIN_EXE_longhaul").to_owned()), limit)

@@ -7,6 +7,7 @@ mod support;
 
 mod costs;
 mod explain;
+mod farm_scale;
 mod idle_agent;
 mod lab;
 mod probe;

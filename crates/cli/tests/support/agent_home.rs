@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Home {
     dir: TempDir,
     program: PathBuf,
+    env: Vec<(&'static str, String)>,
 }
 
 impl Home {
@@ -45,7 +46,13 @@ impl Home {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("files")).unwrap();
         fs::create_dir_all(dir.path().join("state/longhaul/agent")).unwrap();
-        Self { dir, program: BIN.into() }
+        Self { dir, program: BIN.into(), env: Vec::new() }
+    }
+
+    /// Adds variables to the environment of all commands and the agent.
+    pub(crate) fn env(mut self, variables: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        self.env.extend(variables);
+        self
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -67,6 +74,7 @@ impl Home {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", self.dir.path()).env("XDG_STATE_HOME", self.path("state"));
         command.env("XDG_RUNTIME_DIR", self.path("run")).env("XDG_CONFIG_HOME", self.path("config"));
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -199,6 +207,16 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.kill(Signal::KILL);
+    }
+}
+
+/// Starts the agents of homes with these options of a farm; all use the key of the first.
+pub(crate) fn join_farm(homes: &[Home], options: &[&str]) {
+    for (number, home) in homes.iter().enumerate() {
+        if number > 0 {
+            fs::copy(homes[0].state("farm.key"), home.state("farm.key")).unwrap();
+        }
+        home.agent(&[&["--listen", "127.0.0.1:0"], options].concat());
     }
 }
 

@@ -10,12 +10,15 @@ mod globus;
 mod gsi;
 pub(crate) mod held_path;
 pub(crate) mod http;
+mod kill_rounds;
 pub(crate) mod lab;
 mod memory;
+mod other_clock;
 mod partial;
 mod postgres;
 mod probe;
 mod program;
+mod rated_site;
 mod real;
 mod relay;
 pub(crate) mod running;
@@ -30,22 +33,27 @@ pub(crate) mod tls;
 mod writable;
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
-pub(crate) use agent_home::{Home, serve, text};
+pub(crate) use agent_home::{Home, join_farm, serve, text};
 pub(crate) use content::{age, assert_equal, content, make_tree, many_files, partial_files, same, sha256};
 pub(crate) use ftp_relay::{DataAction, FtpRelay};
 pub(crate) use ftp_servers::{Proftpd, Vsftpd};
 pub(crate) use globus::{Globus, LoggedTransfer};
 pub(crate) use gsi::{Authority, GsiSite, Identity, openssl, with_credentials};
 pub(crate) use http::{File, Gate, HttpRequest, Peer, Server, black_hole, reserved_port, response};
+pub(crate) use kill_rounds::{Completions, RoundWork, chosen_kill_rounds, kill_rounds};
 pub(crate) use memory::{MEMORY, remember};
+pub(crate) use other_clock::other_clock;
 pub(crate) use partial::{PartialFiles, has_committed, has_committed_in, partial, partial_with};
 pub(crate) use postgres::Postgres;
 pub(crate) use probe::{Iperf3, misses, probe, report};
 pub(crate) use program::{
-    Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, public_copy, put,
+    Ended, Get, Get as Put, Running, get, in_own_mounts, longhaul, old_kernel, on_other_host, public_copy,
+    put,
 };
+pub(crate) use rated_site::RatedSite;
 pub(crate) use real::{Apache, Nginx, Serve, Site};
 pub(crate) use relay::{Record, RelayAction, damaging, relay, relay_as, relay_pieces};
 pub(crate) use scripted::{FtpCommand, Scripted, Session};
@@ -55,7 +63,7 @@ pub(crate) use server_process::{
     write_secret,
 };
 pub(crate) use site::{ListedTarget, listing, of_size, site, slow_site};
-pub(crate) use slurm::Slurm;
+pub(crate) use slurm::{NODES, Slurm};
 pub(crate) use sniffer::{in_own_network, packets_with};
 pub(crate) use terminal::{program, terminal};
 pub(crate) use tls::{certificates, server_config};
@@ -65,6 +73,14 @@ pub(crate) use writable::Writable;
 pub(crate) fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
     let test = &test;
     std::thread::scope(|threads| cases.into_iter().for_each(|case| drop(threads.spawn(move || test(case)))));
+}
+
+/// Reads a range of seeds from the environment; a number is the end of one.
+pub(crate) fn seeds(variable: &str) -> Option<Range<u64>> {
+    let text = std::env::var(variable).ok()?;
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    let parse = |text: &str| text.parse().unwrap_or_else(|_| panic!("{variable}: {text} is no number"));
+    Some(parse(first)..parse(end))
 }
 
 pub(crate) fn names(directory: &Path) -> Vec<String> {

@@ -43,6 +43,9 @@ impl Postgres {
         assert!(output.status.success(), "{}", text(&output));
         let hba = "local all ann scram-sha-256\nlocal all tls reject\nlocal all all trust\n";
         fs::write(postgres.dir.path().join("data/pg_hba.conf"), hba).unwrap();
+        let settings = postgres.dir.path().join("data/postgresql.conf");
+        let text = fs::read_to_string(&settings).unwrap();
+        fs::write(&settings, text + "listen_addresses = ''\nfsync = off\n").unwrap();
         postgres.run();
         Some(postgres)
     }
@@ -64,14 +67,30 @@ impl Postgres {
     /// Starts the server, and waits until it answers.
     pub(crate) fn run(&mut self) {
         let mut command = self.command("postgres");
-        command.arg("-k").arg(self.dir.path()).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.server = Some(command.spawn().unwrap());
+        command.arg("-k").arg(self.dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let began = Instant::now();
+        let mut server = command.spawn().unwrap();
         while !self.psql("SELECT 1").status.success() {
             assert!(began.elapsed() < PATIENCE, "the database does not start");
             std::thread::sleep(Duration::from_millis(50));
+            // Processes of a killed server may still use its memory.
+            if server.try_wait().unwrap().is_some() {
+                server = command.spawn().unwrap();
+            }
         }
+        self.server = Some(server);
+    }
+
+    /// Returns the number of the server's first process.
+    pub(crate) fn process(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
+    /// Kills the server's first process; the others see its end.
+    pub(crate) fn kill_first_process(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
     }
 
     /// Kills the server as a crash does, and waits for its end.

@@ -201,6 +201,15 @@ pub(crate) fn in_own_mounts(run: Get, script: &str) -> Option<Get> {
     Some(run.through(&["unshare", flag, "sh", "-c", script, "sh"]))
 }
 
+/// Runs the program in a PID namespace of its own, in which other processes cannot see its end, as if it were on another
+/// host; on this one without root.
+pub(crate) fn on_other_host(run: Get) -> Get {
+    match super::is_root() {
+        true => run.through(&["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]),
+        false => run,
+    }
+}
+
 /// A running program; killed on drop.
 pub(crate) struct Running {
     child: Child,
@@ -250,6 +259,15 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends a signal to the program that a wrapper has started, or to the wrapper if it has started none yet.
+    pub(crate) fn signal_child(&self, signal: Signal) {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        let child = children.split_whitespace().next().and_then(|child| Pid::from_raw(child.parse().ok()?));
+        // It may have just ended.
+        let _ = kill_process(child.unwrap_or(Pid::from_child(&self.child)), signal);
     }
 
     pub(crate) fn threads(&self) -> Vec<String> {

@@ -14,13 +14,20 @@ use super::server_process::{ServerProcess, free_port, installed, needs_root, ski
 /// The longest time until the cluster does something, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+const SLURMCTLD: &str = "/usr/sbin/slurmctld";
+const SLURMD: &str = "/usr/sbin/slurmd";
+
 /// The names of the nodes, each of which executes one task.
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+/// What runs a node in a PID namespace: what a job has started ends with its node, as on a host that is lost.
+const ALONE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// A cluster; its daemons and jobs are killed on drop, the nodes first.
 pub(crate) struct Slurm {
     nodes: Vec<(&'static str, ServerProcess)>,
-    _controller: ServerProcess,
+    controller: Option<ServerProcess>,
+    port: u16,
     _munge: ServerProcess,
     dir: TempDir,
 }
@@ -28,43 +35,33 @@ pub(crate) struct Slurm {
 impl Slurm {
     /// Starts a cluster; `None` if Slurm is not installed, or without root.
     pub(crate) fn start() -> Option<Self> {
-        let [munged, slurmctld, slurmd] =
-            ["munged", "slurmctld", "slurmd"].map(|name| format!("/usr/sbin/{name}"));
-        installed(&["/usr/sbin/munged"])?;
-        installed(&["/usr/sbin/slurmctld"])?;
-        installed(&["/usr/sbin/slurmd"])?;
+        let munged = installed(&["/usr/sbin/munged"])?;
+        installed(&[SLURMCTLD])?;
+        installed(&[SLURMD])?;
         needs_root("Slurm")?;
-        let alone = ["--pid", "--fork", "--kill-child", "--mount-proc"];
-        let made = Command::new("unshare").args(alone).arg("true").output();
+        let made = Command::new("unshare").args(ALONE).arg("true").output();
         if !made.is_ok_and(|made| made.status.success()) {
             skip("no PID namespace may be made here");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let munge = munge(&munged, dir.path());
-        let conf = dir.path().join("slurm.conf");
+        let munge = munge(munged, dir.path());
         let port = free_port();
         fs::create_dir(dir.path().join("state")).unwrap();
-        fs::write(&conf, configuration(dir.path(), port)).unwrap();
-        let mut controller = Command::new(slurmctld);
-        controller.arg("-D").arg("-f").arg(&conf).stderr(Stdio::null());
-        let controller = ServerProcess::listening(controller, port);
-        let nodes = NODES.map(|name| {
-            fs::create_dir(dir.path().join(name)).unwrap();
-            // In a PID namespace: what a job has started ends with its node, as on a host that is lost.
-            let mut node = Command::new("unshare");
-            node.args(alone).args([&slurmd, "-D", "-N", name, "-f"]).arg(&conf).stderr(Stdio::null());
-            let pid_file = dir.path().join(format!("{name}.pid"));
-            (name, ServerProcess::ready(node, || pid_file.exists()))
-        });
-        let cluster = Self { nodes: nodes.into(), _controller: controller, _munge: munge, dir };
-        cluster.until("all nodes are idle", || {
-            // The controller may not answer yet.
-            let states = cluster.output("sinfo", &["-h", "-N", "-o", "%T"]).stdout;
-            String::from_utf8_lossy(&states).lines().filter(|state| *state == "idle").count() == NODES.len()
-        });
+        fs::write(dir.path().join("slurm.conf"), configuration(dir.path(), port)).unwrap();
+        NODES.iter().for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
+        let mut cluster = Self { nodes: Vec::new(), controller: None, port, _munge: munge, dir };
+        cluster.start_controller();
+        NODES.iter().for_each(|name| cluster.start_node(name));
+        cluster.until("all nodes are idle", || cluster.idle_nodes() == NODES.len());
         Some(cluster)
+    }
+
+    /// Returns the number of nodes that are idle, as far as the controller answers.
+    pub(crate) fn idle_nodes(&self) -> usize {
+        let states = self.output("sinfo", &["-h", "-N", "-o", "%T"]).stdout;
+        String::from_utf8_lossy(&states).lines().filter(|state| *state == "idle").count()
     }
 
     /// Returns the path of the configuration, for the variable SLURM_CONF.
@@ -82,6 +79,27 @@ impl Slurm {
 
     fn output(&self, program: &str, args: &[&str]) -> Output {
         Command::new(program).args(args).env("SLURM_CONF", self.conf()).output().unwrap()
+    }
+
+    /// Starts the controller.
+    pub(crate) fn start_controller(&mut self) {
+        let mut controller = Command::new(SLURMCTLD);
+        controller.args(["-D", "-f", &self.conf()]).stderr(Stdio::null());
+        self.controller = Some(ServerProcess::listening(controller, self.port));
+    }
+
+    /// Kills the controller.
+    pub(crate) fn lose_controller(&mut self) {
+        self.controller = None;
+    }
+
+    /// Starts a node.
+    pub(crate) fn start_node(&mut self, name: &'static str) {
+        let pid_file = self.dir.path().join(format!("{name}.pid"));
+        let _ = fs::remove_file(&pid_file);
+        let mut node = Command::new("unshare");
+        node.args(ALONE).args([SLURMD, "-D", "-N", name, "-f", &self.conf()]).stderr(Stdio::null());
+        self.nodes.push((name, ServerProcess::ready(node, || pid_file.exists())));
     }
 
     /// Kills a node with all that runs on it, and makes it known, as a site's monitoring does.

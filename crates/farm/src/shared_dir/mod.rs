@@ -8,6 +8,7 @@ pub(crate) mod unit_log;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -118,22 +119,28 @@ impl SharedDirStore {
         may_take: impl Fn(&WorkerState, UnitId) -> bool,
     ) -> Result<Option<Claim>, FarmError> {
         let start = state.cursor;
-        for step in 0..self.units {
-            let unit = UnitId(((u64::from(start) + u64::from(step)) % u64::from(self.units)) as u32);
-            // The bit of a unit that is done is looked at first: most units of a long plan are.
-            if !state.is_open(unit) || claimed.contains_key(&unit) || state.mine.contains_key(&unit) {
-                continue;
+        for mut units in [start..self.units, 0..start] {
+            while let Some(unit) = state.log.next_undone(units.clone()) {
+                units.start = unit.0 + 1;
+                if let Some((join, _)) = state.join_of(unit)
+                    && !(may_take(state, unit) && state.may_execute(join))
+                {
+                    // Neither may any other range of the file, of which there may be a million.
+                    units.start = join.0;
+                    continue;
+                }
+                let is_free = !claimed.contains_key(&unit) && !state.mine.contains_key(&unit);
+                if !is_free || !state.is_open(unit) || !may_take(state, unit) {
+                    continue;
+                }
+                let epoch = state.log.epoch(unit) + 1;
+                let claim = self.try_claim(state, unit, epoch)?;
+                if claim.is_some() {
+                    state.cursor = unit.0;
+                    return Ok(claim);
+                }
+                claimed.entry(unit).or_insert(epoch);
             }
-            if !may_take(state, unit) {
-                continue;
-            }
-            let epoch = state.log.epoch(unit) + 1;
-            let claim = self.try_claim(state, unit, epoch)?;
-            if claim.is_some() {
-                state.cursor = unit.0;
-                return Ok(claim);
-            }
-            claimed.entry(unit).or_insert(epoch);
         }
         Ok(None)
     }
@@ -195,7 +202,8 @@ impl SharedDirStore {
     ) -> Result<bool, FarmError> {
         let mut awaited = Vec::new();
         for (join, ranges) in state.joins.iter().filter(|(join, _)| state.may_execute(**join)) {
-            let mut left = ranges_of(*join, *ranges).filter(|range| !state.log.is_done(*range)).peekable();
+            let ranges = ranges_of(*join, *ranges).map(UnitId);
+            let mut left = ranges.filter(|range| !state.log.is_done(*range)).peekable();
             if left.peek().is_none() {
                 return Ok(true);
             }
@@ -221,7 +229,7 @@ impl WorkerState {
     /// Returns whether this worker may execute a unit now.
     fn is_open(&self, unit: UnitId) -> bool {
         let is_ready = || match self.joins.get(&unit) {
-            Some(ranges) => ranges_of(unit, *ranges).all(|range| self.log.is_done(range)),
+            Some(ranges) => self.log.next_undone(ranges_of(unit, *ranges)).is_none(),
             None => self.join_of(unit).is_none_or(|(join, _)| self.may_execute(join)),
         };
         self.may_execute(unit) && is_ready()
@@ -252,13 +260,13 @@ impl WorkerState {
     /// Returns the unit that joins a range, and its number of ranges.
     fn join_of(&self, range: UnitId) -> Option<(UnitId, u32)> {
         let (join, ranges) = self.joins.range(range..).next()?;
-        (join.0.saturating_sub(*ranges)..join.0).contains(&range.0).then_some((*join, *ranges))
+        ranges_of(*join, *ranges).contains(&range.0).then_some((*join, *ranges))
     }
 }
 
 /// Returns the ranges that a unit joins.
-fn ranges_of(join: UnitId, ranges: u32) -> impl Iterator<Item = UnitId> {
-    (join.0.saturating_sub(ranges)..join.0).map(UnitId)
+fn ranges_of(join: UnitId, ranges: u32) -> Range<u32> {
+    join.0.saturating_sub(ranges)..join.0
 }
 
 impl ClaimStore for SharedDirStore {
@@ -299,7 +307,7 @@ impl ClaimStore for SharedDirStore {
         let mut state = self.state.lock();
         let Some((join, ranges)) = state.join_of(unit) else { return Ok(false) };
         state.log.refresh()?;
-        Ok(ranges_of(join, ranges).any(|range| state.log.is_done(range)))
+        Ok(ranges_of(join, ranges).any(|range| state.log.is_done(UnitId(range))))
     }
 
     fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {

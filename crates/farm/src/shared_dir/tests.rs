@@ -275,16 +275,50 @@ fn worker_of_an_older_plan_of_the_name_ends() {
     assert_eq!(SharedDirStore::join(&new).unwrap().tally().unwrap().done, 0);
 }
 
+/// Claims and ends the last units of a plan by four workers at once; returns the times of claims, sorted.
+fn claim_times(units: u32, open: u32) -> Vec<Duration> {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of(dir.path(), units, Duration::from_secs(60));
+    let done = (0..units).filter(|unit| unit % (units / open) > 0);
+    let lines: String = done
+        .map(|unit| format!("{{\"unit\":{unit},\"epoch\":1,\"result\":\"done\",\"bytes\":1}}\n"))
+        .collect();
+    std::fs::write(plan.state().join(LOG).join("earlier.log"), lines).unwrap();
+    let times = Mutex::new(Vec::new());
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                let store = SharedDirStore::join(&plan).unwrap();
+                // Reads what is done.
+                store.tally().unwrap();
+                loop {
+                    let began = Instant::now();
+                    let next = store.claim().unwrap();
+                    let took = began.elapsed();
+                    let NextUnit::Claimed(claim) = next else { return };
+                    times.lock().push(took);
+                    store.finish(&claim, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
+                }
+            });
+        }
+    });
+    let mut times = times.into_inner();
+    times.sort_unstable();
+    assert_eq!(times.len(), open as usize);
+    times
+}
+
 #[test]
 fn claims_of_a_long_plan_take_little_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = plan_of(dir.path(), 3000, Duration::from_secs(60));
-    let store = SharedDirStore::join(&plan).unwrap();
-    let began = Instant::now();
-    for _ in 0..200 {
-        let claim = claimed(&store);
-        store.finish(&claim, &UnitEnd::Done(Bytes::ZERO.into())).unwrap();
-    }
-    // The goal of 5 ms for a claim is that of a release build; this is a debug build, and a sync of the log is within.
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let times = claim_times(4000, 200);
+    // The figure of 5 ms is judged below; a busy machine is far from it.
+    assert!(times[100] < Duration::from_millis(100), "{times:?}");
+}
+
+#[test]
+#[ignore = "judges times: cargo test --release -p longhaul-farm --lib -- --ignored --nocapture"]
+fn claims_of_a_million_units_take_less_than_five_milliseconds() {
+    let times = claim_times(1_000_000, 1000);
+    println!("claims: p50 {:?}, p99 {:?}, longest {:?}", times[500], times[990], times[999]);
+    assert!(times[990] < Duration::from_millis(5), "{:?}", times[990]);
 }

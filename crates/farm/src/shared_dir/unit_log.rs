@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::units::Bytes;
@@ -210,6 +211,21 @@ impl UnitLog {
         self.done.get(unit.0 as usize / 64).is_some_and(|word| word >> (unit.0 % 64) & 1 == 1)
     }
 
+    /// Returns the first unit of a range that is not done.
+    pub(crate) fn next_undone(&self, units: Range<u32>) -> Option<UnitId> {
+        let mut unit = units.start;
+        while unit < units.end {
+            // 64 units at once: most units of a long plan are done.
+            let undone = !self.done.get(unit as usize / 64)? >> (unit % 64);
+            if undone != 0 {
+                let found = unit + undone.trailing_zeros();
+                return (found < units.end).then_some(UnitId(found));
+            }
+            unit = (unit | 63).checked_add(1)?;
+        }
+        None
+    }
+
     /// Returns the highest epoch of a unit that is not done; 0 if its first claim has not ended.
     pub(crate) fn epoch(&self, unit: UnitId) -> u64 {
         self.epochs.get(&unit).copied().unwrap_or_default()
@@ -305,5 +321,27 @@ mod tests {
         log.refresh().unwrap();
         assert_eq!((log.released_by(UnitId(5)), log.epoch(UnitId(5)), log.epoch(UnitId(6))), (None, 7, 0));
         assert!(log.is_done(UnitId(7)));
+    }
+
+    #[test]
+    fn next_undone_unit_is_found_within_its_range_alone() {
+        let mut log = UnitLog::new(PathBuf::new(), 200);
+        for unit in (0..200).filter(|unit| ![3, 63, 64, 130].contains(unit)) {
+            log.take(UnitId(unit), 1, LogEntry::Done { bytes: Bytes::ZERO, report: None });
+        }
+        for (units, expected) in [
+            (0..200, Some(3)),
+            (3..4, Some(3)),
+            (4..63, None),
+            (4..64, Some(63)),
+            (64..200, Some(64)),
+            (65..130, None),
+            (65..200, Some(130)),
+            (131..200, None),
+            (200..200, None),
+            (0..0, None),
+        ] {
+            assert_eq!(log.next_undone(units.clone()), expected.map(UnitId), "{units:?}");
+        }
     }
 }

@@ -2,37 +2,35 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
-use crate::support::{Home, content, names, same, serve};
+use crate::support::{Completions, Home, chosen_kill_rounds, content, names, same, serve};
 
-/// Default number of kills, and seed of what is fetched and when it is killed; LONGHAUL_KILLS and LONGHAUL_KILL_SEED override them.
-const KILLS: usize = 6;
-const SEED: u64 = 1;
+/// Default number of kills; LONGHAUL_KILL_ROUNDS overrides it, and the seed of what is fetched and when it is killed.
+const KILLS: Range<u64> = 1..7;
 /// Maximum time for the queue to complete after the last kill.
 const REST: Duration = Duration::from_secs(300);
 
 #[test]
 fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
-    let kills = std::env::var("LONGHAUL_KILLS").map_or(KILLS, |text| text.parse().unwrap());
-    let seed = std::env::var("LONGHAUL_KILL_SEED").map_or(SEED, |text| text.parse().unwrap());
+    let kills = chosen_kill_rounds().unwrap_or(KILLS);
+    let seed = kills.start;
     let mut dice = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
     let home = Home::new();
     let site = home.path("site");
     fs::create_dir(&site).unwrap();
     let (_server, url) = serve(&site, &[]);
     let mut expected: HashMap<String, Vec<u8>> = HashMap::new();
-    // The inode of each file when it was first complete.
-    let mut complete: HashMap<String, u64> = HashMap::new();
-    for round in 0..kills {
+    let mut completions = Completions::of(home.files());
+    for round in kills {
         // Two files per round, most of which complete before the next round: some kills hit the end of a file.
         for number in 0..2 {
             let name = format!("f{round}-{number}");
-            let bytes = content(dice.random_range(0..6_000_000), (round * 2 + number) as u64);
+            let bytes = content(dice.random_range(0..6_000_000), round * 2 + number);
             fs::write(site.join(&name), &bytes).unwrap();
             home.add(&format!("{url}/{name}"), &["--limit", "200Mbit"]);
             expected.insert(name, bytes);
@@ -40,7 +38,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
         std::thread::sleep(Duration::from_millis(dice.random_range(0..400)));
         if dice.random() {
             // The kill hits the addition, which must nevertheless happen exactly once.
-            let (name, bytes) = (format!("g{round}"), content(300_000, round as u64));
+            let (name, bytes) = (format!("g{round}"), content(300_000, round));
             fs::write(site.join(&name), &bytes).unwrap();
             let files = format!("{}/", home.files().display());
             let mut add = home.command();
@@ -51,7 +49,7 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
             assert!(add.wait().unwrap().success(), "seed {seed}");
         }
         home.kill(Signal::KILL);
-        note_complete(&home, &mut complete);
+        completions.note();
     }
     let began = Instant::now();
     loop {
@@ -65,23 +63,11 @@ fn killed_agent_loses_nothing_and_fetches_nothing_twice() {
         assert!(began.elapsed() < REST, "seed {seed}: {all:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
-    note_complete(&home, &mut complete);
+    completions.note();
+    assert_eq!(completions.replaced, 0, "seed {seed}: files that were fetched twice");
     for (name, bytes) in &expected {
         same(home.files().join(name), bytes);
     }
     let names = names(&home.files());
     assert_eq!(names.len(), expected.len(), "no file twice: {names:?}");
-}
-
-/// Records the complete files: a later replacement would be a second fetch.
-fn note_complete(home: &Home, complete: &mut HashMap<String, u64>) {
-    for entry in fs::read_dir(home.files()).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        if name.contains(".longhaul-") {
-            continue;
-        }
-        let inode = entry.metadata().unwrap().ino();
-        assert_eq!(*complete.entry(name.clone()).or_insert(inode), inode, "{name} was fetched twice");
-    }
 }

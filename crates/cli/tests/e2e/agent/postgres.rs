@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::support::lab::wait_until;
 use crate::support::running::Running;
 use crate::support::{
-    Home, Postgres, Running as Ran, content, names, same, serve, text, write_old, write_secret,
+    Home, Postgres, RatedSite, Running as Ran, content, join_farm, names, other_clock, same, serve, text,
+    write_old, write_secret,
 };
 
 /// The lease in seconds of agents that are lost, which others do not lose on a busy machine.
@@ -37,16 +38,12 @@ pub(super) struct Farm {
 impl Farm {
     pub(super) fn start(options: &[&str]) -> Option<Self> {
         let postgres = Postgres::start()?;
-        let address = postgres.url("farm");
-        let options = [&["--farm", &address], options].concat();
-        let first = Home::with(&options);
-        let second = Home::without_agent();
-        fs::copy(first.state("farm.key"), second.state("farm.key")).unwrap();
-        second.agent(&[&["--listen", "127.0.0.1:0"], &options[..]].concat());
-        let site = first.path("site");
+        let homes = [(); 2].map(|()| Home::without_agent());
+        join_farm(&homes, &[&["--farm", &postgres.url("farm")], options].concat());
+        let site = homes[0].path("site");
         fs::create_dir(&site).unwrap();
         let (server, url) = serve(&site, &[]);
-        Some(Self { homes: [first, second], postgres, _server: server, url, site })
+        Some(Self { homes, postgres, _server: server, url, site })
     }
 
     fn add(&self, name: &str, bytes: &[u8], limit: &str) -> i64 {
@@ -203,6 +200,36 @@ fn lost_stopped_and_restarted_hosts_and_databases_lose_nothing() {
     }
     let complete = ["killed", "long", "short", "stopped"];
     assert_eq!(names(&farm.homes[0].files()), complete, "no file twice, and no leftovers");
+}
+
+#[test]
+fn agents_whose_clocks_are_an_hour_apart_lose_only_the_leases_of_a_killed_one() {
+    let (Some(ahead), Some(behind)) = (other_clock("+1h"), other_clock("-1h")) else { return };
+    let Some(postgres) = Postgres::start() else { return };
+    let homes = [Home::without_agent().env(ahead), Home::without_agent().env(behind), Home::without_agent()];
+    join_farm(&homes, &["--farm", &postgres.url("farm"), "--farm-lease", &SHORT_LEASE.to_string()]);
+    homes.iter().for_each(|home| home.set(&json!({ "concurrent": 2 })));
+    let files = (0..9).map(|number| (format!("f{number}"), content(1_000_000, number)));
+    // The hosts have two files each at a time: 9 s of work, most of it after one is killed.
+    let site = RatedSite::start(files, 1_000_000);
+    let output = format!("{}/", homes[2].files().display());
+    let urls = site.urls();
+    let add: Vec<&str> = ["add", "-o", &output].into_iter().chain(urls.iter().map(String::as_str)).collect();
+    homes[0].queue_ok(&add);
+    let running = "SELECT count(DISTINCT owner) FROM longhaul.transfers WHERE state = 'running'";
+    wait_until("each agent has a transfer", || postgres.sql(running) == "3");
+    homes[0].kill(Signal::KILL);
+    let done = "SELECT count(*) FROM longhaul.transfers WHERE state = 'done'";
+    wait_until("all are done", || postgres.sql(done) == "9");
+    site.is_in(&homes[2].files());
+    // Times are the database's, and only what the killed one had was leased again.
+    let wrong = "SELECT count(*) FROM longhaul.transfers
+                 WHERE greatest(abs(started - extract(epoch FROM now())), abs(ended - extract(epoch FROM now()))) > 600";
+    assert_eq!(postgres.sql(wrong), "0");
+    let again = "SELECT count(*) BETWEEN 1 AND 2, max(epoch) FROM longhaul.transfers WHERE epoch > 1";
+    assert_eq!(postgres.sql(again), "t|2");
+    let shown = text(&homes[1].command().args(["agent", "status"]).output().unwrap());
+    assert_eq!(shown.matches("\nhost ").count(), 3, "{shown}");
 }
 
 #[test]

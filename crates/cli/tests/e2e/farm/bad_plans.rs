@@ -49,19 +49,26 @@ fn damaged_and_newer_plans_are_named_by_every_command() {
     fs::write(server.path("f"), "f").unwrap();
     let run = plan().args(["-o", "p", &server.url("/f"), "here"]);
     run.run().ok();
-    let read = |name: &str| fs::read_to_string(run.path("p").join(name)).unwrap();
-    let newer = read("plan.json").replace("\"version\": 1", "\"version\": 9");
-    for (name, text, code, word) in [
-        ("plan.json", newer, 65, "version 9"),
-        ("plan.json", read("plan.json").replace("here", "there"), 65, "plan.json was edited"),
-        ("plan.json", String::new(), 65, "truncated"),
-        ("units.jsonl", read("units.jsonl").replace("/f\"", "/g\""), 65, "unit 0 in units.jsonl was edited"),
-        ("units.jsonl", "{".into(), 65, "units.jsonl has 1 bytes"),
+    let read = |name: &str| fs::read(run.path("p").join(name)).unwrap();
+    let with = |name: &str, from: &str, to: &str| {
+        String::from_utf8(read(name)).unwrap().replace(from, to).into_bytes()
+    };
+    // Of an edited unit, those that read units.
+    let (reading, all) =
+        (&["verify", "manifest"][..], &["verify", "manifest", "status", "retry", "limit"][..]);
+    for (name, bytes, commands, word) in [
+        ("plan.json", with("plan.json", "\"version\": 1", "\"version\": 9"), all, "version 9"),
+        ("plan.json", with("plan.json", "here", "there"), all, "plan.json was edited"),
+        ("plan.json", Vec::new(), all, "truncated"),
+        ("units.index", read("units.index")[..8].to_vec(), all, "units.index has 8 bytes"),
+        ("units.index", vec![0; read("units.index").len()], all, "units.index was edited"),
+        ("units.jsonl", b"{".to_vec(), all, "units.jsonl has 1 bytes"),
+        ("units.jsonl", with("units.jsonl", "/f\"", "/g\""), reading, "unit 0 in units.jsonl was edited"),
     ] {
         let right = read(name);
-        fs::write(run.path("p").join(name), text).unwrap();
-        work(run.dir(), &[]).run().fails(code, &[word]);
-        of_plan(run.dir(), "verify", &[]).fails(code, &[word]);
+        fs::write(run.path("p").join(name), bytes).unwrap();
+        work(run.dir(), &[]).run().fails(65, &[word]);
+        commands.iter().for_each(|command| drop(of_plan(run.dir(), command, &[]).fails(65, &[word])));
         fs::write(run.path("p").join(name), right).unwrap();
     }
     work(run.dir(), &[]).run().ok();

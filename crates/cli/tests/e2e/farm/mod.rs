@@ -2,10 +2,12 @@
 
 mod bad_plans;
 mod copies;
+mod differing_hosts;
 mod kills;
 mod limits;
 mod ranges;
 mod slurm;
+mod slurm_kills;
 mod uploads;
 mod workers;
 

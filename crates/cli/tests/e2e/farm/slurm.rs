@@ -70,7 +70,12 @@ fn array_job_completes_a_plan_although_a_node_is_lost_and_a_task_reaches_its_tim
     let q = run.path("q");
     slurm("submit", &q, &["-o", q.join("slurm/job.sh").to_str().unwrap()]);
     limit(&q, "1Mbit");
+    // A partition that is down holds what is submitted.
+    cluster.run("scontrol", &["update", "PartitionName=all", "State=DOWN"]);
     slurm("submit", &q, &[]);
+    cluster
+        .until("the reason is shown", || slurm("status", &q, &[]).stdout.contains("PENDING (PartitionDown)"));
+    cluster.run("scontrol", &["update", "PartitionName=all", "State=UP"]);
     // The number of a job that is not of the plan, as after Slurm has begun to count anew.
     let sleeps = ["--parsable", "--job-name=longhaul", "--output=/dev/null", "--wrap", "sleep 600"];
     let other = cluster.run("sbatch", &sleeps).trim().to_owned();

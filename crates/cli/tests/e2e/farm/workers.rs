@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{of_plan, plan, status, work};
+use super::{log_lines, of_plan, plan, status, work};
 use crate::support::{
     File, Get, Server, Writable, age, assert_equal, content, fetched_and_unchanged, in_own_mounts, longhaul,
     make_tree, many_files, names, response, same, sha256,
@@ -60,6 +60,27 @@ fn stopped_worker_leaves_its_partial_file_to_the_next_one() {
     let (_server, run) = stopped_within_a_file(&bytes);
     let resumed = work(run.dir(), &["--json"]).run().ok();
     assert!(resumed.events("done")[0]["resumed"].as_u64().unwrap() > 0, "{resumed:?}");
+    same(run.path("here/f"), &bytes);
+    assert_eq!(names(&run.path("here")), ["f"]);
+}
+
+#[test]
+fn worker_that_is_continued_after_its_lease_does_not_complete_its_unit_once_more() {
+    let bytes = content(200_000, 3);
+    let (server, gate) = Server::held(&File::new(bytes.clone()), 100_000);
+    let list = format!("{}\n size=200000\n", server.url("/f"));
+    let run = plan().file("list", list).args(["-i", "list", "--lease", "1s", "-o", "p", "here"]);
+    run.run().ok();
+    let mut late = work(run.dir(), &["-q"]).start();
+    late.until("it requests the file", || !server.requests().is_empty());
+    late.signal(Signal::STOP);
+    // It finds the rest of the file in its socket when it is continued.
+    gate.open();
+    work(run.dir(), &[]).run().ok();
+    late.signal(Signal::CONT);
+    late.end().ok();
+    let lines = log_lines(&run.path("p"));
+    assert_eq!(lines.iter().filter(|line| line["result"] == "done").count(), 1, "{lines:?}");
     same(run.path("here/f"), &bytes);
     assert_eq!(names(&run.path("here")), ["f"]);
 }

@@ -22,28 +22,19 @@ mod run;
 mod schedule;
 mod server;
 
-use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::support::skip;
+use crate::support::{seeds, skip};
 use put::raw_client::{self, RawSchedule};
 use run::Outcome;
 use schedule::Schedule;
 
 /// Concurrent schedules: they mostly wait for timeouts.
 const AT_ONCE: usize = 8;
-
-/// Reads a range of seeds; a number is the end of one.
-fn seeds(variable: &str) -> Option<Range<u64>> {
-    let text = std::env::var(variable).ok()?;
-    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
-    let parse = |text: &str| text.parse().unwrap_or_else(|_| panic!("{variable}: {text} is no number"));
-    Some(parse(first)..parse(end))
-}
 
 /// Schedules of one kind: execution, format, and the environment variable of a single seed; with an S that of their number.
 struct Kind {
