@@ -129,7 +129,8 @@ impl Live {
         state.size = progress.bytes.size.map(|size| size.get()).or(state.size);
         state.run.streams = progress.streams;
         state.run.retransmits = progress.retransmits.max(progress.out_of_order);
-        state.run.rtt = progress.path.rtt.or(progress.path.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
+        state.run.rtt =
+            progress.path.rtt.or(progress.path.data_rtt).map(Rtt::get).map(|rtt| rtt.as_secs_f64());
         let received = progress.bytes.received.get();
         state.note_moved(now, received);
     }

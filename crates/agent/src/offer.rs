@@ -147,7 +147,8 @@ impl Queue {
             match transfer.state {
                 TransferState::Done => {
                     // A small file may be complete before its answer was polled; then its size alone is compared.
-                    let answer = FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
+                    let answer =
+                        FirstAnswer { size: Some(transfer.progress.bytes), resumable: size.is_some() };
                     return answer.check(size);
                 }
                 TransferState::Queued | TransferState::Running if Instant::now() < end => {}
@@ -180,7 +181,9 @@ impl Queue {
     fn unrecorded_part(&self, id: i64) -> Option<PartFile> {
         let request = self.request(id).ok()?;
         let directory = Directory::open(&request.target.output?).ok()?;
-        PreparedOutput::new(directory, Some(request.target.name?.into())).open_numbered(None, false, |_| false).ok()
+        PreparedOutput::new(directory, Some(request.target.name?.into()))
+            .open_numbered(None, false, |_| false)
+            .ok()
     }
 
     /// Cancels a transfer and removes its row, record and file, partial or complete.

@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use super::*;
-use crate::request::{TargetFile, TransferRequest};
+use crate::request::{Endpoints, TargetFile, TransferRequest};
 use crate::transfer::{TransferFailure, TransferKind, TransferState};
 
 fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
@@ -23,8 +23,8 @@ pub(super) fn transfer(name: &str) -> NewTransfer {
 
 /// Creates a worker of a plan.
 pub(super) fn worker(plan: &str) -> NewTransfer {
-    let request =
-        TransferRequest { kind: TransferKind::Plan, plan: Some(plan.into()), ..TransferRequest::default() };
+    let endpoints = Endpoints { plan: Some(plan.into()), ..Endpoints::default() };
+    let request = TransferRequest { kind: TransferKind::Plan, endpoints, ..TransferRequest::default() };
     NewTransfer { shown: request.shown(), ..transfer("") }
 }
 

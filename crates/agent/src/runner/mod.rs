@@ -111,8 +111,9 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
             |row: &Row| queue.runs.get(row.transfer.id).is_none() && !queue.is_offered(row.transfer.id);
         let mut plans = HashSet::new();
         // One worker of each plan.
-        let is_first =
-            |row: &Row| row.transfer.kind != TransferKind::Plan || plans.insert(row.transfer.path.clone());
+        let is_first = |row: &Row| {
+            row.transfer.kind != TransferKind::Plan || plans.insert(row.transfer.ends.path.clone())
+        };
         for row in next.into_iter().filter(is_free).take(plan.start).filter(is_first) {
             let is_of_plan = row.transfer.kind == TransferKind::Plan;
             let started = start_run(queue, row)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use longhaul_core::advice::Finding;
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::pace::PACE_HEADER;
@@ -80,7 +81,7 @@ impl Observer for WorkerDisplay<'_> {
     fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
         match event {
             Event::Progress(progress) => self.change(|received| {
-                received.running.insert(job.id(), (progress.received.get(), progress.streams));
+                received.running.insert(job.id(), (progress.bytes.received.get(), progress.streams));
             }),
             Event::Warning(warning) => tracing::warn!("transfer {}, {}: {warning}", self.live.id, job.url()),
             _ => {}
@@ -124,7 +125,8 @@ pub(super) fn work(
             let (bytes, time) = (Bytes::new(bytes), began.elapsed());
             let advice = header.left_out_note().into_iter().collect();
             let goodput = Rate::over(bytes, time);
-            Ok(Done { path: path.to_owned(), bytes, time, goodput, advice, ..Done::default() })
+            let finding = Finding { advice, ..Finding::default() };
+            Ok(Done { path: path.to_owned(), bytes, time, goodput, finding, ..Done::default() })
         }
         WorkEnd::Stopped => failed(FailureKind::Interrupted, end.to_string()),
         // Units of theirs that fail are left for a later run.

@@ -78,9 +78,13 @@ impl PathSpec {
         let (rate, limit) = (self.rate?, self.queue_limit()?);
         let discipline: Box<dyn Discipline> = match self.aqm {
             Aqm::DropTail => Box::new(FifoQueue::new(limit)),
-            Aqm::Red(parameters) => {
-                Box::new(FifoQueue::new(Red::new(parameters, limit, rate, self.ends.mtu, self.seed_of(stream))))
-            }
+            Aqm::Red(parameters) => Box::new(FifoQueue::new(Red::new(
+                parameters,
+                limit,
+                rate,
+                self.ends.mtu,
+                self.seed_of(stream),
+            ))),
             Aqm::Codel(parameters) => Box::new(CodelQueue::new(parameters, limit, self.ends.mtu)),
             Aqm::FqCodel(parameters) => Box::new(FqCodelQueue::new(parameters, limit, self.ends.mtu)),
         };

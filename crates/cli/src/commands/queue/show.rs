@@ -55,7 +55,8 @@ pub(super) fn line(transfer: &Transfer) -> String {
     let host = transfer.conditions.host.as_deref();
     let host = host.map_or_else(String::new, |host| format!(" on {}", printable(host)));
     let units = transfer.progress.run.units;
-    let units = units.map_or_else(String::new, |PlanUnits { done, total }| format!(" ({done} of {total} units)"));
+    let units =
+        units.map_or_else(String::new, |PlanUnits { done, total }| format!(" ({done} of {total} units)"));
     let name = printable(&transfer.ends.name);
     let name = format!("{name}{units}{host}{why}");
     format!("{:>6}  {:<12}  {:>20}  {:>11}  {name}", transfer.id, transfer.state, bytes, rate)

@@ -82,8 +82,7 @@ impl TransferLedger {
     }
 
     fn announce_payload(&mut self, block: ByteRange) -> Result<(), LedgerError> {
-        let contradiction =
-            |what: String| Err(LedgerError::Contradiction(format!("the server sent {what}")));
+        let contradiction = |what: String| Err(LedgerError::Contradiction(format!("the server sent {what}")));
         if block.start() < self.requested.start() || block.end() > self.requested.end() {
             return contradiction(format!("{block}, outside of the requested {}", self.requested));
         }
