@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use super::{log_lines, of_plan, plan, status, work};
+use super::{log_lines, of_plan, plan, plan_command, status, work};
 use crate::support::{Ended, Get, Running, Slurm, Writable, age, assert_equal, content, longhaul, names};
 
 #[test]
@@ -82,7 +82,10 @@ fn array_job_completes_a_plan_although_a_node_is_lost_and_a_task_reaches_its_tim
     let job = fs::read_to_string(q.join("slurm/jobs")).unwrap().trim().to_owned();
     fs::write(q.join("slurm/jobs"), format!("{job}\n{other}\n{job}1")).unwrap();
     assert!(!slurm("status", &q, &[]).stdout.contains(&format!("task {other}")));
-    let is_under_way = || names(&run.path("there")).iter().any(|name| name.starts_with(".longhaul"));
+    let is_under_way = || {
+        let status = plan_command("status", q.to_str().unwrap(), &["--json"]).ok().json();
+        status[0]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
+    };
     cluster.until("a worker runs", || with(&tasks(&job), &["RUNNING"]) == 1 && is_under_way());
     let cancelled = slurm("cancel", &q, &[]);
     assert!(cancelled.stdout.contains(&format!("cancelled: {job}\n")), "{cancelled:?}");
