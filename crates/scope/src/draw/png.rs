@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use zeno::{Angle, Cap, Join, Mask, Placement, Stroke, Style, Transform};
+use zeno::{Cap, Join, Mask, Placement, Stroke, Style, Transform};
 
 use super::picture::{Align, DASHES, Element, Picture, Text};
 use super::text;
@@ -69,12 +69,12 @@ impl Pixels {
             Align::Middle => width / 2.0,
             Align::End => width,
         };
+        let (sin, cos) = (text.turned as f32).to_radians().sin_cos();
         for (offset, outline) in &glyphs {
-            // The outline's y grows upwards.
-            let at = Transform::scale(1.0, -1.0)
-                .then_translate(offset - before, 0.0)
-                .then_rotate(Angle::from_degrees(text.turned as f32))
-                .then_translate(text.at.0 as f32, text.at.1 as f32);
+            let along = offset - before;
+            let (x, y) = (text.at.0 as f32 + along * cos, text.at.1 as f32 + along * sin);
+            // A clockwise rotation of an outline whose y grows upwards; zeno's composition mirrors what it rotates.
+            let at = Transform { xx: cos, xy: sin, yx: sin, yy: -cos, x, y };
             self.fill(outline, Style::default(), at, text.colour);
         }
     }
