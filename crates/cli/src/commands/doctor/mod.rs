@@ -182,19 +182,19 @@ fn target(args: &DoctorArgs, facts: &HostFacts, peer: Option<&Peer>) -> Target {
 
 /// Adds what was found of the server.
 fn add_peer(diagnosis: &mut Diagnosis, peer: &Peer) {
-    let (source, name) = ("getaddrinfo(3)", "server address");
+    let source = "getaddrinfo(3)";
     let finding = match &peer.address {
-        Ok(address) => Finding::new(name, Severity::Ok, format!("{} is {address}", peer.host), source),
-        Err(reason) => Finding::new(name, Severity::Problem, reason.clone(), source)
+        Ok(address) => Finding::new(Severity::Ok, format!("{} is {address}", peer.host), source),
+        Err(reason) => Finding::new(Severity::Problem, reason.clone(), source)
             .needs("an address", "the device below is that of the default route")
             .fixed_by(Fix::command(format!("getent hosts {}", peer.host)).noted(
                 "this asks as transfers do: if it finds none, the name is wrong, or the name service (/etc/resolv.conf) does not answer",
             )),
     };
-    diagnosis.add(finding);
+    diagnosis.add("server address", finding);
     if let Some(Err(reason)) = &peer.rtt {
         let would_show = "the RTT of the path, and with it all that depends on it";
-        diagnosis.add_unread(Unread { name: "RTT", reason: reason.clone(), would_show });
+        diagnosis.unread.push(Unread { name: "RTT", reason: reason.clone(), would_show });
     }
 }
 
