@@ -35,11 +35,11 @@ pub fn measurement(bytes: &[u8]) {
 /// Reads what iperf3 printed, as a test over TCP and as one over UDP.
 pub fn iperf3(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    if let Ok(tcp) = parse_tcp(&text) {
-        assert!(tcp.min_rtt.is_none_or(|rtt| !rtt.is_zero()));
+    if let Ok((tcp, _)) = parse_tcp(&text) {
+        assert!(tcp.range.is_some_and(|range| range.least_bps <= range.most_bps), "{tcp:?}");
     }
-    if let Ok(udp) = parse_udp(&text, Bytes::new(1472)) {
-        assert!(udp.lost <= udp.packets && udp.received <= udp.sent, "{udp:?}");
+    if let Ok((udp, loss)) = parse_udp(&text, Bytes::new(1472)) {
+        assert!(loss.lost <= loss.sent && udp.payload_bps <= udp.sent_bps, "{udp:?}");
     }
 }
 
