@@ -32,12 +32,12 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Attribution {
-    classifier: Classifier,
-    end: End,
+    pub(super) classifier: Classifier,
+    pub(super) end: End,
     /// The reading at which the present interval began.
     begun: (Duration, Reading),
     /// The latest reading.
-    latest: (Duration, Reading),
+    pub(super) latest: (Duration, Reading),
     /// The highest RTT of the data since then, and until the first loss.
     highest_data_rtt: Option<Rtt>,
     highest_before_loss: Option<Rtt>,
@@ -274,16 +274,6 @@ impl Attribution {
         verdict::finding(self, known)
     }
 
-    /// Returns where the transfer was observed.
-    pub(super) fn observed_at(&self) -> End {
-        self.end
-    }
-
-    /// Returns whether this program moves the data: it knows its threads.
-    pub(super) fn is_own(&self) -> bool {
-        self.latest.1.threads.is_some()
-    }
-
     pub(super) fn evidence(&self, limit: LimitedBy) -> Evidence {
         let of_limit = self.evidence.iter().filter(|(witness, _)| witness.limit() == limit);
         of_limit.fold(Evidence::default(), |sum, (_, evidence)| sum.and(evidence))
@@ -295,25 +285,10 @@ impl Attribution {
         of_limit.max_by_key(|(_, evidence)| evidence.time).map(|(witness, _)| *witness).unwrap_or_default()
     }
 
-    /// Returns what the sender paces itself to.
-    pub(super) fn pace(&self) -> Option<SenderPace> {
-        self.classifier.ends.pace
-    }
-
-    /// Returns the rate that a policer has let through.
-    pub(super) fn policed(&self) -> Option<Rate> {
-        self.classifier.capped.policed
-    }
-
     /// Returns the time and the bytes of all intervals.
     pub(super) fn observed(&self) -> (Duration, Bytes) {
         let sum = |(time, moved), (_, of): &(Witness, Evidence)| (time + of.time, moved + of.moved);
         self.evidence.iter().fold((Duration::ZERO, Bytes::ZERO), sum)
-    }
-
-    /// Returns the latest time.
-    pub(super) fn elapsed(&self) -> Duration {
-        self.latest.0
     }
 
     /// Returns the highest rate of an interval, whatever limited it.

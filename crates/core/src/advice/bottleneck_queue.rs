@@ -31,7 +31,7 @@ pub(super) struct BottleneckQueue {
     /// The end of the last interval in which packets were lost.
     last_loss: Option<Duration>,
     /// Whether packets were ever lost behind a queue.
-    has_overflowed: bool,
+    pub(super) has_overflowed: bool,
     /// The last intervals.
     arrivals: VecDeque<Arrivals>,
 }
@@ -72,11 +72,6 @@ impl BottleneckQueue {
     /// Returns whether the delay of the data is known.
     pub(super) fn is_known(&self) -> bool {
         !self.data_rtts.is_empty()
-    }
-
-    /// Returns whether packets were ever lost behind a queue.
-    pub(super) fn has_overflowed(&self) -> bool {
-        self.has_overflowed
     }
 
     /// Returns why data are late; `None` where they are not.

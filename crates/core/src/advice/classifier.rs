@@ -97,7 +97,7 @@ impl Classifier {
     }
 
     fn record(&mut self, interval: &Interval) {
-        let in_slow_start = !self.rates.slow_start.has_ended();
+        let in_slow_start = !self.rates.slow_start.has_ended;
         let is_overflow = in_slow_start && overflowed_in_slow_start(interval);
         let was_queued = self.queue.is_standing(interval) || is_overflow;
         let after_loss = interval.lost() > 0 || self.losses.is_after_loss(interval);
@@ -174,7 +174,7 @@ impl Classifier {
         }
         // A pace sends bursts, which wait for one another as in a queue: that it is reached shows more.
         if let Some(witness) = self.held_pace(interval) {
-            self.rates.slow_start.end();
+            self.rates.slow_start.has_ended = true;
             return witness;
         }
         // A sender that fills the window pauses, too, until that is acknowledged.
@@ -390,7 +390,7 @@ impl Classifier {
             return Witness::EvenRate;
         }
         // A bottleneck whose queue has overflowed may hold the rate, as BBR finds it, and so may the server.
-        if self.queue.has_overflowed() {
+        if self.queue.has_overflowed {
             return Witness::Unexplained;
         }
         let long = interval.min_rtt().filter(|_| self.end == End::Receiver && is_long);

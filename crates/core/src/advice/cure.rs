@@ -119,7 +119,7 @@ impl Facts<'_> {
 
     /// Returns what keeps below the rate of a policer: less is lost and sent again.
     fn below_policer(&self) -> String {
-        let rate = self.attribution.policed().unwrap_or_else(|| self.evidence.rate());
+        let rate = self.attribution.classifier.capped.policed.unwrap_or_else(|| self.evidence.rate());
         let option = |name| format!("{name} {}", rate.to_string().replace(' ', ""));
         let change = match (self.is_own(), self.sends()) {
             (true, true) => option("--pace"),
@@ -239,7 +239,7 @@ impl Facts<'_> {
             return None;
         }
         let least = best.time_for(self.attribution.observed().1).saturating_add(rtt.get() * 2);
-        let now = self.attribution.elapsed();
+        let (now, _) = self.attribution.latest;
         (least < now.mul_f64(SHORT_SLOW_START)).then(|| Cure {
             change: "does a server that remembers the path gain (longhaul serve), or a connection that another file of the same run has used?".into(),
             gain: format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cure::PROBE;
-use super::verdict::{ALSO, SHORTEST, percent, seconds};
+use super::verdict::{SHORTEST, further_limits, percent, seconds};
 use super::{Finding, LONG_RTT, LimitedBy, Shares};
 use crate::tune::MAX_PARALLEL_FILES;
 use crate::units::{Bytes, Rtt};
@@ -70,9 +70,9 @@ struct FilesOfRun {
 }
 
 impl FilesOfRun {
-    fn add(&mut self, time: Duration) {
-        self.count += 1;
-        self.time += time;
+    fn add(&mut self, files: Self) {
+        self.count += files.count;
+        self.time += files.time;
     }
 
     /// Returns the mean time of a file.
@@ -103,8 +103,9 @@ impl RunDiagnosis {
             }
         }
         if let Some(server) = self.server(server) {
-            server.all.add(time);
-            server.by_size.entry(moved.get().max(1).ilog2()).or_default().add(time);
+            let file = FilesOfRun { count: 1, time };
+            server.all.add(file);
+            server.by_size.entry(moved.get().max(1).ilog2()).or_default().add(file);
         }
     }
 
@@ -154,12 +155,7 @@ impl RunDiagnosis {
         )];
         advice.extend(self.slow_server());
         advice.extend(change.clone());
-        let others = ranked.iter().skip(1).filter(|(_, share)| *share >= ALSO);
-        let others: Vec<_> =
-            others.map(|(limit, share)| format!("{} for {}", phrase(*limit), percent(*share))).collect();
-        if !others.is_empty() {
-            advice.push(format!("also limited by {}", others.join(", ")));
-        }
+        advice.extend(further_limits(&ranked, phrase));
         Finding { advice, change, ..finding }
     }
 
@@ -210,14 +206,10 @@ impl RunDiagnosis {
         let rest = || self.servers.iter().filter(|(other, _)| *other != name).map(|(_, server)| server);
         let (mut compared, mut elsewhere) = (FilesOfRun::default(), Duration::ZERO);
         for (size, files) in &slow.by_size {
-            let alike = rest().filter_map(|server| server.by_size.get(size));
-            let alike = alike.fold(FilesOfRun::default(), |sum, files| FilesOfRun {
-                count: sum.count + files.count,
-                time: sum.time + files.time,
-            });
+            let mut alike = FilesOfRun::default();
+            rest().filter_map(|server| server.by_size.get(size)).for_each(|files| alike.add(*files));
             if alike.count > 0 {
-                compared.count += files.count;
-                compared.time += files.time;
+                compared.add(*files);
                 elsewhere += alike.each().mul_f64(files.count as f64);
             }
         }

@@ -14,19 +14,11 @@ pub(super) struct SlowStart {
     highest: Rate,
     /// Intervals in a row without growth.
     flat_intervals: u32,
-    has_ended: bool,
+    /// Whether it is over, or the sender does not send more.
+    pub(super) has_ended: bool,
 }
 
 impl SlowStart {
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// Ends slow start: the sender does not send more.
-    pub(super) fn end(&mut self) {
-        self.has_ended = true;
-    }
-
     /// Records the rate of an interval, after it has been compared to the earlier ones.
     pub(super) fn record_rate(&mut self, rate: Rate) {
         self.highest = self.highest.max(rate);

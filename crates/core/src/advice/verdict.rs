@@ -42,8 +42,6 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(100);
 const INITIAL_WINDOW: Bytes = Bytes::new(14_600);
 /// The round trips of a transfer of the initial window: two handshakes, a request and its answer, one spare.
 const FEW_ROUND_TRIPS: u32 = 4;
-/// A share from which on a second cause is named too.
-pub(super) const ALSO: f64 = 0.1;
 /// A standing queue that adds this factor to the RTT is worth a word.
 const BLOATED: f64 = 2.0;
 
@@ -66,17 +64,22 @@ pub(super) fn finding(attribution: &Attribution, known: &KnownLimits) -> Finding
     )];
     let cure = facts.cure(limit);
     advice.extend(cure.iter().map(|Cure { change, gain }| format!("{change}{gain}")));
-    let others: Vec<String> = ranked
-        .iter()
-        .skip(1)
-        .filter(|(_, share)| *share >= ALSO)
-        .map(|(limit, share)| format!("{} for {}", facts.phrase(*limit), percent(*share)))
-        .collect();
-    if !others.is_empty() {
-        advice.push(format!("also limited by {}", others.join(", ")));
-    }
+    advice.extend(further_limits(&ranked, |limit| facts.phrase(limit)));
     let change = cure.map(|cure| cure.change);
     Finding { limit, shares, witnesses: attribution.witnesses(), advice, change }
+}
+
+/// Names the limits after the first of `ranked` that are worth a word.
+pub(super) fn further_limits(
+    ranked: &[(LimitedBy, f64)],
+    phrase: impl Fn(LimitedBy) -> &'static str,
+) -> Option<String> {
+    /// A share from which on a further limit is named.
+    const NAMED: f64 = 0.1;
+    let named = ranked.iter().skip(1).filter(|(_, share)| *share >= NAMED);
+    let named: Vec<_> =
+        named.map(|(limit, share)| format!("{} for {}", phrase(*limit), percent(*share))).collect();
+    (!named.is_empty()).then(|| format!("also limited by {}", named.join(", ")))
 }
 
 /// Returns whether a transfer was too short for its limit to be worth a sentence.
@@ -109,7 +112,7 @@ pub(super) struct Facts<'a> {
 
 impl Facts<'_> {
     pub(super) fn sends(&self) -> bool {
-        self.attribution.observed_at() == End::Sender
+        self.attribution.end == End::Sender
     }
 
     /// Returns whether the server is the receiver: of what is sent here, or of a captured upload.
@@ -122,9 +125,9 @@ impl Facts<'_> {
         self.sends() && self.attribution.main_witness(LimitedBy::Application) != Witness::Unread
     }
 
-    /// Returns whether this program has moved the data, so that its options apply.
+    /// Returns whether this program has moved the data, so that its options apply: its threads are known.
     pub(super) fn is_own(&self) -> bool {
-        self.attribution.is_own()
+        self.attribution.latest.1.threads.is_some()
     }
 
     /// Returns whether the limit held only while the complete file was made durable.
@@ -242,7 +245,7 @@ impl Facts<'_> {
 
     /// Returns the pace that the server's operator has set, where that limits.
     pub(super) fn fixed_pace(&self) -> Option<Rate> {
-        match self.attribution.pace() {
+        match self.attribution.classifier.ends.pace {
             Some(SenderPace::Fixed(pace))
                 if self.attribution.main_witness(LimitedBy::Server) == Witness::FixedPace =>
             {
@@ -268,7 +271,7 @@ impl Facts<'_> {
     }
 
     fn slow_start(&self) -> String {
-        let elapsed = self.attribution.elapsed();
+        let (elapsed, _) = self.attribution.latest;
         match self.evidence.min_rtt.map(Rtt::get).filter(|rtt| *rtt >= LONG_RTT) {
             Some(rtt) => format!(
                 "the whole transfer took {:.0} round trips of {}, most of which TCP needed to speed up",

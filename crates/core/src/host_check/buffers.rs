@@ -1,8 +1,8 @@
 //! Limits of socket buffers against the bandwidth-delay product.
 
+use super::Diagnosis;
 use super::facts::{AutotuneLimits, HostFacts, TcpMemory};
 use super::finding::{Finding, Fix, Severity};
-use super::report::Report;
 use super::target::{PayloadShare, Target, needed_buffers};
 use crate::plan::LARGEST_WINDOW;
 use crate::units::Bytes;
@@ -10,7 +10,7 @@ use crate::units::Bytes;
 const IP_SYSCTL: &str = "kernel documentation, networking/ip-sysctl; RFC 7323, section 1.1";
 const SOCKET_MANUAL: &str = "socket(7); ESnet fasterdata, Linux host tuning";
 
-pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     let [receive, send] = needed_buffers(facts, target);
     let buffers = &facts.buffers;
     report.judge(
@@ -32,7 +32,7 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     let would_show = "whether the memory of all TCP sockets bounds the buffers of one";
     report.judge(&buffers.tcp_mem, "tcp_mem", would_show, |memory| tcp_memory(*memory, receive.max(send)));
     if target.bdp() > LARGEST_WINDOW {
-        report.findings.push(larger_than_a_window(target));
+        report.push("window limit", larger_than_a_window(target));
     }
 }
 
@@ -54,7 +54,7 @@ fn autotuning(
     let bound = if target.bdp() > LARGEST_WINDOW { ", of which a window is 1 GiB at most" } else { "" };
     let arithmetic = format!("{}{bound}; {} ({}) = {needed}", target.product(), share.factor(), share.why);
     let value = format!("{} {} {}", limits.min.get(), limits.default.get(), needed.get());
-    Finding::new(name, severity, limits.max.to_string(), IP_SYSCTL)
+    Finding::new(severity, limits.max.to_string(), IP_SYSCTL)
         .needs(needed.to_string(), arithmetic)
         .counted(limits.max.get(), needed.get(), "bytes")
         .fixed_by(Fix::sysctl(&format!("net.ipv4.{name}"), value))
@@ -70,7 +70,7 @@ fn option_limit(name: &'static str, max: Bytes, target: &Target) -> Finding {
         "{}; setsockopt(2) doubles it. It bounds only programs that set their buffers",
         target.product()
     );
-    Finding::new(name, severity, max.to_string(), SOCKET_MANUAL)
+    Finding::new(severity, max.to_string(), SOCKET_MANUAL)
         .needs(needed.to_string(), arithmetic)
         .counted(max.get(), needed.get(), "bytes")
         .fixed_by(Fix::sysctl(&format!("net.core.{name}"), needed.get().to_string()))
@@ -86,7 +86,7 @@ fn tcp_memory(memory: TcpMemory, needed: Bytes) -> Finding {
     let limit = (2 * low).max(memory.limit);
     let measured =
         format!("{} pages ({})", memory.pressure, Bytes::new(memory.pressure.saturating_mul(page)));
-    Finding::new("tcp_mem", severity, measured, "kernel documentation, networking/ip-sysctl")
+    Finding::new(severity, measured, "kernel documentation, networking/ip-sysctl")
         .needs(
             format!("{pages} pages"),
             format!("one full buffer: {needed} / {} a page, below the mark of memory pressure", memory.page),
@@ -102,7 +102,7 @@ fn larger_than_a_window(target: &Target) -> Finding {
         "{}; / {LARGEST_WINDOW}, the largest window of TCP, = {streams} streams at least",
         target.product()
     );
-    Finding::new("window limit", Severity::Advice, "1 stream", "RFC 7323, section 2.3")
+    Finding::new(Severity::Advice, "1 stream", "RFC 7323, section 2.3")
         .needs(format!("{streams} streams"), arithmetic)
         .counted(1, streams, "streams")
         .fixed_by(
@@ -113,7 +113,7 @@ fn larger_than_a_window(target: &Target) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::super::check;
-    use super::super::sound_host::{judged, judged_for, sound_host, target, target_of};
+    use super::super::tests::{judged, judged_for, sound_host, target, target_of};
     use super::*;
 
     #[test]

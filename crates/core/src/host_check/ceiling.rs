@@ -73,7 +73,7 @@ impl Ceiling {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{sound_host, target};
+    use super::super::tests::{sound_host, target, unread_host};
     use super::*;
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
     fn sound_host_says_one_rate_and_an_unread_one_none() {
         let said = |facts| Ceilings::of(&facts, &target()).send.sentence("sends", &target());
         assert!(!said(sound_host()).contains("after the fix"));
-        let unread = said(HostFacts::unread("x"));
+        let unread = said(unread_host("x"));
         assert!(unread.contains("sends now is unknown; about 10.0 Gbit/s after the fix"), "{unread}");
     }
 }

@@ -1,8 +1,8 @@
 //! Congestion controls: the one in use, those of the kernel, and those that a transfer may choose.
 
+use super::Diagnosis;
 use super::facts::{CongestionFacts, HostFacts};
 use super::finding::{Finding, Fix, Severity};
-use super::report::Report;
 use super::target::Target;
 
 /// Controls that are made for a large BDP.
@@ -10,7 +10,7 @@ const FOR_LARGE_BDP: [&str; 6] = ["cubic", "bbr", "bbr1", "bbr3", "htcp", "bic"]
 /// The controls that transfers choose.
 const WANTED: [&str; 2] = ["cubic", "bbr"];
 
-pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     in_use(facts, target, report);
     available(&facts.congestion, report);
     allowed(&facts.congestion, report);
@@ -57,7 +57,7 @@ fn supplied(fix: Fix, supply: Supply) -> Fix {
     }
 }
 
-fn in_use(facts: &HostFacts, target: &Target, report: &mut Report) {
+fn in_use(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     let congestion = &facts.congestion;
     let would_show = "how fast a sender grows again after a loss";
     report.judge(&congestion.current, "congestion control", would_show, |current| {
@@ -78,23 +78,22 @@ fn in_use(facts: &HostFacts, target: &Target, report: &mut Report) {
             _ => Fix::sysctl("net.ipv4.tcp_congestion_control", choice),
         };
         let source = "RFC 9438, section 5; ESnet fasterdata, Linux host tuning";
-        Finding::new("congestion control", severity, current, source)
+        Finding::new(severity, current, source)
             .needs("cubic or bbr", arithmetic)
             .fixed_by(supplied(fix, supply))
     });
 }
 
 /// Shows the controls of the kernel; those that are missing are asked for where a transfer may choose them.
-fn available(congestion: &CongestionFacts, report: &mut Report) {
+fn available(congestion: &CongestionFacts, report: &mut Diagnosis) {
     let would_show = "which congestion controls the kernel has without loading a module";
     report.judge(&congestion.available, "available controls", would_show, |available| {
-        Finding::new("available controls", Severity::Ok, available.join(" "), "tcp(7)")
-            .needs("cubic and bbr, or their modules", "")
+        Finding::new(Severity::Ok, available.join(" "), "tcp(7)").needs("cubic and bbr, or their modules", "")
     });
 }
 
 /// Judges which controls a process without privilege may choose.
-fn allowed(congestion: &CongestionFacts, report: &mut Report) {
+fn allowed(congestion: &CongestionFacts, report: &mut Diagnosis) {
     let would_show = "which congestion controls a transfer may choose without root";
     report.judge(&congestion.allowed, "allowed controls", would_show, |allowed| {
         let missing: Vec<&str> =
@@ -116,7 +115,7 @@ fn allowed(congestion: &CongestionFacts, report: &mut Report) {
         } else {
             format!("a process without CAP_NET_ADMIN cannot choose {}", missing.join(" or "))
         };
-        Finding::new("allowed controls", severity, allowed.join(" "), "tcp(7), TCP_CONGESTION")
+        Finding::new(severity, allowed.join(" "), "tcp(7), TCP_CONGESTION")
             .needs("cubic and bbr", arithmetic)
             .fixed_by(fix)
     });
@@ -124,7 +123,7 @@ fn allowed(congestion: &CongestionFacts, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{fix, judged, names};
+    use super::super::tests::{fix, judged, names};
     use super::*;
 
     #[test]

@@ -1,8 +1,8 @@
 //! The outgoing network device.
 
+use super::Diagnosis;
 use super::facts::{DeviceFacts, NumaFacts, Offload, Qdisc, Reading, RingSizes};
 use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, QDISC, RINGS, Severity, UDEV_RULES};
-use super::report::Report;
 use super::target::Target;
 use crate::units::Rate;
 
@@ -18,7 +18,7 @@ const POLL_INTERVAL: f64 = 0.002;
 /// Queueing disciplines that limit the rate or spoil packets.
 const SHAPERS: [&str; 6] = ["tbf", "htb", "netem", "hfsc", "cbq", "cake"];
 
-pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut Report) {
+pub(super) fn check(device: &Reading<DeviceFacts>, target: &Target, report: &mut Diagnosis) {
     let would_show =
         "MTU, queueing discipline, link rate, offloads, rings and NUMA node of the outgoing device";
     report.judge(device, "network device", would_show, summary);
@@ -47,7 +47,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// Checks what commands that name the device change.
-fn check_properties(device: &DeviceFacts, target: &Target, report: &mut Report) {
+fn check_properties(device: &DeviceFacts, target: &Target, report: &mut Diagnosis) {
     let name = &device.name;
     let would_show = "how many packets a second the rate takes";
     report.judge(&device.mtu, "MTU", would_show, |mtu| frame_size(*mtu, device, target));
@@ -67,7 +67,7 @@ fn check_properties(device: &DeviceFacts, target: &Target, report: &mut Report) 
 
 fn summary(device: &DeviceFacts) -> Finding {
     let kind = if device.is_loopback { "loopback: no link is in the way" } else { "the outgoing device" };
-    Finding::new("network device", Severity::Ok, device.name.clone(), "rtnetlink(7)").needs("any", kind)
+    Finding::new(Severity::Ok, device.name.clone(), "rtnetlink(7)").needs("any", kind)
 }
 
 fn packets_a_second(target: &Target, size: u32) -> f64 {
@@ -85,7 +85,7 @@ fn frame_size(mtu: u32, device: &DeviceFacts, target: &Target) -> Finding {
         packets_a_second(target, JUMBO)
     );
     let name = &device.name;
-    Finding::new("MTU", severity, mtu.to_string(), "ESnet fasterdata, MTU")
+    Finding::new(severity, mtu.to_string(), "ESnet fasterdata, MTU")
         .needs(needed, arithmetic)
         .counted(mtu.into(), JUMBO.into(), "bytes")
         .fixed_by(
@@ -126,7 +126,7 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
         fix.noted("this qdisc was set by tc or a network manager; --fix cannot restore its options")
     };
     let needed = if qdisc.root == "noqueue" { "any" } else { "fq" };
-    let finding = Finding::new("qdisc", severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
+    let finding = Finding::new(severity, measured, "tc-fq(8); ESnet fasterdata, packet pacing")
         .needs(needed, arithmetic);
     // A shaper was configured on purpose.
     if shaper.is_some() { finding } else { finding.fixed_by(fix) }
@@ -134,7 +134,7 @@ fn queueing(qdisc: &Qdisc, name: &str) -> Finding {
 
 fn link_rate(speed: Rate, device: &DeviceFacts, target: &Target) -> Finding {
     let severity = if speed < target.rate { Severity::Problem } else { Severity::Ok };
-    Finding::new("link rate", severity, speed.to_string(), "ethtool(8)")
+    Finding::new(severity, speed.to_string(), "ethtool(8)")
         .needs(target.rate.to_string(), "no stream is faster than the link")
         .counted(speed.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
         .fixed_by(faster_link(speed, device))
@@ -214,7 +214,7 @@ fn batching(offloads: &[Offload], device: &DeviceFacts, target: &Target) -> Find
     } else {
         format!("{} on", names(&fixable).join(" "))
     };
-    Finding::new("offloads", severity, measured, ETHTOOL).needs(needed, arithmetic).fixed_by(fix)
+    Finding::new(severity, measured, ETHTOOL).needs(needed, arithmetic).fixed_by(fix)
 }
 
 fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Finding {
@@ -235,7 +235,7 @@ fn ring_sizes(rings: RingSizes, device: &DeviceFacts, target: &Target) -> Findin
     let fix = ethtool(name, &format!("-G {name} {sizes}"))
         .changing_device(name, RINGS, sizes)
         .noted("the driver may restart its link");
-    Finding::new("ring sizes", severity, measured, ETHTOOL)
+    Finding::new(severity, measured, ETHTOOL)
         .needs(format!("rx {rx}, tx {tx}"), arithmetic)
         .counted(rings.rx.into(), needed.into(), "packets")
         .fixed_by(fix)
@@ -245,11 +245,11 @@ fn numa_node(numa: NumaFacts) -> Finding {
     let source = "numactl(8); ESnet fasterdata, interrupt binding";
     let nodes = numa.nodes;
     let Some(node) = numa.node else {
-        return Finding::new("NUMA node", Severity::Ok, "none", source)
+        return Finding::new(Severity::Ok, "none", source)
             .needs("any", format!("the device belongs to no node; this host has {nodes}"));
     };
     let severity = if nodes > 1 && numa.runs_elsewhere { Severity::Advice } else { Severity::Ok };
-    Finding::new("NUMA node", severity, format!("{node} of {nodes}"), source)
+    Finding::new(severity, format!("{node} of {nodes}"), source)
         .needs(
             "process and device on one node",
             "data that crosses nodes passes the link between the processors twice",

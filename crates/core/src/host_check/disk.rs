@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use super::Diagnosis;
 use super::facts::{DirectIoFact, DiskFacts, WriteTest};
 use super::finding::{Finding, Fix, Severity};
-use super::report::Report;
 use super::target::Target;
 use crate::units::{Bytes, Rate};
 
@@ -16,12 +16,12 @@ const APP_BUFFER: Bytes = Bytes::mib(64);
 const LARGEST_ALIGNMENT: Bytes = Bytes::kib(64);
 const USADAFOX: &str = "UsadaFox, sections 3 and 4 (Direct I/O, application buffer)";
 
-pub(super) fn check(disk: &DiskFacts, target: &Target, report: &mut Report) {
+pub(super) fn check(disk: &DiskFacts, target: &Target, report: &mut Diagnosis) {
     if let Some(test) = &disk.write_test {
         let would_show = "whether the disk writes as fast as the path delivers, and how long it stalls";
         report.judge(test, "disk write rate", would_show, |test| write_rate(*test, &disk.path, target));
         if let Ok(test) = test {
-            report.findings.push(stall(*test, target));
+            report.push("disk stall", stall(*test, target));
         }
     }
     let would_show = "whether the file will fit";
@@ -40,7 +40,7 @@ fn write_rate(test: WriteTest, path: &Path, target: &Target) -> Finding {
         test.took.as_secs_f64(),
         path.display()
     );
-    Finding::new("disk write rate", severity, rate.to_string(), USADAFOX)
+    Finding::new(severity, rate.to_string(), USADAFOX)
         .needs(target.rate.to_string(), arithmetic)
         .counted(rate.as_bits_per_sec(), target.rate.as_bits_per_sec(), "bit/s")
         .fixed_by(elsewhere("on a faster disk, which longhaul doctor --disk DIRECTORY measures"))
@@ -60,7 +60,7 @@ fn stall(test: WriteTest, target: &Target) -> Finding {
     let bridged = target.rate.time_for(APP_BUFFER).as_secs_f64() * 1e3;
     let arithmetic = format!("{} x {stall_ms:.0} ms = {needed} arrive during the longest stall", target.rate);
     let size = needed.get().div_ceil(1 << 20);
-    Finding::new("disk stall", severity, format!("{stall_ms:.0} ms"), USADAFOX)
+    Finding::new(severity, format!("{stall_ms:.0} ms"), USADAFOX)
         .needs(format!("{bridged:.0} ms, which {APP_BUFFER} bridge"), arithmetic)
         .fixed_by(
             Fix::command(format!("longhaul get --app-buffer {size}MiB URL"))
@@ -79,7 +79,7 @@ fn free_space(free: Bytes, path: &Path, target: &Target) -> Finding {
     };
     let lasts = target.rate.time_for(free).as_secs_f64();
     let arithmetic = format!("{free} in {} / {} = {lasts:.0} s of the transfer", path.display(), target.rate);
-    Finding::new("free space", severity, free.to_string(), "statvfs(3)")
+    Finding::new(severity, free.to_string(), "statvfs(3)")
         .needs(format!("{minute}, or the file's size"), arithmetic)
         .counted(free.get(), minute.get(), "bytes")
         .fixed_by(elsewhere("with more room (df -h lists them), unless files here can be removed"))
@@ -100,7 +100,7 @@ fn alignment(direct_io: DirectIoFact) -> Finding {
             "writes pass through the page cache: one more copy of each byte, and flushes that stall the receiver"
         }
     };
-    Finding::new("Direct I/O", severity, measured, source)
+    Finding::new(severity, measured, source)
         .needs(format!("in units of {LARGEST_ALIGNMENT} at most"), arithmetic)
         .fixed_by(elsewhere("of a local file system with Direct I/O, as ext4 and XFS"))
 }
@@ -109,7 +109,7 @@ fn alignment(direct_io: DirectIoFact) -> Finding {
 mod tests {
     use std::time::Duration;
 
-    use super::super::sound_host::{judged, severity, sound_host, target};
+    use super::super::tests::{judged, severity, sound_host, target};
     use super::super::{HostFacts, check};
     use super::*;
 

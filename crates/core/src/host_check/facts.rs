@@ -21,11 +21,9 @@ pub struct HostFacts {
     pub congestion: CongestionFacts,
     /// The outgoing network device; an error where there is no route.
     pub device: Reading<DeviceFacts>,
-    /// Processors.
-    pub cpu: CpuFacts,
     /// Where files are written.
     pub disk: DiskFacts,
-    /// Memory and limits of the process.
+    /// Processors, memory and limits of the process.
     pub resources: ResourceFacts,
 }
 
@@ -186,13 +184,6 @@ pub struct NumaFacts {
     pub runs_elsewhere: bool,
 }
 
-/// Processors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuFacts {
-    /// The frequency governors in use, each once.
-    pub governors: Reading<Vec<String>>,
-}
-
 /// Where files are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFacts {
@@ -228,9 +219,11 @@ pub struct WriteTest {
     pub direct: bool,
 }
 
-/// Memory and limits of the process.
+/// Processors, memory and limits of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceFacts {
+    /// The processors' frequency governors in use, each once.
+    pub governors: Reading<Vec<String>>,
     /// What can be had without swapping.
     pub memory: Reading<Bytes>,
     /// `RLIMIT_NOFILE`.
@@ -248,51 +241,4 @@ pub struct FileLimits {
     pub soft: u64,
     /// What the process may raise it to.
     pub hard: u64,
-}
-
-impl HostFacts {
-    /// Makes facts of which none could be read, for one reason.
-    pub fn unread(reason: &str) -> Self {
-        fn none<T>(reason: &str) -> Reading<T> {
-            Err(reason.to_owned())
-        }
-        Self {
-            kernel: none(reason),
-            buffers: BufferFacts {
-                tcp_rmem: none(reason),
-                tcp_wmem: none(reason),
-                rmem_max: none(reason),
-                wmem_max: none(reason),
-                tcp_mem: none(reason),
-                adv_win_scale: none(reason),
-            },
-            tcp: TcpFacts {
-                window_scaling: none(reason),
-                sack: none(reason),
-                timestamps: none(reason),
-                slow_start_after_idle: none(reason),
-                mtu_probing: none(reason),
-            },
-            congestion: CongestionFacts {
-                current: none(reason),
-                available: none(reason),
-                allowed: none(reason),
-                modules: none(reason),
-            },
-            device: none(reason),
-            cpu: CpuFacts { governors: none(reason) },
-            disk: DiskFacts {
-                path: PathBuf::from("."),
-                free: none(reason),
-                direct_io: none(reason),
-                write_test: Some(none(reason)),
-            },
-            resources: ResourceFacts {
-                memory: none(reason),
-                files: none(reason),
-                group_memory: none(reason),
-                group_cpu_thousandths: none(reason),
-            },
-        }
-    }
 }

@@ -122,15 +122,10 @@ pub struct Unread {
 }
 
 impl Finding {
-    /// Makes a finding without numbers and without a fix.
-    pub fn new(
-        name: &'static str,
-        severity: Severity,
-        measured: impl Into<String>,
-        source: &'static str,
-    ) -> Self {
+    /// Makes a finding without numbers and without a fix; the diagnosis that it is added to names it.
+    pub fn new(severity: Severity, measured: impl Into<String>, source: &'static str) -> Self {
         Self {
-            name,
+            name: "",
             severity,
             measured: measured.into(),
             needed: String::new(),
@@ -251,7 +246,7 @@ mod tests {
         assert_eq!(fix.lasting.unwrap().lines, ["net.ipv4.tcp_rmem = 4096 131072 500000000"]);
         assert_eq!(Fix::sysctl("net.ipv4.tcp_sack", "1").commands, ["sysctl -w net.ipv4.tcp_sack=1"]);
         // A finding that all is well has no fix.
-        let of = |severity| Finding::new("x", severity, "1", "y").fixed_by(Fix::sysctl("a.b", "1")).fix;
+        let of = |severity| Finding::new(severity, "1", "y").fixed_by(Fix::sysctl("a.b", "1")).fix;
         assert!(of(Severity::Ok).is_none() && of(Severity::Advice).is_some());
     }
 }

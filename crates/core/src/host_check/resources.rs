@@ -1,8 +1,8 @@
 //! Processors, memory, and limits of the process.
 
-use super::facts::{CpuFacts, FileLimits, HostFacts};
+use super::Diagnosis;
+use super::facts::{FileLimits, HostFacts, ResourceFacts};
 use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, GOVERNOR, Severity, TMPFILES};
-use super::report::Report;
 use super::target::{Target, needed_buffers};
 use crate::plan::window_ceiling;
 use crate::units::Bytes;
@@ -15,8 +15,8 @@ const BESIDE_SOCKETS: Bytes = Bytes::mib(256);
 const CPU_THOUSANDTHS: u64 = 2000;
 const GROUPS: &str = "kernel documentation, admin-guide/cgroup-v2 and cgroup-v1";
 
-pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
-    governor(&facts.cpu, report);
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
+    governor(&facts.resources, report);
     let [receive, send] = needed_buffers(facts, target);
     let needed = receive.max(send) + BESIDE_SOCKETS;
     let arithmetic =
@@ -25,7 +25,7 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     let would_show = "whether the buffers fit into memory";
     report.judge(&resources.memory, "memory", would_show, |memory| {
         let severity = if *memory < needed { Severity::Problem } else { Severity::Ok };
-        Finding::new("memory", severity, format!("{memory} available"), "proc(5), MemAvailable")
+        Finding::new(severity, format!("{memory} available"), "proc(5), MemAvailable")
             .needs(needed.to_string(), &arithmetic)
             .counted(memory.get(), needed.get(), "bytes")
             .fixed_by(smaller_buffer(*memory, target))
@@ -36,7 +36,7 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     report.judge(&resources.group_memory, "cgroup memory", would_show, |left| {
         let severity = if left.is_some_and(|left| left < needed) { Severity::Problem } else { Severity::Ok };
         let measured = left.map_or("no limit".to_owned(), |left| format!("{left} left"));
-        Finding::new("cgroup memory", severity, measured, GROUPS)
+        Finding::new(severity, measured, GROUPS)
             .needs(needed.to_string(), &arithmetic)
             .fixed_by(in_group("MemoryMax", &(needed.get() * 2).to_string()))
     });
@@ -44,24 +44,19 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
     report.judge(&resources.group_cpu_thousandths, "cgroup CPU", would_show, |quota| cpu_quota(*quota));
 }
 
-fn governor(cpu: &CpuFacts, report: &mut Report) {
+fn governor(resources: &ResourceFacts, report: &mut Diagnosis) {
     let would_show = "whether processors slow down between bursts of packets";
-    report.judge(&cpu.governors, "CPU governor", would_show, |governors| {
+    report.judge(&resources.governors, "CPU governor", would_show, |governors| {
         let is_fast = governors.iter().all(|governor| governor == "performance");
         let severity = if is_fast { Severity::Ok } else { Severity::Advice };
         let files = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
-        Finding::new(
-            "CPU governor",
-            severity,
-            governors.join(" "),
-            "ESnet fasterdata, Linux host tuning, CPU governor",
-        )
-        .needs("performance", "a clock that follows the load lags behind bursts of packets")
-        .fixed_by(
-            Fix::command(format!("for file in {files}; do echo performance > $file; done"))
-                .lasting(TMPFILES, format!("w {files} - - - - performance"))
-                .changing(GOVERNOR, "performance"),
-        )
+        Finding::new(severity, governors.join(" "), "ESnet fasterdata, Linux host tuning, CPU governor")
+            .needs("performance", "a clock that follows the load lags behind bursts of packets")
+            .fixed_by(
+                Fix::command(format!("for file in {files}; do echo performance > $file; done"))
+                    .lasting(TMPFILES, format!("w {files} - - - - performance"))
+                    .changing(GOVERNOR, "performance"),
+            )
     });
 }
 
@@ -72,15 +67,10 @@ fn open_files(limits: FileLimits) -> Finding {
     let fix = Fix::command(format!("ulimit -n {FILES}"))
         .lasting("/etc/security/limits.d/90-longhaul.conf", format!("* {which} nofile {files}"))
         .noted("the file counts from the next login on; a service has LimitNOFILE=, and longhaul serve raises its limit itself");
-    Finding::new(
-        "open files",
-        severity,
-        format!("{} (hard limit {})", limits.soft, limits.hard),
-        "getrlimit(2)",
-    )
-    .needs(FILES.to_string(), "3 files at once x 64 streams = 192 sockets; as many pipes; files and room")
-    .counted(limits.soft, FILES, "files")
-    .fixed_by(fix)
+    Finding::new(severity, format!("{} (hard limit {})", limits.soft, limits.hard), "getrlimit(2)")
+        .needs(FILES.to_string(), "3 files at once x 64 streams = 192 sockets; as many pipes; files and room")
+        .counted(limits.soft, FILES, "files")
+        .fixed_by(fix)
 }
 
 fn cpu_quota(thousandths: Option<u64>) -> Finding {
@@ -90,7 +80,7 @@ fn cpu_quota(thousandths: Option<u64>) -> Finding {
         Some(quota) if quota < CPU_THOUSANDTHS => Severity::Advice,
         _ => Severity::Ok,
     };
-    Finding::new("cgroup CPU", severity, thousandths.map_or("no quota".to_owned(), cores), GROUPS)
+    Finding::new(severity, thousandths.map_or("no quota".to_owned(), cores), GROUPS)
         .needs(
             cores(CPU_THOUSANDTHS),
             "one to receive or send, one to write or read; a quota pauses them in every period",
@@ -121,12 +111,13 @@ fn smaller_buffer(memory: Bytes, target: &Target) -> Fix {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{fix, judged, severity};
+    use super::super::tests::{fix, judged, severity};
     use super::*;
 
     #[test]
     fn governor_and_quota_of_processors_are_judged() {
-        let finding = judged("CPU governor", |facts| facts.cpu.governors = Ok(vec!["powersave".to_owned()]));
+        let finding =
+            judged("CPU governor", |facts| facts.resources.governors = Ok(vec!["powersave".to_owned()]));
         assert_eq!(finding.severity, Severity::Advice);
         let lasting = finding.fix.unwrap().lasting.unwrap();
         assert!(lasting.file.starts_with("/etc/tmpfiles.d/") && lasting.lines[0].ends_with("performance"));

@@ -145,7 +145,7 @@ impl BufferFacts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{sound_host, target_of};
+    use super::super::tests::{sound_host, target_of};
     use super::*;
 
     fn share(kernel: KernelVersion, scale: i32) -> f64 {

@@ -1,9 +1,9 @@
 //! Options of TCP.
 
+use super::Diagnosis;
 use super::ceiling::UNSCALED_WINDOW;
 use super::facts::{HostFacts, Reading};
 use super::finding::{Finding, Fix, Severity};
-use super::report::Report;
 use super::target::Target;
 use crate::plan::window_ceiling;
 
@@ -16,7 +16,7 @@ const HEADERS: u32 = 52;
 /// The MTU of Ethernet, where that of the device is unknown.
 const ETHERNET_MTU: u32 = 1500;
 
-pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
+pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     window_scaling(&facts.tcp.window_scaling, target, report);
     loss_recovery(facts, target, report);
     slow_start(facts, target, report);
@@ -24,26 +24,19 @@ pub(super) fn check(facts: &HostFacts, target: &Target, report: &mut Report) {
 }
 
 /// Makes a finding of a setting that is to be `wanted`.
-fn switch(
-    name: &'static str,
-    setting: &str,
-    on: bool,
-    wanted: bool,
-    bad: Severity,
-    source: &'static str,
-) -> Finding {
+fn switch(setting: &str, on: bool, wanted: bool, bad: Severity, source: &'static str) -> Finding {
     let text = |on| if on { "on" } else { "off" };
     let severity = if on == wanted { Severity::Ok } else { bad };
-    Finding::new(name, severity, text(on), source)
+    Finding::new(severity, text(on), source)
         .needs(text(wanted), "")
         .fixed_by(Fix::sysctl(setting, u8::from(wanted).to_string()))
 }
 
-fn window_scaling(reading: &Reading<bool>, target: &Target, report: &mut Report) {
+fn window_scaling(reading: &Reading<bool>, target: &Target, report: &mut Diagnosis) {
     let would_show = "whether windows can exceed 64 KiB";
     report.judge(reading, "window scaling", would_show, |on| {
         let setting = "net.ipv4.tcp_window_scaling";
-        let finding = switch("window scaling", setting, *on, true, Severity::Problem, "RFC 7323, section 2");
+        let finding = switch(setting, *on, true, Severity::Problem, "RFC 7323, section 2");
         let arithmetic = format!(
             "without it a window is {} B at most: {} B / {} = {}",
             UNSCALED_WINDOW.get(),
@@ -55,10 +48,10 @@ fn window_scaling(reading: &Reading<bool>, target: &Target, report: &mut Report)
     });
 }
 
-fn loss_recovery(facts: &HostFacts, target: &Target, report: &mut Report) {
+fn loss_recovery(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     let would_show = "whether several losses in a window are repaired in one round trip";
     report.judge(&facts.tcp.sack, "SACK", would_show, |on| {
-        let finding = switch("SACK", "net.ipv4.tcp_sack", *on, true, Severity::Problem, "RFC 2018; RFC 6675");
+        let finding = switch("net.ipv4.tcp_sack", *on, true, Severity::Problem, "RFC 2018; RFC 6675");
         let arithmetic =
             format!("without it one lost packet a round trip is repaired: {} for each loss", target.rtt);
         Finding { arithmetic, ..finding }
@@ -68,7 +61,7 @@ fn loss_recovery(facts: &HostFacts, target: &Target, report: &mut Report) {
         let wrap = SEQUENCE_HALF * 8.0 / (target.rate.as_bits_per_sec().max(1)) as f64;
         let bad = if wrap < SEGMENT_LIFETIME { Severity::Problem } else { Severity::Advice };
         let finding =
-            switch("timestamps", "net.ipv4.tcp_timestamps", *on, true, bad, "RFC 7323, sections 4 and 5");
+            switch("net.ipv4.tcp_timestamps", *on, true, bad, "RFC 7323, sections 4 and 5");
         let arithmetic = format!(
             "sequence numbers become ambiguous every 2^31 B / {} = {wrap:.1} s; a segment may live {SEGMENT_LIFETIME} s",
             target.rate
@@ -77,12 +70,12 @@ fn loss_recovery(facts: &HostFacts, target: &Target, report: &mut Report) {
     });
 }
 
-fn slow_start(facts: &HostFacts, target: &Target, report: &mut Report) {
+fn slow_start(facts: &HostFacts, target: &Target, report: &mut Diagnosis) {
     let would_show = "whether a connection starts anew after a pause";
     report.judge(&facts.tcp.slow_start_after_idle, "slow start after idle", would_show, |on| {
         let setting = "net.ipv4.tcp_slow_start_after_idle";
         let source = "kernel documentation, networking/ip-sysctl; RFC 5681, section 4.1";
-        let finding = switch("slow start after idle", setting, *on, false, Severity::Advice, source);
+        let finding = switch(setting, *on, false, Severity::Advice, source);
         // From the initial window of ten segments (RFC 6928), doubled each round trip.
         let initial = 10.0 * facts.segment() as f64;
         let doublings = (target.window().get() as f64 / initial).max(1.0).log2().ceil();
@@ -106,7 +99,7 @@ impl HostFacts {
     }
 }
 
-fn mtu_probing(facts: &HostFacts, report: &mut Report) {
+fn mtu_probing(facts: &HostFacts, report: &mut Diagnosis) {
     let would_show = "whether TCP recovers where routers drop large packets without an ICMP message";
     report.judge(&facts.tcp.mtu_probing, "MTU probing", would_show, |mode| {
         let is_loopback = facts.device.as_ref().is_ok_and(|device| device.is_loopback);
@@ -117,7 +110,7 @@ fn mtu_probing(facts: &HostFacts, report: &mut Report) {
             |mode: u8| names.get(usize::from(mode)).map_or_else(|| mode.to_string(), |name| (*name).into());
         let needed = if jumbo { "after a black hole (1)" } else { "off suffices" };
         let source = "kernel documentation, networking/ip-sysctl; RFC 4821";
-        Finding::new("MTU probing", severity, name(*mode), source)
+        Finding::new(severity, name(*mode), source)
             .needs(needed, format!("MTU {} against the {ETHERNET_MTU} of most paths", mtu(facts)))
             .fixed_by(Fix::sysctl("net.ipv4.tcp_mtu_probing", "1"))
     });
@@ -125,7 +118,7 @@ fn mtu_probing(facts: &HostFacts, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sound_host::{judged, judged_for, severity, target_of};
+    use super::super::tests::{judged, judged_for, severity, target_of};
     use super::*;
 
     #[test]

@@ -5,9 +5,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::failure::FailureKind;
 use crate::units::{Bytes, Rate};
 
 use super::flow_rate::RateRange;
+use super::packet_train::LossShare;
+use super::report::{TcpRow, UdpRow};
 
 /// The reason why the output of iperf3 cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -18,6 +21,9 @@ pub enum Iperf3Error {
     /// iperf3 did not end: no data of the test arrives, or the server has stopped.
     #[error("iperf3 did not end within {:.1} s", .0.as_secs_f64())]
     Endless(Duration),
+    /// The program iperf3 cannot be run.
+    #[error("cannot run iperf3 (apt install iperf3): {0}")]
+    NotRun(String),
     /// The output is not that of iperf3.
     #[error("cannot understand what iperf3 printed: {0}")]
     Garbage(String),
@@ -29,44 +35,15 @@ impl Iperf3Error {
         const WORDS: [&str; 3] = ["reset by peer", "refused", "busy"];
         matches!(self, Self::Refused(why) if WORDS.iter().any(|words| why.contains(words)))
     }
-}
 
-/// The result of a test over TCP.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Iperf3Tcp {
-    /// The rate of received payload over the second half of the test.
-    pub received: Rate,
-    /// The duration of the test.
-    pub time: Duration,
-    /// Payload passed to the sender's kernel, an upper bound of the bytes sent.
-    pub bytes: Bytes,
-    /// Whether the rate had stopped growing.
-    pub is_flat: bool,
-    /// The bounds of `received` and of the rates in the intervals of the second half.
-    pub range: RateRange,
-    /// Retransmitted segments, if the sender's system counts them.
-    pub retransmits: Option<u64>,
-    /// The least RTT measured by the sender, if reported.
-    pub min_rtt: Option<Duration>,
-    /// The mean RTT measured by the sender, if reported.
-    pub mean_rtt: Option<Duration>,
-}
-
-/// The result of a test over UDP.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Iperf3Udp {
-    /// The rate of received payload.
-    pub received: Rate,
-    /// The rate of sent payload.
-    pub sent: Rate,
-    /// Packets sent.
-    pub packets: u64,
-    /// Packets lost.
-    pub lost: u64,
-    /// Packets out of order.
-    pub out_of_order: u64,
-    /// The jitter of RFC 3550.
-    pub jitter: Duration,
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Refused(_) | Self::Endless(_) => FailureKind::Unavailable,
+            Self::NotRun(_) => FailureKind::Host,
+            Self::Garbage(_) => FailureKind::Protocol,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,22 +66,13 @@ struct End {
 
 #[derive(Debug, Deserialize)]
 struct EndStream {
-    sender: Option<Sender>,
     udp: Option<UdpStream>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Sender {
-    /// The least RTT in microseconds.
-    min_rtt: Option<f64>,
-    /// The mean RTT in microseconds.
-    mean_rtt: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
 struct UdpStream {
     #[serde(default)]
-    out_of_order: u64,
+    out_of_order: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,7 +91,6 @@ struct Sum {
     #[serde(default)]
     bits_per_second: f64,
     retransmits: Option<u64>,
-    jitter_ms: Option<f64>,
     lost_packets: Option<f64>,
     packets: Option<f64>,
     lost_percent: Option<f64>,
@@ -149,11 +116,12 @@ fn duration(seconds: f64) -> Duration {
 /// The least share of the sent bytes that must have arrived for the sender's buffer to be negligible.
 const RECEIVED: f64 = 0.9;
 
-/// Parses the result of a test over TCP.
+/// Parses the result of a test over TCP: the row of one connection with default settings, with the bounds of its rate even if
+/// that is flat, and the payload passed to the sender's kernel, an upper bound of the bytes sent.
 ///
 /// # Errors
 /// [`Iperf3Error`].
-pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
+pub fn parse_tcp(json: &str) -> Result<(TcpRow, Bytes), Iperf3Error> {
     let output = read(json)?;
     let missing = || Iperf3Error::Garbage("it has no results of TCP".to_owned());
     let received = output.end.sum_received.or(output.end.sum_sent.clone()).ok_or_else(missing)?;
@@ -161,7 +129,6 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
     let late = || output.intervals.iter().filter(|interval| interval.sum.end > end * 0.5 + 1e-3);
     let (bytes, seconds) = late()
         .fold((0.0, 0.0), |(bytes, seconds), Interval { sum }| (bytes + sum.bytes, seconds + sum.seconds));
-    let senders = || output.end.streams.iter().filter_map(|stream| stream.sender.as_ref());
     let handed = output.end.sum_sent.as_ref().map_or(0.0, |sum| sum.bytes).max(received.bytes);
     // The sender's intervals count the bytes passed to its socket, most of which may still be in the send buffer.
     let is_received = received.bytes > handed * RECEIVED && seconds > 0.0;
@@ -169,19 +136,17 @@ pub fn parse_tcp(json: &str) -> Result<Iperf3Tcp, Iperf3Error> {
     let rates = late().map(|Interval { sum }| sum.bytes * 8.0 / sum.seconds).filter(|rate| rate.is_finite());
     let (slowest, fastest) =
         rates.fold((steady, steady), |(least, most), rate| (rate.min(least), rate.max(most)));
-    let micros = |value: f64| Some(duration(value / 1e6)).filter(|time| !time.is_zero());
-    let least = senders().filter_map(|sender| sender.min_rtt).fold(f64::INFINITY, f64::min);
-    let mean = senders().filter_map(|sender| sender.mean_rtt).fold(0.0, f64::max);
-    Ok(Iperf3Tcp {
-        received: rate(steady),
-        time: duration(received.seconds),
-        bytes: Bytes::new(handed.max(0.0) as u64),
+    let row = TcpRow {
+        streams: 1,
+        payload_bps: rate(steady),
+        seconds: duration(received.seconds),
         is_flat: is_received && is_flat(&output.intervals),
-        range: RateRange { least_bps: rate(slowest), most_bps: rate(fastest) },
-        retransmits: output.end.sum_sent.and_then(|sum| sum.retransmits),
-        min_rtt: micros(least),
-        mean_rtt: micros(mean),
-    })
+        range: Some(RateRange { least_bps: rate(slowest), most_bps: rate(fastest) }),
+        // Systems other than Linux and FreeBSD do not count them.
+        out_of_order: output.end.sum_sent.and_then(|sum| sum.retransmits).unwrap_or_default(),
+        ..TcpRow::default()
+    };
+    Ok((row, Bytes::new(handed.max(0.0) as u64)))
 }
 
 /// Returns whether the last two whole intervals had about the same rate; a shorter last interval is ignored.
@@ -194,28 +159,29 @@ fn is_flat(intervals: &[Interval]) -> bool {
     before > 0.0 && (last / before - 1.0).abs() < SAME
 }
 
-/// Parses the result of a test over UDP with messages of `message` bytes.
+/// Parses the result of a test over UDP with messages of `message` bytes: its row, whose limit is left open, and the losses.
 ///
 /// # Errors
 /// [`Iperf3Error`].
-pub fn parse_udp(json: &str, message: Bytes) -> Result<Iperf3Udp, Iperf3Error> {
+pub fn parse_udp(json: &str, message: Bytes) -> Result<(UdpRow, LossShare), Iperf3Error> {
     let output = read(json)?;
     let missing = || Iperf3Error::Garbage("it has no results of UDP".to_owned());
     let sum = output.end.sum.or(output.end.sum_received).ok_or_else(missing)?;
     let packets = sum.packets.ok_or_else(missing)?.max(0.0);
     let lost = sum.lost_packets.or(sum.lost_percent.map(|percent| percent / 100.0 * packets)).unwrap_or(0.0);
     // iperf3 first counts late packets as lost, and may report a negative number of losses.
-    let lost = lost.clamp(0.0, packets);
+    let loss = LossShare::new(packets as u64, lost.clamp(0.0, packets) as u64);
     let sent = packets * message.get() as f64 * 8.0 / sum.seconds.max(1e-9);
     let out_of_order = output.end.streams.iter().filter_map(|stream| stream.udp.as_ref());
-    Ok(Iperf3Udp {
-        received: rate(sent * (1.0 - lost / packets.max(1.0))),
-        sent: rate(sent),
-        packets: packets as u64,
-        lost: lost as u64,
-        out_of_order: out_of_order.map(|udp| udp.out_of_order).sum(),
-        jitter: duration(sum.jitter_ms.unwrap_or(0.0) / 1e3),
-    })
+    let row = UdpRow {
+        message,
+        payload_bps: rate(sent * (1.0 - loss.share)),
+        sent_bps: rate(sent),
+        loss: loss.share,
+        reordered: out_of_order.fold(0, |sum, udp| sum.saturating_add(udp.out_of_order)),
+        is_path_limited: false,
+    };
+    Ok((row, loss))
 }
 
 #[cfg(test)]
@@ -225,27 +191,25 @@ mod tests {
     const TCP: &str = r#"{"intervals":[
         {"sum":{"start":0,"end":1.0,"seconds":1.0,"bytes":10000000,"bits_per_second":80000000}},
         {"sum":{"start":1.0,"end":2.0,"seconds":1.0,"bytes":12000000,"bits_per_second":96000000}}],
-        "end":{"streams":[{"sender":{"min_rtt":10500,"mean_rtt":20000}}],
+        "end":{"streams":[{"sender":{"min_rtt":10500}}],
         "sum_sent":{"end":2.0,"seconds":2.0,"bytes":22000000,"bits_per_second":88000000,"retransmits":7},
         "sum_received":{"end":2.0,"seconds":2.0,"bytes":22000000,"bits_per_second":88000000}}}"#;
 
     #[test]
     fn tcp_rate_is_that_of_the_second_half_or_of_all_received_bytes() {
-        let found = parse_tcp(TCP).unwrap();
-        assert_eq!(found.received, Rate::mbit(96));
-        assert_eq!((found.retransmits, found.time), (Some(7), Duration::from_secs(2)));
-        assert_eq!(found.min_rtt, Some(Duration::from_micros(10_500)));
-        assert_eq!(found.bytes, Bytes::new(22_000_000));
+        let (found, bytes) = parse_tcp(TCP).unwrap();
+        assert_eq!((found.payload_bps, found.out_of_order), (Rate::mbit(96), 7));
+        assert_eq!((found.seconds, bytes), (Duration::from_secs(2), Bytes::new(22_000_000)));
         // A short upload has the rate of the received bytes.
         let json = r#"{"intervals":[{"sum":{"end":0.1,"seconds":0.1,"bytes":890520,"bits_per_second":71241600}},
             {"sum":{"end":0.17,"seconds":0.067,"bytes":1206632,"bits_per_second":144075462}}],
             "end":{"sum_sent":{"seconds":0.17,"bytes":2097152,"bits_per_second":100597907},
             "sum_received":{"seconds":0.2,"bytes":1335056,"bits_per_second":53916876}}}"#;
-        let found = parse_tcp(json).unwrap();
-        assert_eq!((found.received, found.is_flat), (Rate::bits_per_sec(53_916_876), false));
-        assert_eq!(found.range.least_bps, found.received);
-        assert_eq!(found.range.most_bps, rate(1_206_632.0 * 8.0 / 0.067));
-        assert_eq!(found.bytes, Bytes::new(2_097_152));
+        let (found, bytes) = parse_tcp(json).unwrap();
+        assert_eq!((found.payload_bps, found.is_flat), (Rate::bits_per_sec(53_916_876), false));
+        let most_bps = rate(1_206_632.0 * 8.0 / 0.067);
+        assert_eq!(found.range, Some(RateRange { least_bps: found.payload_bps, most_bps }));
+        assert_eq!(bytes, Bytes::new(2_097_152));
     }
 
     #[test]
@@ -256,7 +220,7 @@ mod tests {
             };
             let all: Vec<_> = intervals.iter().map(interval).collect();
             let end = r#""end":{"sum_received":{"seconds":1,"bytes":1,"bits_per_second":1}}"#;
-            parse_tcp(&format!(r#"{{"intervals":[{}],{end}}}"#, all.join(","))).unwrap().is_flat
+            parse_tcp(&format!(r#"{{"intervals":[{}],{end}}}"#, all.join(","))).unwrap().0.is_flat
         };
         assert!(flat(&[(0.1, 1e6), (0.1, 9e6), (0.1, 1e7)]));
         assert!(flat(&[(0.1, 9e6), (0.1, 1e7), (0.01, 2e5)]), "the last has just begun");
@@ -269,9 +233,9 @@ mod tests {
     fn udp_loss_is_counted() {
         let json = r#"{"end":{"streams":[{"udp":{"out_of_order":2}}],"sum":{"seconds":1.0,"bytes":1000000,
             "bits_per_second":8000000,"jitter_ms":0.5,"lost_packets":10,"packets":1000,"lost_percent":1}}}"#;
-        let found = parse_udp(json, Bytes::new(1000)).unwrap();
-        assert_eq!((found.packets, found.lost, found.out_of_order), (1000, 10, 2));
-        assert_eq!((found.sent, found.received), (rate(8e6), rate(7.92e6)));
+        let (found, loss) = parse_udp(json, Bytes::new(1000)).unwrap();
+        assert_eq!((loss.sent, loss.lost, found.reordered), (1000, 10, 2));
+        assert_eq!((found.sent_bps, found.payload_bps), (rate(8e6), rate(7.92e6)));
     }
 
     #[test]

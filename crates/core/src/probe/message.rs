@@ -14,7 +14,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::units::{Bytes, Rate};
 
@@ -120,20 +119,6 @@ pub enum UdpRequest {
     Close,
 }
 
-/// The reason why a datagram is not a valid request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum BadDatagram {
-    /// The datagram is of another protocol, or truncated.
-    #[error("it is no measurement request")]
-    Unknown,
-    /// The nonce is wrong.
-    #[error("its nonce is wrong")]
-    Nonce,
-    /// The requested size of messages is impossible.
-    #[error("it asks for messages of an impossible size")]
-    Message,
-}
-
 impl UdpRequest {
     /// Encodes the request; an echo request is padded to `length`, the length of its answer.
     pub fn encode(&self, nonce: Nonce, length: Bytes) -> Vec<u8> {
@@ -161,36 +146,28 @@ impl UdpRequest {
         out
     }
 
-    /// Parses a request with the nonce `nonce`.
-    ///
-    /// # Errors
-    /// [`BadDatagram`] for any other datagram.
-    pub fn parse(bytes: &[u8], nonce: Nonce) -> Result<Self, BadDatagram> {
-        let rest = bytes.strip_prefix(&MAGIC).ok_or(BadDatagram::Unknown)?;
-        let (&kind, rest) = rest.split_first().ok_or(BadDatagram::Unknown)?;
-        let (shown, rest) = rest.split_first_chunk::<16>().ok_or(BadDatagram::Unknown)?;
+    /// Parses a request with the nonce `nonce`; `None` for any other datagram, and for messages of an impossible size.
+    pub fn parse(bytes: &[u8], nonce: Nonce) -> Option<Self> {
+        let (&kind, rest) = bytes.strip_prefix(&MAGIC)?.split_first()?;
         // The comparison need not take constant time: the nonce has 128 random bits and is valid for a short session.
-        if *shown != nonce.0 {
-            return Err(BadDatagram::Nonce);
-        }
+        let rest = rest.strip_prefix(&nonce.0)?;
         if kind == CLOSE && rest.is_empty() {
-            return Ok(Self::Close);
+            return Some(Self::Close);
         }
-        let (number, rest) = take_u32(rest).ok_or(BadDatagram::Unknown)?;
+        let (number, rest) = take_u32(rest)?;
         match kind {
-            ECHO => Ok(Self::Echo { number }),
+            ECHO => Some(Self::Echo { number }),
             TRAIN if bytes.len() == TRAIN_REQUEST => {
-                let (count, rest) = take_u32(rest).ok_or(BadDatagram::Unknown)?;
-                let (message, rest) = rest.split_first_chunk::<2>().ok_or(BadDatagram::Unknown)?;
-                let (rate, _) = rest.split_first_chunk::<8>().ok_or(BadDatagram::Unknown)?;
+                let (count, rest) = take_u32(rest)?;
+                let (message, rest) = rest.split_first_chunk::<2>()?;
+                let (rate, _) = rest.split_first_chunk::<8>()?;
                 let message = Bytes::new(u64::from(u16::from_be_bytes(*message)));
-                if !(SMALLEST_MESSAGE..=LARGEST_MESSAGE).contains(&message) {
-                    return Err(BadDatagram::Message);
-                }
                 let rate = Some(u64::from_be_bytes(*rate)).filter(|rate| *rate > 0).map(Rate::bits_per_sec);
-                Ok(Self::Train { number, plan: TrainPlan { count, message, rate } })
+                (SMALLEST_MESSAGE..=LARGEST_MESSAGE)
+                    .contains(&message)
+                    .then_some(Self::Train { number, plan: TrainPlan { count, message, rate } })
             }
-            _ => Err(BadDatagram::Unknown),
+            _ => None,
         }
     }
 }
@@ -260,15 +237,15 @@ mod tests {
             UdpRequest::Close,
         ] {
             let bytes = request.encode(NONCE, Bytes::new(100));
-            assert_eq!(UdpRequest::parse(&bytes, NONCE), Ok(request));
-            assert_eq!(UdpRequest::parse(&bytes, Nonce([8; 16])), Err(BadDatagram::Nonce));
-            assert_eq!(UdpRequest::parse(&bytes[..20], NONCE), Err(BadDatagram::Unknown));
+            assert_eq!(UdpRequest::parse(&bytes, NONCE), Some(request));
+            assert_eq!(UdpRequest::parse(&bytes, Nonce([8; 16])), None);
+            assert_eq!(UdpRequest::parse(&bytes[..20], NONCE), None);
         }
         assert_eq!(UdpRequest::Echo { number: 3 }.encode(NONCE, Bytes::new(1472)).len(), 1472);
         for message in [0, 20, 65_508] {
             let plan = TrainPlan { message: Bytes::new(message), ..plan() };
             let bytes = UdpRequest::Train { number: 1, plan }.encode(NONCE, Bytes::ZERO);
-            assert_eq!(UdpRequest::parse(&bytes, NONCE), Err(BadDatagram::Message), "{message}");
+            assert_eq!(UdpRequest::parse(&bytes, NONCE), None, "{message}");
         }
     }
 

@@ -192,28 +192,16 @@ impl PacketTrain {
         })?;
         Some(Duration::from_nanos(u64::try_from(median.0).unwrap_or(0)))
     }
-
-    /// Returns the delay, relative to the fastest packet, that one packet in fifty exceeds: a wait in the path's queue,
-    /// without the rare delays of the hosts.
-    pub fn queueing_delay(&self) -> Duration {
-        usual_longest_delay(&self.arrivals)
-    }
 }
 
-/// Returns the delay that one in fifty packets exceeds: the longest wait in a queue, without the rare delays of busy
-/// hosts.
+/// Returns the delay, relative to the fastest packet, that one in fifty packets exceeds: the longest wait in a queue, without
+/// the rare delays of busy hosts.
 pub fn usual_longest_delay(arrivals: &[Arrival]) -> Duration {
-    let delays = delays(arrivals);
-    let last = delays.len().saturating_sub(1);
-    delays.get(last - last / 50).copied().unwrap_or_default()
-}
-
-/// Returns the delay of each packet relative to the fastest, ascending.
-fn delays(arrivals: &[Arrival]) -> Vec<Duration> {
     let mut times: Vec<i128> = arrivals.iter().map(Arrival::one_way).collect();
     times.sort_unstable();
-    let least = times.first().copied().unwrap_or_default();
-    times.into_iter().map(|time| Duration::from_nanos(u64::try_from(time - least).unwrap_or(0))).collect()
+    let last = times.len().saturating_sub(1);
+    let delay = times.get(last - last / 50).map_or(0, |late| late - times[0]);
+    Duration::from_nanos(u64::try_from(delay).unwrap_or(0))
 }
 
 /// Returns the number of packets sent after those with the first timestamp.
@@ -299,17 +287,16 @@ mod tests {
         assert_eq!((found.rate, found.time), (Rate::mbit(12), MICRO(99_000)));
         assert!(found.is_path_limited());
         // The last of 50 packets: the second from the end.
-        assert_eq!(train(0..100).queueing_delay(), MICRO(98 * 999));
+        assert_eq!(usual_longest_delay(&train(0..100).arrivals), MICRO(98 * 999));
         // Too few packets have no rate.
         assert_eq!((train(0..1).dispersion(), train(0..0).dispersion()), (None, None));
-        assert_eq!(train(0..0).queueing_delay(), Duration::ZERO);
     }
 
     #[test]
     fn slow_sender_is_detected_and_its_rate_includes_lost_packets() {
         let slow = changed(0..100, |_, arrival| arrival.sent = arrival.received);
         assert!(!slow.dispersion().unwrap().is_path_limited());
-        assert_eq!(slow.queueing_delay(), Duration::ZERO);
+        assert_eq!(usual_longest_delay(&slow.arrivals), Duration::ZERO);
         // Two packets per millisecond, of which the full queue takes one.
         let lossy = changed((0..100).step_by(2), |number, arrival| {
             (arrival.sent, arrival.received) = (MICRO(500 * number), MICRO(500 * number));

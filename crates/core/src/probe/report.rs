@@ -52,6 +52,18 @@ pub struct ProbeFacts {
     pub bytes: Bytes,
 }
 
+impl ProbeReport {
+    /// Returns the least RTT of all methods, which is nearest to the RTT without queues.
+    pub fn min_rtt(&self) -> Option<Rtt> {
+        self.rtt.iter().map(|rtt| rtt.min).min()
+    }
+
+    /// Returns the size of the largest packet; Ethernet's if no measurement shows another.
+    pub fn mtu(&self) -> Bytes {
+        self.path.mtu.unwrap_or(Bytes::new(1500))
+    }
+}
+
 /// Properties of the path from the server to this host.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct PathFindings {
@@ -202,6 +214,13 @@ pub struct TcpRow {
     pub range: Option<RateRange>,
     /// Packets that arrived out of order: each loss causes some.
     pub out_of_order: u64,
+}
+
+impl TcpRow {
+    /// Returns whether both ends used the kernel's defaults.
+    pub fn is_plain(&self) -> bool {
+        self.buffer.is_none() && self.congestion.is_none()
+    }
 }
 
 /// Properties of the path from this host to the server.

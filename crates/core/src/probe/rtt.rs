@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::units::{Rtt, seconds};
 
-/// The method of measuring RTTs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The method of measuring RTTs, the preferred one first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RttMethod {
     /// ICMP echoes.

@@ -5,32 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
-use crate::units::{Bytes, Rate, Rtt};
+use crate::units::{Bytes, Rate};
 
-/// The rates of one connection and of several, and the receiver's limits.
-#[derive(Debug, Clone, Copy)]
-pub struct ConnectionRates {
-    /// Round-trip time.
-    pub rtt: Rtt,
-    /// The rate of a single connection, once steady.
-    pub one: Rate,
-    /// Whether the rate of the single connection had stopped growing.
-    pub is_flat: bool,
-    /// The number of connections of `several`.
-    pub connections: u32,
-    /// The total rate of several connections.
-    pub several: Rate,
-    /// Whether the total rate had stopped growing.
-    pub several_are_flat: bool,
-    /// The largest window that this host advertised on the single connection.
-    pub window: Option<Bytes>,
-    /// The largest send buffer of the server's kernel (`tcp_wmem[2]`), if reported.
-    pub tcp_wmem_max: Option<Bytes>,
-    /// The path's payload rate, if other evidence gives it.
-    pub path: Option<Rate>,
-    /// Whether packets of the single connection arrived out of order, as after a loss.
-    pub had_losses: bool,
-}
+use super::flow_rate::payload_rate;
+use super::report::ProbeReport;
 
 /// The limit of a server's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -90,107 +68,126 @@ const SMALLEST_BUFFER: Bytes = Bytes::kib(64);
 /// The shortest RTT at which a send buffer counts as a limit.
 const LONG_RTT: Duration = Duration::from_millis(2);
 
-/// Returns the limit of the connections.
-pub fn find_limit(rates: &ConnectionRates) -> ServerLimit {
+/// Finds the limit of the connections by the rows of one and of several connections in `report`; `None` if one of the two
+/// is missing. `window` is the largest window that this host advertised on the single connection.
+pub fn find_limit(report: &ProbeReport, window: Option<Bytes>) -> Option<ServerLimit> {
+    let plain = || report.tcp.iter().filter(|row| row.is_plain());
+    let (one, several) = (plain().find(|row| row.streams == 1)?, plain().find(|row| row.streams > 1)?);
+    let (rate, rtt) = (one.payload_bps, report.min_rtt().unwrap_or_default());
     let bits = |rate: Rate| rate.as_bits_per_sec() as f64;
-    if rates.path.is_some_and(|path| bits(rates.one) >= bits(path) * FILLS) {
-        return ServerLimit::Shared;
+    // A lower bound of the path's rate may be the very limit to identify.
+    let path = report.path.rate.filter(|found| !found.is_lower_bound);
+    let path = path.map(|found| payload_rate(found.rate_bps, report.mtu()));
+    if path.is_some_and(|path| bits(rate) >= bits(path) * FILLS) {
+        return Some(ServerLimit::Shared);
     }
-    if bits(rates.several) < bits(rates.one) * FASTER {
-        let rate = rates.one.max(rates.several);
-        let has_room = rates.path.is_some_and(|path| bits(path) >= bits(rate) * ROOM);
-        return match rates.is_flat && rates.several_are_flat {
+    if bits(several.payload_bps) < bits(rate) * FASTER {
+        let rate = rate.max(several.payload_bps);
+        let has_room = path.is_some_and(|path| bits(path) >= bits(rate) * ROOM);
+        return Some(match one.is_flat && several.is_flat {
             _ if !has_room => ServerLimit::Shared,
             true => ServerLimit::AllConnections { rate },
             false => ServerLimit::Growing,
-        };
+        });
     }
-    let in_flight = rates.one.bdp(rates.rtt);
-    if let Some(window) = rates.window
+    let in_flight = rate.bdp(rtt);
+    if let Some(window) = window
         && in_flight.get() as f64 >= window.get() as f64 * WINDOW_USED
     {
-        return ServerLimit::ReceiveWindow { window };
+        return Some(ServerLimit::ReceiveWindow { window });
     }
-    if rates.had_losses {
-        return ServerLimit::Loss;
+    if one.out_of_order > 0 {
+        return Some(ServerLimit::Loss);
     }
-    if !rates.is_flat {
-        return ServerLimit::Growing;
+    if !one.is_flat {
+        return Some(ServerLimit::Growing);
     }
-    let rate = rates.one;
-    if in_flight < SMALLEST_BUFFER || rates.rtt.get() < LONG_RTT {
-        return ServerLimit::PerConnection { rate };
+    if in_flight < SMALLEST_BUFFER || rtt.get() < LONG_RTT {
+        return Some(ServerLimit::PerConnection { rate });
     }
     // The bytes in flight cannot exceed a full buffer, but the RTT may have grown meanwhile.
-    let (least, most) = send_buffer_in_flight(rates.tcp_wmem_max.unwrap_or(STOCK_TCP_WMEM_MAX));
-    match rates.tcp_wmem_max {
+    let tcp_wmem_max = report.server.tcp_wmem_max;
+    let (least, most) = send_buffer_in_flight(tcp_wmem_max.unwrap_or(STOCK_TCP_WMEM_MAX));
+    Some(match tcp_wmem_max {
         Some(_) if (least..=most * 2).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
         Some(_) => ServerLimit::PerConnection { rate },
         None if (least..=most).contains(&in_flight) => ServerLimit::SendBuffer { in_flight },
         None => ServerLimit::SendBufferOrRate { in_flight, rate },
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::flow_rate::ip_rate;
+    use super::super::report::{MeasuredRate, RateEvidence, TcpRow};
+    use super::super::rtt::{RttMethod, RttSummary};
     use super::*;
 
-    fn rates(rtt_ms: u64, one: u64, several: u64) -> ConnectionRates {
-        ConnectionRates {
-            rtt: Rtt::new(Duration::from_millis(rtt_ms)),
-            one: Rate::mbit(one),
+    /// One connection, and four, at these rates.
+    fn rates(rtt_ms: u64, one: u64, several: u64) -> ProbeReport {
+        let row = |(streams, mbit)| TcpRow {
+            streams,
+            payload_bps: Rate::mbit(mbit),
             is_flat: true,
-            connections: 4,
-            several: Rate::mbit(several),
-            several_are_flat: true,
-            window: Some(Bytes::mib(64)),
-            tcp_wmem_max: None,
-            path: None,
-            had_losses: false,
-        }
+            ..TcpRow::default()
+        };
+        let rtt = RttSummary::of(RttMethod::Icmp, &[Duration::from_millis(rtt_ms)], 1);
+        let tcp = [(1, one), (4, several)].map(row).into();
+        ProbeReport { rtt: rtt.into_iter().collect(), tcp, ..ProbeReport::default() }
+    }
+
+    fn limit(mut report: ProbeReport, change: impl FnOnce(&mut ProbeReport)) -> ServerLimit {
+        change(&mut report);
+        find_limit(&report, Some(Bytes::mib(64))).unwrap()
+    }
+
+    /// Sets the payload rate that the path carries.
+    fn set_path(report: &mut ProbeReport, mbit: u64) {
+        let rate = ip_rate(Rate::mbit(mbit), report.mtu());
+        report.path.rate = Some(MeasuredRate::new(rate, RateEvidence::UdpTrains, false));
     }
 
     #[test]
     fn flat_rate_is_a_usual_buffer_or_shaping() {
         let shaped = |rate| ServerLimit::PerConnection { rate: Rate::mbit(rate) };
         let buffer = ServerLimit::SendBuffer { in_flight: Bytes::new(4_000_000) };
-        assert_eq!(find_limit(&rates(100, 320, 1200)), buffer);
-        assert_eq!(find_limit(&rates(1, 50, 200)), shaped(50));
-        assert_eq!(find_limit(&rates(50, 8, 32)), shaped(8));
+        assert_eq!(limit(rates(100, 320, 1200), |_| ()), buffer);
+        assert_eq!(limit(rates(1, 50, 200), |_| ()), shaped(50));
+        assert_eq!(limit(rates(50, 8, 32), |_| ()), shaped(8));
         // 250 kB fit no usual buffer.
-        let unusual = rates(50, 40, 160);
         let (rate, in_flight) = (Rate::mbit(40), Bytes::new(250_000));
-        assert_eq!(find_limit(&unusual), ServerLimit::SendBufferOrRate { in_flight, rate });
-        for (size, limit) in [
+        let unusual = || rates(50, 40, 160);
+        assert_eq!(limit(unusual(), |_| ()), ServerLimit::SendBufferOrRate { in_flight, rate });
+        for (size, expected) in [
             (Bytes::mib(4), shaped(40)),
             (Bytes::kib(256), ServerLimit::SendBuffer { in_flight }),
             (Bytes::kib(64), shaped(40)),
             (Bytes::new(u64::MAX), shaped(40)),
         ] {
-            let known = ConnectionRates { tcp_wmem_max: Some(size), ..unusual };
-            assert_eq!(find_limit(&known), limit, "{size}");
+            let found = limit(unusual(), |report| report.server.tcp_wmem_max = Some(size));
+            assert_eq!(found, expected, "{size}");
         }
     }
 
     #[test]
     fn other_causes_take_precedence_over_the_server_and_the_path_over_all_connections() {
-        let (path, window) = (Some(Rate::mbit(350)), Some(Bytes::mib(4)));
-        for (rates, limit) in [
-            (rates(100, 900, 950), ServerLimit::Shared),
-            (ConnectionRates { path, ..rates(100, 320, 500) }, ServerLimit::Shared),
-            (
-                ConnectionRates { window, ..rates(100, 320, 1200) },
-                ServerLimit::ReceiveWindow { window: Bytes::mib(4) },
-            ),
-            (ConnectionRates { had_losses: true, ..rates(100, 100, 400) }, ServerLimit::Loss),
-            (ConnectionRates { is_flat: false, ..rates(100, 100, 400) }, ServerLimit::Growing),
-        ] {
-            assert_eq!(find_limit(&rates), limit, "{rates:?}");
-        }
-        let together = ConnectionRates { path: Some(Rate::mbit(900)), ..rates(20, 100, 110) };
-        assert_eq!(find_limit(&together), ServerLimit::AllConnections { rate: Rate::mbit(110) });
-        let growing = ConnectionRates { several_are_flat: false, ..together };
-        assert_eq!(find_limit(&growing), ServerLimit::Growing);
-        assert_eq!(find_limit(&ConnectionRates { path: None, ..together }), ServerLimit::Shared);
+        let window = Bytes::mib(4);
+        let small_window = find_limit(&rates(100, 320, 1200), Some(window));
+        assert_eq!(small_window, Some(ServerLimit::ReceiveWindow { window }));
+        assert_eq!(limit(rates(100, 900, 950), |_| ()), ServerLimit::Shared);
+        assert_eq!(limit(rates(100, 320, 500), |report| set_path(report, 350)), ServerLimit::Shared);
+        let lossy = limit(rates(100, 100, 400), |report| report.tcp[0].out_of_order = 1);
+        assert_eq!(lossy, ServerLimit::Loss);
+        let growing = limit(rates(100, 100, 400), |report| report.tcp[0].is_flat = false);
+        assert_eq!(growing, ServerLimit::Growing);
+        let mut together = rates(20, 100, 110);
+        assert_eq!(limit(together.clone(), |_| ()), ServerLimit::Shared);
+        set_path(&mut together, 900);
+        let all = ServerLimit::AllConnections { rate: Rate::mbit(110) };
+        assert_eq!(limit(together.clone(), |_| ()), all);
+        let growing = limit(together.clone(), |report| report.tcp[1].is_flat = false);
+        assert_eq!(growing, ServerLimit::Growing);
+        together.tcp.pop();
+        assert_eq!(find_limit(&together, None), None, "several connections were not measured");
     }
 }

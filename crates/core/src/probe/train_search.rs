@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::units::{Bytes, Rate};
 
-use super::packet_train::{IdleTransit, LossShare, PacketTrain};
+use super::packet_train::{Dispersion, IdleTransit, LossShare, PacketTrain, usual_longest_delay};
 use super::report::MeasuredQueue;
 
 /// A train to send.
@@ -43,17 +43,6 @@ const REPLACEMENTS: u32 = 3;
 /// UDP counts as blocked after this number of consecutive trains with fewer than two arrivals.
 const SILENT_TRAINS: u32 = 2;
 
-/// The path's rate by packet trains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TrainRate {
-    /// The rate at the IP layer.
-    pub rate: Rate,
-    /// Whether the path limited the rate; otherwise the sender did, and the rate is a lower bound.
-    pub is_path_limited: bool,
-    /// The sender's rate back to back.
-    pub fastest: Rate,
-}
-
 /// Searches the path's rate by growing trains.
 #[derive(Debug, Clone)]
 pub struct TrainSearch {
@@ -64,7 +53,7 @@ pub struct TrainSearch {
     silent: u32,
     /// The number of trains that may still be repeated.
     replacements: u32,
-    finals: Vec<TrainRate>,
+    finals: Vec<Dispersion>,
 }
 
 /// The pace relative to the rate found, if back to back overflows the queue; above 1 so that the bottleneck is never
@@ -96,8 +85,7 @@ impl TrainSearch {
         if train.duration() >= LONG_ENOUGH && found.time < LONG_ENOUGH && self.replacements > 0 {
             self.replacements -= 1;
         } else if found.time >= LONG_ENOUGH || self.count >= LARGEST_COUNT || self.pace.is_some() {
-            let is_path_limited = found.is_path_limited();
-            self.finals.push(TrainRate { rate: found.rate, is_path_limited, fastest: found.sent_at });
+            self.finals.push(found);
         } else if train.overflows(0.0) {
             // A longer train would only lose more packets, because this one lasted as long as the queue.
             let pace = found.rate.scaled(ABOVE);
@@ -122,8 +110,8 @@ impl TrainSearch {
         }
     }
 
-    /// Returns the median rate of the final trains; `None` before the first of them.
-    pub fn rate(&self) -> Option<TrainRate> {
+    /// Returns the final train of the median rate; `None` before the first of them.
+    pub fn rate(&self) -> Option<Dispersion> {
         let mut finals = self.finals.clone();
         finals.sort_by_key(|found| found.rate);
         finals.get(finals.len() / 2).copied()
@@ -182,9 +170,10 @@ impl QueueSearch {
     /// Records the result of a train of another search, at no cost to the budget.
     pub fn observe(&mut self, train: &PacketTrain, base: f64) {
         let sent = train.packet.get() * u64::from(train.count);
-        self.longest = self.longest.max(train.queueing_delay());
+        let delay = usual_longest_delay(&train.arrivals);
+        self.longest = self.longest.max(delay);
         if train.overflows(base) {
-            self.full.push(train.full_queue_delay(self.idle).unwrap_or(train.queueing_delay()));
+            self.full.push(train.full_queue_delay(self.idle).unwrap_or(delay));
             // A train that has filled the queue need not be exceeded.
             self.next = Bytes::new(sent);
         } else if self.full.is_empty() {
@@ -282,7 +271,7 @@ mod tests {
         fn search_rate(
             &self,
             change: impl Fn(&mut PacketTrain),
-        ) -> (TrainRate, Vec<(TrainPlan, PacketTrain)>) {
+        ) -> (Dispersion, Vec<(TrainPlan, PacketTrain)>) {
             let mut search = TrainSearch::new(MESSAGE);
             let mut trains = Vec::new();
             while let Some(plan) = search.next_train() {
@@ -294,7 +283,7 @@ mod tests {
             (search.rate().unwrap(), trains)
         }
 
-        fn search(&self) -> (TrainRate, Option<MeasuredQueue>, u64) {
+        fn search(&self) -> (Dispersion, Option<MeasuredQueue>, u64) {
             let (found, trains) = self.search_rate(|_| ());
             let mut trains: Vec<_> = trains.into_iter().map(|(_, train)| train).collect();
             let base = if self.lose_every == 0 { 0.0 } else { 1.0 / f64::from(self.lose_every) };
@@ -316,7 +305,7 @@ mod tests {
         found.abs_diff(truth) < truth / 20
     }
 
-    fn is_near(found: TrainRate, mbit: u64) -> bool {
+    fn is_near(found: Dispersion, mbit: u64) -> bool {
         near(found.rate.as_bits_per_sec(), mbit * 1_000_000)
     }
 
@@ -327,7 +316,7 @@ mod tests {
             for lose_every in [0, 100] {
                 let (rate, size, sent) = Path { lose_every, ..Path::mbit(mbit, queue) }.search();
                 let size = size.unwrap();
-                assert!(is_near(rate, mbit) && rate.is_path_limited, "{mbit}, {queue}: {rate:?}");
+                assert!(is_near(rate, mbit) && rate.is_path_limited(), "{mbit}, {queue}: {rate:?}");
                 assert!(near(size.bytes.get(), queue) && !size.is_lower_bound, "{mbit}, {queue}: {size:?}");
                 assert!(sent <= mbit * 1_000_000 / 8, "{mbit}, {queue}: sent {sent}");
             }
@@ -361,7 +350,7 @@ mod tests {
     fn sender_slower_than_the_path_gives_a_lower_bound() {
         let path = Path { fastest: Rate::mbit(3000), ..Path::mbit(10_000, 1_000_000) };
         let (rate, size, _) = path.search();
-        assert!(!rate.is_path_limited && is_near(rate, 3000), "{rate:?}");
+        assert!(!rate.is_path_limited() && is_near(rate, 3000), "{rate:?}");
         assert!(size.is_none_or(|size| size.is_lower_bound));
         // A queue that the budget cannot fill is one too.
         let size = Path::mbit(100, 100_000_000).search().1.unwrap();
@@ -376,7 +365,7 @@ mod tests {
                 arrival.received = Duration::from_micros(arrival.received.as_micros() as u64 / 100 * 100);
             }
         });
-        assert!(is_near(found, 3000) && found.is_path_limited, "{found:?}");
+        assert!(is_near(found, 3000) && found.is_path_limited(), "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::source::http::{Client, HttpError};
 use super::endpoint_request::{endpoint_url, request, unusable};
 use super::error::ProbeError;
 use super::findings::Findings;
-use super::http::{SEVERAL, compare, take};
+use super::http::{SEVERAL, take};
 use super::sweep;
 use super::tcp_flows::receive;
 use super::udp_session::UdpSession;
@@ -54,30 +54,27 @@ pub(super) fn measure(
     client: &Client,
     url: &Url,
     offer: &MeasureOffer,
-    progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
     findings.report.server.measures = true;
     findings.report.server.tcp_wmem_max = offer.tcp_wmem_max.map(Bytes::new);
     findings.report.server.ceiling_bps = Some(offer.ceiling_bps);
     findings.allow(offer.allowed_bps);
     if findings.options.upload {
-        let measured = upload::measure(findings, client, url, offer, progress);
+        let measured = upload::measure(findings, client, url, offer);
         refresh_allowance(findings, client, url);
         return measured;
     }
     let (mut udp, idle) = open_session(findings, client, url, offer.ceiling_bps)?.unzip();
     let mut trains = TrainFindings::default();
     if let Some(session) = &mut udp {
-        trains = over_udp(findings, session, progress, |findings, session| {
-            measure_rate(findings, session, progress)
-        });
+        trains = over_udp(findings, session, measure_rate);
     }
     refresh_allowance(findings, client, url);
     let streams = StreamPlans { url: endpoint_url(url, STREAM_PATH), most: Bytes::new(offer.stream_bytes) };
     // A path that is faster than the trains shows its rate by TCP alone, which then is measured before the losses.
-    let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited);
+    let is_fast = trains.rate.is_some_and(|found| !found.is_path_limited());
     let run_one = |findings: &mut Findings<'_>, udp: Option<&mut UdpSession>| {
-        progress("TCP, one connection");
+        findings.begin("TCP, one connection");
         let plan = streams.single(findings, trains.rate);
         let (flow, loaded) = beside_echoes(udp, || receive(client, &plan));
         take(findings, &flow, 1);
@@ -92,22 +89,22 @@ pub(super) fn measure(
         first = Some(one);
     }
     if let (Some(session), Some(found)) = (&mut udp, trains.rate) {
-        over_udp(findings, session, progress, |findings, session| {
-            measure_losses(findings, session, found, &trains.sent, progress)
+        over_udp(findings, session, |findings, session| {
+            measure_losses(findings, session, found, &trains.sent)
         });
     }
     let one = first.unwrap_or_else(|| run_one(findings, udp.as_mut()));
     // Frees the server's UDP port for other probes.
     drop(udp);
-    progress("TCP, several connections");
+    findings.begin("TCP, several connections");
     let together = receive(client, &streams.several(findings));
     take(findings, &together, SEVERAL);
-    compare(findings, &one, &together);
+    findings.compare(one.window);
     refresh_allowance(findings, client, url);
     if findings.options.full {
-        sweep::own_server(findings, client, offer, |findings| streams.plan(findings, 1, 1.0), progress)?;
+        sweep::measure(findings, client, &streams.plan(findings, 1, 1.0), Some(offer))?;
     }
-    let upload = upload::measure(findings, client, url, offer, progress);
+    let upload = upload::measure(findings, client, url, offer);
     refresh_allowance(findings, client, url);
     one.failure.or(together.failure).map_or(upload, Err)
 }

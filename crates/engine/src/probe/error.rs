@@ -2,7 +2,6 @@
 //! remedy.
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::probe::iperf3::Iperf3Error;
 use thiserror::Error;
 
 use crate::source::http::HttpError;
@@ -13,14 +12,6 @@ pub enum ProbeError {
     /// The HTTP server was not measured.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// iperf3 failed.
-    #[error("cannot measure with iperf3 at {at}: {source}")]
-    Iperf3 {
-        /// The server.
-        at: String,
-        /// The error of iperf3.
-        source: Iperf3Error,
-    },
     /// Any other failure.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -35,11 +26,6 @@ impl ProbeError {
         Failure::new(FailureKind::Usage, message).into()
     }
 
-    /// Creates the error of a socket or a program of this host.
-    pub(super) fn local(what: &str, error: &std::io::Error) -> Self {
-        Failure::new(FailureKind::Host, format!("cannot {what}: {error}")).into()
-    }
-
     /// Returns whether earlier measurements may be cut short too. A server that refuses one request
     /// has answered the earlier ones.
     pub(super) fn cuts_measurements(&self) -> bool {
@@ -50,10 +36,6 @@ impl ProbeError {
     pub fn kind(&self) -> FailureKind {
         match self {
             Self::Http(error) => error.kind(),
-            Self::Iperf3 { source: Iperf3Error::Garbage(_), .. } => FailureKind::Protocol,
-            Self::Iperf3 { source: Iperf3Error::Refused(_) | Iperf3Error::Endless(_), .. } => {
-                FailureKind::Unavailable
-            }
             Self::Failed(failure) => failure.kind,
         }
     }

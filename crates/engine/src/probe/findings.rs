@@ -8,9 +8,8 @@ use longhaul_core::probe::flow_rate::{RateRange, ip_rate};
 use longhaul_core::probe::report::{
     MeasuredRate, NEAR_CEILING, ProbeFacts, ProbeReport, RateEvidence, TcpRow,
 };
-use longhaul_core::probe::rtt::{RttMethod, RttSummary};
-use longhaul_core::probe::server_limits::ServerLimit;
-use longhaul_core::probe::verdict::{Evidence, Verdict, conclude};
+use longhaul_core::probe::server_limits::{ServerLimit, find_limit};
+use longhaul_core::probe::verdict::{Verdict, conclude};
 use longhaul_core::tune::streams::Remembered;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
@@ -24,13 +23,10 @@ use super::budget::Budget;
 use super::error::ProbeError;
 use super::target::ProbeTarget;
 
-/// The MTU assumed if no measurement shows another: Ethernet's.
-const USUAL_MTU: Bytes = Bytes::new(1500);
-
 /// Returns the bounds of a path's rate that bursts show as `rate`, unless a connection was steady: flights that are too
 /// short for the burst rate show too low a one.
 pub(super) fn unsteady_path(rows: &[TcpRow], rate: Rate, mtu: Bytes) -> Option<RateRange> {
-    let plain = || rows.iter().filter(|row| row.buffer.is_none() && row.congestion.is_none());
+    let plain = || rows.iter().filter(|row| row.is_plain());
     let most = plain().filter_map(|row| row.range).map(|range| ip_rate(range.most_bps, mtu)).max();
     let is_steady = plain().any(|row| row.is_flat);
     most.filter(|_| !is_steady).map(|most| RateRange { least_bps: rate, most_bps: most.max(rate) })
@@ -40,6 +36,7 @@ pub(super) fn unsteady_path(rows: &[TcpRow], rate: Rate, mtu: Bytes) -> Option<R
 pub(super) struct Findings<'a> {
     target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
+    progress: &'a dyn Fn(&str),
     address: SocketAddr,
     /// The URL on another host that the target redirected to.
     moved: Option<Url>,
@@ -59,16 +56,18 @@ impl<'a> Findings<'a> {
         address: SocketAddr,
         started: Instant,
         options: &'a ProbeOptions,
+        progress: &'a dyn Fn(&str),
     ) -> Self {
         Self {
             target,
             options,
+            progress,
             address,
             moved: None,
             started,
             budget: Budget::new(started, options.full),
             report: ProbeReport {
-                probe: ProbeFacts { target: target.display(), ..ProbeFacts::default() },
+                probe: ProbeFacts { target: SafeUrl::of(target.url()).to_string(), ..ProbeFacts::default() },
                 ..ProbeReport::default()
             },
             without_rate: None,
@@ -78,6 +77,11 @@ impl<'a> Findings<'a> {
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Reports the next measurement to the user.
+    pub(super) fn begin(&self, what: &str) {
+        (self.progress)(what);
     }
 
     /// Measures the host of `url` at `address` from now on, because the target redirects to it.
@@ -105,20 +109,25 @@ impl<'a> Findings<'a> {
         let has_none =
             self.report.tcp.is_empty() && self.report.path.rate.is_none() && self.report.upload.is_none();
         let why = self.without_rate.clone().filter(|_| has_none)?;
-        let at = self.target.display();
+        let at = &self.report.probe.target;
         let message = format!(
             "no rate was measured at {at}: {why}; try again when the server and the path are less busy"
         );
         Some(Failure::new(FailureKind::Temporary, message).into())
     }
 
-    /// Returns the minimum RTT over all methods, which approximates the RTT without queues.
+    /// Returns the RTT without queues; zero if no method has measured it.
     pub(super) fn min_rtt(&self) -> Rtt {
-        self.report.rtt.iter().map(|rtt| rtt.min).min().unwrap_or_default()
+        self.report.min_rtt().unwrap_or_default()
     }
 
     pub(super) fn mtu(&self) -> Bytes {
-        self.report.path.mtu.unwrap_or(USUAL_MTU)
+        self.report.mtu()
+    }
+
+    /// Finds the limit of the connections measured so far; `window` is the largest that one connection advertised.
+    pub(super) fn compare(&mut self, window: Option<Bytes>) {
+        self.report.server.limit = find_limit(&self.report, window);
     }
 
     /// Records the rate within the bursts of one connection.
@@ -239,29 +248,14 @@ impl<'a> Findings<'a> {
                 found.is_lower_bound = true;
             }
         }
-        let preferred = |rtt: &RttSummary| match rtt.method {
-            RttMethod::Icmp => 0,
-            RttMethod::TcpHandshake => 1,
-            RttMethod::UdpEcho => 2,
+        self.report.rtt.sort_by_key(|rtt| rtt.method);
+        let size = self.options.size;
+        let mut verdict = if is_cut {
+            Verdict { streams: 1, size, ..Verdict::default() }
+        } else {
+            conclude(&self.report, host::tcp_rmem_max(), size)
         };
-        self.report.rtt.sort_by_key(preferred);
-        let rtt = self.report.rtt.iter().map(|rtt| rtt.min).min();
-        let whole = || {
-            conclude(&Evidence {
-                rtt,
-                path: &self.report.path,
-                udp_ceiling: self.report.udp_ceiling,
-                tcp: &self.report.tcp,
-                limit: self.report.server.limit,
-                ranges: self.report.server.ranges != Some(false),
-                tcp_rmem_max: host::tcp_rmem_max(),
-                upload: self.report.upload.as_ref(),
-                size: self.options.size,
-            })
-        };
-        let none = || Verdict { streams: 1, size: self.options.size, ..Verdict::default() };
-        let mut verdict = if is_cut { none() } else { whole() };
-        verdict.remembered = self.remember(rtt, &verdict);
+        verdict.remembered = self.remember(&verdict);
         ProbeReport {
             probe: ProbeFacts {
                 target: self.report.probe.target,
@@ -276,7 +270,7 @@ impl<'a> Findings<'a> {
 
     /// Stores the path in the path memory as a start for the next transfer; returns whether it was
     /// stored.
-    fn remember(&mut self, rtt: Option<Rtt>, verdict: &Verdict) -> bool {
+    fn remember(&mut self, verdict: &Verdict) -> bool {
         /// The initial application buffer of `get`.
         const APP_BUFFER: Bytes = Bytes::mib(64);
         let (ProbeTarget::Http(given) | ProbeTarget::Ftp(given)) = self.target else { return false };
@@ -291,7 +285,8 @@ impl<'a> Findings<'a> {
         if self.report.path.rate.is_some_and(is_least) {
             return false;
         }
-        let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, verdict.rate_bps, Endpoint::of(url)) else {
+        let (rtt, rate) = (self.report.min_rtt(), verdict.rate_bps);
+        let (Some(rtt), Some(rate), Some(endpoint)) = (rtt, rate, Endpoint::of(url)) else {
             return false;
         };
         let found = Remembered { rtt, rate, streams: usize::try_from(verdict.streams).unwrap_or(1) };
@@ -312,6 +307,7 @@ mod tests {
 
     use longhaul_core::probe::packet_train::LossShare;
     use longhaul_core::probe::report::{CeilingSource, UdpCeiling, UploadFindings};
+    use longhaul_core::probe::rtt::{RttMethod, RttSummary};
 
     use crate::probe::http;
     use crate::probe::tcp_flows::FlowResult;
@@ -339,7 +335,7 @@ mod tests {
         measure: impl FnOnce(&mut Findings<'_>),
     ) -> ProbeReport {
         let (target, address) = (ProbeTarget::parse("192.0.2.1").unwrap(), ([192, 0, 2, 1], 80).into());
-        let mut findings = Findings::new(&target, address, Instant::now(), options);
+        let mut findings = Findings::new(&target, address, Instant::now(), options, &|_| ());
         findings.report.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &[Duration::from_millis(30)], 1));
         measure(&mut findings);
         findings.conclude(failure)

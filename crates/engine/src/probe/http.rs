@@ -1,13 +1,12 @@
 //! Measures an HTTP server: its capabilities, and the throughput of its connections.
 
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use longhaul_core::probe::flow_rate::payload_rate;
-use longhaul_core::probe::message::MEASURE_PATH;
-use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
-use longhaul_core::proto::http::{ContentRange, RangeRequest, ResponseHead};
+use longhaul_core::probe::message::{MEASURE_PATH, PROBE_HEADER};
+use longhaul_core::proto::http::{ContentRange, HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::ranges::ByteRange;
-use longhaul_core::units::{Bytes, Rate, Rtt};
+use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use crate::cancel::Cancel;
@@ -18,7 +17,7 @@ use super::error::ProbeError;
 use super::findings::Findings;
 use super::rtt;
 use super::sweep;
-use super::target::ProbeTarget;
+use super::target::{REACH, reach};
 use super::tcp_flows::{BodySource, FlowPlan, FlowResult, receive};
 
 /// The number of connections that a single one is compared with.
@@ -36,16 +35,13 @@ const HEAD: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`ProbeError::Http`] if the server answers no request.
-pub(super) fn measure(
-    findings: &mut Findings<'_>,
-    url: &Url,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
+pub(super) fn measure(findings: &mut Findings<'_>, url: &Url) -> Result<(), ProbeError> {
     let mut config = findings.options.client.clone();
+    config.requests.headers.push(probe_number()?);
     config.timeouts.connect = config.timeouts.connect.min(HEAD);
     config.timeouts.head = config.timeouts.head.min(HEAD);
     let client = Client::new(config)?;
-    progress("what the server can do");
+    findings.begin("what the server can do");
     let cancel = Cancel::new();
     // One byte of the file shows whether ranges are supported, and the file's size.
     let range = RangeRequest::of(ByteRange::new(0, 1));
@@ -70,7 +66,7 @@ pub(super) fn measure(
     };
     findings.report.server.protocol = url.scheme().to_owned();
     if let Some(offer) = endpoint::find(findings, &client, &url.join(MEASURE_PATH).unwrap_or(url.clone()))? {
-        return endpoint::measure(findings, &client, &url, &offer, progress);
+        return endpoint::measure(findings, &client, &url, &offer);
     }
     if findings.options.upload {
         findings.miss("upload: only `longhaul serve --measure` and iperf3 servers receive measurements");
@@ -80,7 +76,14 @@ pub(super) fn measure(
         "UDP and the path's queue and loss: only `longhaul serve --measure` and iperf3 servers answer with UDP; they would have shown what the path holds",
     );
     let has_ranges = findings.report.server.ranges == Some(true);
-    throughput(findings, &client, &url, has_ranges, progress)
+    throughput(findings, &client, &url, has_ranges)
+}
+
+/// Creates the header by which an endpoint distinguishes probes of one address.
+fn probe_number() -> Result<HeaderField, HttpError> {
+    // `RandomState` has random keys. Zero would mean no probe.
+    let number = RandomState::new().hash_one(PROBE_HEADER) | 1;
+    Ok(HeaderField::new(PROBE_HEADER, &format!("{number:x}"))?)
 }
 
 /// Measures one connection, several if a range of the file can be requested, and with `--full` the
@@ -93,7 +96,6 @@ pub(super) fn throughput(
     source: &dyn BodySource,
     url: &Url,
     has_ranges: bool,
-    progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
     let Some(size) = findings.report.server.size.filter(|size| *size >= SMALLEST_FILE) else {
         let has =
@@ -104,37 +106,26 @@ pub(super) fn throughput(
         return Ok(());
     };
     let size = Some(size).filter(|_| has_ranges);
-    progress("TCP, one connection");
+    findings.begin("TCP, one connection");
     let plan = |findings: &Findings<'_>, streams, share| FlowPlan {
-        url: url.clone(),
         size,
-        streams,
-        time: flow_time(findings.min_rtt()).min(findings.budget.time_left()),
         bytes: SMALLEST_FILE,
         filling: Some(findings.budget.filling_time(share)),
-        rtt: findings.min_rtt(),
+        ..FlowPlan::new(findings, url.clone(), streams)
     };
     let one = receive(source, &plan(findings, 1, ONE_SHARE));
     let mut several = FlowResult::default();
     take(findings, &one, 1);
     if size.is_some() {
-        progress("TCP, several connections");
+        findings.begin("TCP, several connections");
         several = receive(source, &plan(findings, SEVERAL, SEVERAL_SHARE));
         take(findings, &several, SEVERAL);
-        compare(findings, &one, &several);
+        findings.compare(one.window);
     }
     if findings.options.full {
-        sweep::plain_server(findings, source, &plan(findings, 1, ONE_SHARE), progress)?;
+        sweep::measure(findings, source, &plan(findings, 1, ONE_SHARE), None)?;
     }
     one.failure.or(several.failure).map_or(Ok(()), Err)
-}
-
-/// Returns how long connections run: slow start to any window, and some further round trips.
-pub(super) fn flow_time(rtt: Rtt) -> Duration {
-    const ROUND_TRIPS: u32 = 16;
-    const LEAST: Duration = Duration::from_millis(1200);
-    const MOST: Duration = Duration::from_millis(3500);
-    (rtt.get() * ROUND_TRIPS).clamp(LEAST, MOST)
 }
 
 /// Measures the RTT to the host that a redirect led to, in place of the RTT to the first host.
@@ -142,7 +133,7 @@ fn follow(findings: &mut Findings<'_>, from: &Url, to: &Url) -> Result<(), Probe
     if from.host() == to.host() {
         return Ok(());
     }
-    let address = ProbeTarget::Http(to.clone()).reach()?;
+    let address = reach(to, REACH)?;
     findings.move_to(to, address);
     rtt::measure(findings, address, rtt::HANDSHAKES)
 }
@@ -169,7 +160,7 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
     if findings.report.path.mtu.is_none() {
         findings.report.path.mtu = flows.mtu;
     }
-    let row = flows.row(streams, None, None);
+    let row = flows.row(streams);
     if row.payload_bps > Rate::default() {
         findings.report.tcp.push(row);
         if let Some(silence) = flows.silence {
@@ -184,27 +175,4 @@ pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32
             "TCP with {streams} connections: too little arrived in the time that was left; see --full"
         ));
     }
-}
-
-/// Compares one connection with several.
-pub(super) fn compare(findings: &mut Findings<'_>, one: &FlowResult, several: &FlowResult) {
-    let (single, together) = (one.row(1, None, None), several.row(SEVERAL, None, None));
-    if single.payload_bps == Rate::default() || together.payload_bps == Rate::default() {
-        return;
-    }
-    // A lower bound of the path's rate may be the very limit to identify.
-    let known = findings.report.path.rate.filter(|found| !found.is_lower_bound);
-    let path = known.map(|found| payload_rate(found.rate_bps, findings.mtu()));
-    findings.report.server.limit = Some(find_limit(&ConnectionRates {
-        rtt: findings.min_rtt(),
-        one: single.payload_bps,
-        is_flat: single.is_flat,
-        connections: SEVERAL,
-        several: together.payload_bps,
-        several_are_flat: together.is_flat,
-        window: one.window,
-        tcp_wmem_max: findings.report.server.tcp_wmem_max,
-        path,
-        had_losses: one.out_of_order > 0,
-    }));
 }

@@ -5,14 +5,14 @@ mod program;
 use std::time::Duration;
 
 use longhaul_core::probe::flow_rate::ip_rate;
-use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp};
+use longhaul_core::probe::iperf3::Iperf3Error;
 use longhaul_core::probe::packet_train::udp_headers;
 use longhaul_core::probe::report::{
     CeilingSource, MeasuredRate, RateEvidence, TcpRow, UdpCeiling, UploadFindings,
 };
-use longhaul_core::probe::server_limits::{ConnectionRates, find_limit};
 use longhaul_core::probe::train_search::loss_train;
 use longhaul_core::units::{Bytes, Rate};
+use url::Url;
 
 use super::error::ProbeError;
 use super::findings::Findings;
@@ -33,8 +33,6 @@ const ROUND_TRIPS: u32 = 8;
 const UDP_SHARE: f64 = 1.05;
 /// The minimum TCP rate for a UDP test: iperf3 takes a rate of zero for no limit.
 const MIN_RATE: Rate = Rate::bits_per_sec(10_000);
-/// The number of connections that a single one is compared with.
-const SEVERAL: u32 = 4;
 
 /// The message sizes, buffer sizes, numbers of streams and congestion controls of `--full`.
 const MESSAGES: [u64; 2] = [64, 1024];
@@ -45,44 +43,31 @@ const CONTROLS: [&str; 3] = ["cubic", "bbr", "reno"];
 /// Measures the download (`-R`), then the upload.
 ///
 /// # Errors
-/// [`ProbeError::Failed`] if iperf3 cannot be run, [`ProbeError::Iperf3`] if it fails.
-pub(super) fn measure(
-    findings: &mut Findings<'_>,
-    host: &str,
-    port: u16,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
+/// [`ProbeError::Failed`] if iperf3 cannot be run, or fails.
+pub(super) fn measure(findings: &mut Findings<'_>, url: &Url) -> Result<(), ProbeError> {
     "iperf3".clone_into(&mut findings.report.server.protocol);
-    let iperf3 = Iperf3 { host, port };
-    if findings.options.upload {
-        return upload(findings, &iperf3, progress);
-    }
-    progress("TCP, one connection");
+    let iperf3 = Iperf3 { host: url.host_str().unwrap_or_default(), port: url.port().unwrap_or_default() };
+    let measured =
+        if findings.options.upload { upload(findings, &iperf3) } else { measure_both(findings, &iperf3) };
+    Ok(measured.map_err(|error| iperf3.failure(&error))?)
+}
+
+fn measure_both(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3Error> {
+    findings.begin("TCP, one connection");
     let one = iperf3.one(findings, Direction::Download)?;
-    findings.report.tcp.push(row(&one, 1, None, None));
-    progress("TCP, several connections");
-    let several = iperf3.several(findings, Direction::Download)?;
-    findings.report.tcp.extend(several.iter().map(|several| row(several, SEVERAL, None, None)));
-    findings.report.server.limit = several.as_ref().map(|several| {
-        find_limit(&ConnectionRates {
-            rtt: findings.min_rtt(),
-            one: one.received,
-            is_flat: one.is_flat,
-            connections: SEVERAL,
-            several: several.received,
-            several_are_flat: several.is_flat,
-            window: None,
-            tcp_wmem_max: None,
-            path: None,
-            had_losses: one.retransmits.is_some_and(|count| count > 0),
-        })
-    });
-    let best = several.map_or(one.received, |several| several.received.max(one.received));
+    let mut best = one.payload_bps;
+    findings.report.tcp.push(one);
+    findings.begin("TCP, several connections");
+    if let Some(several) = iperf3.several(findings, Direction::Download)? {
+        best = best.max(several.payload_bps);
+        findings.report.tcp.push(several);
+        findings.compare(None);
+    }
     if best < MIN_RATE {
         findings.miss("UDP: TCP moved next to nothing, so there is no rate to pace it by; iperf3 takes a rate of 0 for none");
         return Ok(());
     }
-    progress("UDP");
+    findings.begin("UDP");
     let ceiling = ip_rate(best, findings.mtu()).scaled(UDP_SHARE);
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Tcp);
     findings.report.udp_ceiling = Some(ceiling);
@@ -96,14 +81,14 @@ pub(super) fn measure(
     }
     findings.miss("the queue: iperf3 does not report packet arrival times");
     // A failed upload does not invalidate the measurements of the download.
-    if let Err(error) = upload(findings, &iperf3, progress) {
-        findings.miss(format!("upload: {error}"));
+    if let Err(error) = upload(findings, iperf3) {
+        findings.miss(format!("upload: {}", iperf3.failure(&error)));
     }
     if findings.options.full {
         if passes_udp {
-            sweep_udp(findings, &iperf3, ceiling.rate_bps, progress)?;
+            sweep_udp(findings, iperf3, ceiling.rate_bps)?;
         }
-        sweep_tcp(findings, &iperf3, progress)?;
+        sweep_tcp(findings, iperf3)?;
     }
     Ok(())
 }
@@ -125,40 +110,27 @@ fn has_time(findings: &mut Findings<'_>, seconds: u32, what: &str) -> bool {
 }
 
 /// Measures the upload; also with several connections if the upload has all of the time.
-fn upload(
-    findings: &mut Findings<'_>,
-    iperf3: &Iperf3<'_>,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
-    progress("TCP upload");
+fn upload(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3Error> {
+    findings.begin("TCP upload");
     if !has_time(findings, 0, "upload") {
         return Ok(());
     }
-    let mut upload = UploadFindings::default();
-    let is_thorough = findings.options.upload || findings.options.full;
-    let one = iperf3.one(findings, Direction::Upload)?;
-    upload.tcp.push(row(&one, 1, None, None));
-    if is_thorough {
-        let several = iperf3.several(findings, Direction::Upload)?;
-        upload.tcp.extend(several.map(|several| row(&several, SEVERAL, None, None)));
+    let mut tcp = vec![iperf3.one(findings, Direction::Upload)?];
+    if findings.options.upload || findings.options.full {
+        tcp.extend(iperf3.several(findings, Direction::Upload)?);
     }
-    let best = upload.tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
+    let best = tcp.iter().map(|row| row.payload_bps).max().unwrap_or_default();
     let rate_bps = ip_rate(best, findings.mtu());
-    upload.rate = Some(MeasuredRate::new(rate_bps, RateEvidence::TcpSteady, true));
-    findings.report.upload = Some(upload);
+    let rate = Some(MeasuredRate::new(rate_bps, RateEvidence::TcpSteady, true));
+    findings.report.upload = Some(UploadFindings { tcp, rate });
     Ok(())
 }
 
 /// Sweeps message sizes, including that of the path's MTU.
-fn sweep_udp(
-    findings: &mut Findings<'_>,
-    iperf3: &Iperf3<'_>,
-    rate: Rate,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
+fn sweep_udp(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>, rate: Rate) -> Result<(), Iperf3Error> {
     let largest = findings.mtu().saturating_sub(udp_headers(findings.address().ip()));
     for message in MESSAGES.map(Bytes::new).into_iter().chain([largest]) {
-        progress(&format!("UDP with messages of {} bytes", message.get()));
+        findings.begin(&format!("UDP with messages of {} bytes", message.get()));
         if !iperf3.udp(findings, message, rate, false)? {
             break;
         }
@@ -167,48 +139,24 @@ fn sweep_udp(
 }
 
 /// Sweeps numbers of streams, sizes of buffers and congestion controls.
-fn sweep_tcp(
-    findings: &mut Findings<'_>,
-    iperf3: &Iperf3<'_>,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
+fn sweep_tcp(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3Error> {
     for streams in STREAMS {
-        progress(&format!("TCP, {streams} connections"));
-        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
-        findings.report.tcp.push(row(&result, streams, None, None));
+        findings.begin(&format!("TCP, {streams} connections"));
+        let row = iperf3.tcp(findings, WHOLE, Direction::Download, &["-P", &streams.to_string()])?;
+        findings.report.tcp.push(TcpRow { streams, ..row });
     }
     for buffer in BUFFERS {
-        progress(&format!("TCP with buffers of {buffer}"));
-        let result = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
-        findings.report.tcp.push(row(&result, 1, Some(buffer), None));
+        findings.begin(&format!("TCP with buffers of {buffer}"));
+        let row = iperf3.tcp(findings, WHOLE, Direction::Download, &["-w", &buffer.get().to_string()])?;
+        findings.report.tcp.push(TcpRow { buffer: Some(buffer), ..row });
     }
     for name in CONTROLS {
-        progress(&format!("TCP with {name}"));
+        findings.begin(&format!("TCP with {name}"));
         match iperf3.tcp(findings, WHOLE, Direction::Download, &["-C", name]) {
-            Ok(result) => findings.report.tcp.push(row(&result, 1, None, Some(name))),
-            Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
-                findings.miss(format!("TCP with {name}: {why}"));
-            }
+            Ok(row) => findings.report.tcp.push(TcpRow { congestion: Some(name.to_owned()), ..row }),
+            Err(Iperf3Error::Refused(why)) => findings.miss(format!("TCP with {name}: {why}")),
             Err(error) => return Err(error),
         }
     }
     Ok(())
-}
-
-fn row(result: &Iperf3Tcp, streams: u32, buffer: Option<Bytes>, name: Option<&str>) -> TcpRow {
-    TcpRow {
-        streams,
-        buffer,
-        congestion: name.map(str::to_owned),
-        payload_bps: result.received,
-        seconds: result.time,
-        is_flat: result.is_flat,
-        range: (!result.is_flat).then_some(result.range),
-        out_of_order: result.retransmits.unwrap_or(0),
-    }
-}
-
-/// Returns a share of `left`, but at least [`FIRST`] bytes.
-fn part(left: Bytes, share: f64) -> Bytes {
-    FIRST.max(Bytes::new((left.get() as f64 * share) as u64))
 }

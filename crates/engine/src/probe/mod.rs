@@ -26,20 +26,18 @@ mod tcp_flows;
 mod udp_session;
 mod upload;
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use longhaul_core::probe::message::PROBE_HEADER;
 use longhaul_core::probe::report::ProbeReport;
-use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate};
 
-use crate::source::http::{ClientConfig, HttpError};
+use crate::source::http::ClientConfig;
 
 pub use error::ProbeError;
 use findings::Findings;
-pub use target::ProbeTarget;
+pub use rtt::handshake_rtt;
+pub use target::{ProbeTarget, reach};
 
 /// The settings of a probe.
 #[derive(Debug, Clone)]
@@ -78,31 +76,19 @@ pub fn run(
 ) -> Result<ProbeOutcome, ProbeError> {
     let started = Instant::now();
     progress("RTT");
-    let options = numbered(options)?;
-    let address = target.reach()?;
-    let mut findings = Findings::new(target, address, started, &options);
+    let address = reach(target.url(), target::REACH)?;
+    let mut findings = Findings::new(target, address, started, options, progress);
     let handshakes = match target {
         // iperf3 starts a test for each connection, and reports an idle connection as an error.
-        ProbeTarget::Iperf3 { .. } => rtt::ONE_HANDSHAKE,
+        ProbeTarget::Iperf3(_) => rtt::ONE_HANDSHAKE,
         ProbeTarget::Http(_) | ProbeTarget::Ftp(_) => rtt::HANDSHAKES,
     };
     rtt::measure(&mut findings, address, handshakes)?;
     let measured = match target {
-        ProbeTarget::Http(url) => http::measure(&mut findings, url, progress),
-        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address, progress),
-        ProbeTarget::Iperf3 { host, port } => iperf3::measure(&mut findings, host, *port, progress),
+        ProbeTarget::Http(url) => http::measure(&mut findings, url),
+        ProbeTarget::Ftp(url) => ftp::measure(&mut findings, url, address),
+        ProbeTarget::Iperf3(url) => iperf3::measure(&mut findings, url),
     };
     let failure = measured.err().or_else(|| findings.unmeasured());
     Ok(ProbeOutcome { report: findings.conclude(failure.as_ref()), failure })
-}
-
-/// Adds a probe number to the headers of the requests, by which an endpoint distinguishes probes of
-/// one address.
-fn numbered(options: &ProbeOptions) -> Result<ProbeOptions, ProbeError> {
-    // `RandomState` has random keys. Zero would mean no probe.
-    let number = RandomState::new().hash_one(PROBE_HEADER) | 1;
-    let header = HeaderField::new(PROBE_HEADER, &format!("{number:x}")).map_err(HttpError::from)?;
-    let mut options = options.clone();
-    options.client.requests.headers.push(header);
-    Ok(options)
 }

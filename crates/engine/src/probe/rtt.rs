@@ -63,27 +63,31 @@ pub(super) fn measure(
     if let Err(why) = &icmp {
         findings.miss(format!("ICMP echo: {why}; it would have shown the RTT without the server's TCP"));
     }
-    match refused {
-        None => Ok(()),
-        Some(error) if !samples.is_empty() => {
-            findings.miss(format!("some TCP handshakes: {error}"));
-            Ok(())
-        }
-        Some(error) if icmp.is_ok() => {
-            // The echoes' RTT stays in the findings, beside this failure.
-            findings.miss(format!(
-                "TCP: cannot connect to {address}: {error}; check that the server runs, and the port"
-            ));
-            Ok(())
-        }
-        Some(error) => {
+    let Some(error) = refused else { return Ok(()) };
+    match icmp {
+        _ if !samples.is_empty() => findings.miss(format!("some TCP handshakes: {error}")),
+        // The echoes' RTT stays in the findings, beside this failure.
+        Ok(()) => findings.miss(format!(
+            "TCP: cannot connect to {address}: {error}; check that the server runs, and the port"
+        )),
+        Err(why) => {
             let message = format!(
-                "{address} does not answer: {error}; ICMP: {}; check the host's name, its port, and firewalls on the way",
-                icmp.err().unwrap_or_default()
+                "{address} does not answer: {error}; ICMP: {why}; check the host's name, its port, and firewalls on the way"
             );
-            Err(Failure::new(FailureKind::Unavailable, message).into())
+            return Err(Failure::new(FailureKind::Unavailable, message).into());
         }
     }
+    Ok(())
+}
+
+/// Returns the least RTT of three handshakes with `address`.
+///
+/// # Errors
+/// The last error if none is answered.
+pub fn handshake_rtt(address: SocketAddr) -> io::Result<Rtt> {
+    let (samples, error) = handshakes(address, 3);
+    let unanswered = || error.unwrap_or_else(|| io::ErrorKind::TimedOut.into());
+    samples.into_iter().min().map(Rtt::new).ok_or_else(unanswered)
 }
 
 /// Connects several times in short succession: all handshakes together take little more than one

@@ -1,6 +1,7 @@
 //! `--full`: TCP by number of connections, by size of the socket buffer, by congestion control.
 
 use longhaul_core::probe::message::MeasureOffer;
+use longhaul_core::probe::report::TcpRow;
 use longhaul_core::units::Bytes;
 
 use super::error::ProbeError;
@@ -13,74 +14,39 @@ const STREAMS: [u32; 3] = [2, 8, 16];
 const BUFFERS: [Bytes; 6] =
     [Bytes::kib(64), Bytes::kib(256), Bytes::mib(1), Bytes::mib(2), Bytes::mib(8), Bytes::mib(64)];
 
-/// Sweeps the settings of the client alone: number of connections (if the server supports ranges)
-/// and receive buffer.
+/// Sweeps the settings of the client: number of connections (if the server supports ranges) and receive buffer; with the
+/// `offer` of a measurement endpoint also its send buffer and congestion control.
 ///
 /// # Errors
 /// [`ProbeError::Http`] if a client cannot be created.
-pub(super) fn plain_server(
+pub(super) fn measure(
     findings: &mut Findings<'_>,
     source: &dyn BodySource,
     plan: &FlowPlan,
-    progress: &dyn Fn(&str),
+    offer: Option<&MeasureOffer>,
 ) -> Result<(), ProbeError> {
-    if plan.size.is_some() {
-        by_streams(findings, source, plan, progress);
+    if plan.size.is_some() || offer.is_some() {
+        for streams in STREAMS {
+            findings.begin(&format!("TCP, {streams} connections"));
+            row(findings, source, &FlowPlan { streams, ..plan.clone() }, None, None);
+        }
+        findings.report.tcp.sort_by_key(|row| row.streams);
     }
+    let with = |name, value: &str| {
+        let mut plan = plan.clone();
+        plan.url.query_pairs_mut().append_pair(name, value);
+        plan
+    };
     for buffer in BUFFERS {
-        progress(&format!("TCP with a buffer of {buffer}"));
-        row(findings, &*source.with_buffer(buffer)?, plan, Some(buffer), None);
+        findings.begin(&format!("TCP with a buffer of {buffer}"));
+        let requested = offer.map(|_| with("send_buffer", &buffer.get().to_string()));
+        row(findings, &*source.with_buffer(buffer)?, requested.as_ref().unwrap_or(plan), Some(buffer), None);
+    }
+    for name in offer.into_iter().flat_map(|offer| &offer.congestion) {
+        findings.begin(&format!("TCP with {name}"));
+        row(findings, source, &with("congestion", name), None, Some(name));
     }
     Ok(())
-}
-
-/// Sweeps also the settings of the measurement endpoint: its send buffer and congestion control.
-///
-/// # Errors
-/// [`ProbeError::Http`] if a client cannot be created.
-pub(super) fn own_server(
-    findings: &mut Findings<'_>,
-    source: &dyn BodySource,
-    offer: &MeasureOffer,
-    plan: impl Fn(&Findings<'_>) -> FlowPlan,
-    progress: &dyn Fn(&str),
-) -> Result<(), ProbeError> {
-    let base = plan(findings);
-    by_streams(findings, source, &base, progress);
-    for buffer in BUFFERS {
-        progress(&format!("TCP with buffers of {buffer}"));
-        row(
-            findings,
-            &*source.with_buffer(buffer)?,
-            &with(&base, "send_buffer", &buffer.get().to_string()),
-            Some(buffer),
-            None,
-        );
-    }
-    for name in &offer.congestion {
-        progress(&format!("TCP with {name}"));
-        row(findings, source, &with(&base, "congestion", name), None, Some(name));
-    }
-    Ok(())
-}
-
-fn with(plan: &FlowPlan, name: &str, value: &str) -> FlowPlan {
-    let mut plan = plan.clone();
-    plan.url.query_pairs_mut().append_pair(name, value);
-    plan
-}
-
-fn by_streams(
-    findings: &mut Findings<'_>,
-    source: &dyn BodySource,
-    plan: &FlowPlan,
-    progress: &dyn Fn(&str),
-) {
-    for streams in STREAMS {
-        progress(&format!("TCP, {streams} connections"));
-        row(findings, source, &FlowPlan { streams, ..plan.clone() }, None, None);
-    }
-    findings.report.tcp.sort_by_key(|row| row.streams);
 }
 
 fn row(
@@ -94,6 +60,10 @@ fn row(
     findings.budget.spend(result.bytes());
     match result.failure {
         Some(ref error) => findings.miss(format!("TCP, {} connections: {error}", plan.streams)),
-        None => findings.report.tcp.push(result.row(plan.streams, buffer, congestion)),
+        None => findings.report.tcp.push(TcpRow {
+            buffer,
+            congestion: congestion.map(str::to_owned),
+            ..result.row(plan.streams)
+        }),
     }
 }

@@ -21,13 +21,13 @@ use crate::cancel::Cancel;
 use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read, SafeUrl};
 
 use super::error::ProbeError;
+use super::findings::Findings;
 pub(super) use flow_watch::FlowWatch;
 
 /// A source of bodies to receive.
 pub(super) trait BodySource: Sync {
-    /// Requests the body of one connection of the plan; `None` once the plan's time is over.
-    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel)
-    -> Result<Option<Box<dyn Body>>, ProbeError>;
+    /// Requests the body of one connection of the plan.
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError>;
 
     /// Returns a copy of this source with a receive buffer of `size`.
     fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError>;
@@ -41,21 +41,12 @@ pub(super) trait Body {
 }
 
 impl BodySource for Client {
-    fn open(
-        &self,
-        plan: &FlowPlan,
-        index: u32,
-        cancel: &Cancel,
-    ) -> Result<Option<Box<dyn Body>>, ProbeError> {
+    fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
         let range = plan.size.and_then(|size| {
             let start = size.get() / u64::from(plan.streams) * u64::from(index);
             RangeRequest::of(ByteRange::new(start, size.get()))
         });
-        match self.open(&plan.url, range.as_ref(), cancel) {
-            Ok(opened) => Ok(Some(Box::new(opened.connection))),
-            Err(HttpError::Cancelled) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Box::new(self.open(&plan.url, range.as_ref(), cancel)?.connection))
     }
 
     fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
@@ -66,10 +57,7 @@ impl BodySource for Client {
 
 impl Body for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
-        match self.read_body(buffer) {
-            Err(HttpError::Cancelled) => Ok(Read::End),
-            read => Ok(read?),
-        }
+        Ok(self.read_body(buffer)?)
     }
 
     fn socket(&self) -> &TcpStream {
@@ -98,6 +86,13 @@ pub(super) struct FlowPlan {
 }
 
 impl FlowPlan {
+    /// Plans connections for as long as slow start to any window and some further round trips take, within the budget.
+    pub(super) fn new(findings: &Findings<'_>, url: Url, streams: u32) -> Self {
+        let rtt = findings.min_rtt();
+        let time = flow_time(rtt).min(findings.budget.time_left());
+        Self { url, size: None, streams, time, bytes: Bytes::ZERO, filling: None, rtt }
+    }
+
     /// Returns the timeout for the first byte after connecting, TLS and the request, and for each
     /// further byte.
     fn patience(&self) -> Duration {
@@ -105,6 +100,14 @@ impl FlowPlan {
         const THINKING: Duration = Duration::from_secs(1);
         self.rtt.get() * ROUND_TRIPS + THINKING
     }
+}
+
+/// Returns how long connections run: slow start to any window, and some further round trips.
+pub(super) fn flow_time(rtt: Rtt) -> Duration {
+    const ROUND_TRIPS: u32 = 16;
+    const LEAST: Duration = Duration::from_millis(1200);
+    const MOST: Duration = Duration::from_millis(3500);
+    (rtt.get() * ROUND_TRIPS).clamp(LEAST, MOST)
 }
 
 /// The result of a measurement.
@@ -157,7 +160,9 @@ const SENT_SHARE: f64 = 0.1;
 /// Receives according to `plan`.
 pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     let started = Instant::now();
-    let mut result = together(plan, |index, shared, cancel| receive_one(source, plan, index, shared, cancel));
+    let mut result = together(plan, |index, shared, cancel| {
+        Ok(receive_one(&mut *source.open(plan, index, cancel)?, plan, shared, cancel))
+    });
     let first = result.flows.iter().filter_map(|flow| flow.first()).map(|first| first.at).min();
     let last = result.flows.iter().filter_map(|flow| flow.last()).map(|last| last.at).max();
     let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
@@ -177,10 +182,11 @@ pub(super) fn receive(source: &dyn BodySource, plan: &FlowPlan) -> FlowResult {
     result
 }
 
-/// Runs the plan's connections, one thread each, and adds up their results.
+/// Runs the plan's connections, one thread each, and adds up their results. A connection that is cancelled at the end of the
+/// plan's time before it moved a byte has none.
 pub(super) fn together(
     plan: &FlowPlan,
-    run: impl Fn(u32, &MeasurementState, &Cancel) -> FlowResult + Sync,
+    run: impl Fn(u32, &MeasurementState, &Cancel) -> Result<FlowResult, ProbeError> + Sync,
 ) -> FlowResult {
     let shared =
         MeasurementState { started: Instant::now(), moved: AtomicU64::new(0), stop: AtomicBool::new(false) };
@@ -193,8 +199,13 @@ pub(super) fn together(
         };
         let threads: Vec<_> = (0..plan.streams).map(|index| scope.spawn(flow(index))).collect();
         for thread in threads {
-            // The panic hook has already reported it; the other results are valid.
-            let Ok(one) = thread.join() else { continue };
+            let one = match thread.join() {
+                Ok(Ok(one)) => one,
+                Ok(Err(ProbeError::Http(HttpError::Cancelled))) => continue,
+                Ok(Err(error)) => FlowResult { failure: Some(error), ..FlowResult::default() },
+                // The panic hook has already reported it; the other results are valid.
+                Err(_) => continue,
+            };
             result.out_of_order += one.out_of_order;
             result.unacknowledged += one.unacknowledged;
             result.window = result.window.max(one.window);
@@ -207,21 +218,15 @@ pub(super) fn together(
 }
 
 fn receive_one(
-    source: &dyn BodySource,
+    body: &mut dyn Body,
     plan: &FlowPlan,
-    index: u32,
     shared: &MeasurementState,
     cancel: &Cancel,
 ) -> FlowResult {
     let mut result = FlowResult::default();
-    let mut body = match source.open(plan, index, cancel) {
-        Ok(Some(body)) => body,
-        Ok(None) => return result,
-        Err(error) => return FlowResult { failure: Some(error), ..result },
-    };
     let mut buffer = vec![0; READ];
     let mut watch = FlowWatch::new(plan, shared);
-    while !shared.stop.load(Ordering::Relaxed) && !cancel.is_cancelled() {
+    while !shared.is_stopped() && !cancel.is_cancelled() {
         match body.read(&mut buffer) {
             Ok(Read::Data(more)) => {
                 if watch.record(more as u64) {
@@ -230,7 +235,7 @@ fn receive_one(
                 }
             }
             Ok(Read::Idle) => {}
-            Ok(Read::End) => break,
+            Ok(Read::End) | Err(ProbeError::Http(HttpError::Cancelled)) => break,
             Err(error) => {
                 result.failure = Some(error);
                 break;
@@ -263,20 +268,19 @@ impl FlowResult {
         supported_rate(&sum(&self.flows), rtt)
     }
 
-    /// Creates the row of the report's table.
-    pub(super) fn row(&self, streams: u32, buffer: Option<Bytes>, congestion: Option<&str>) -> TcpRow {
+    /// Creates the row of the report's table, with default settings.
+    pub(super) fn row(&self, streams: u32) -> TcpRow {
         let all = sum(&self.flows);
         let time = all.last().zip(all.first()).map(|(last, first)| last.at.saturating_sub(first.at));
         let is_steady = is_flat(&all) && time >= Some(self.settled);
         TcpRow {
             streams,
-            buffer,
-            congestion: congestion.map(str::to_owned),
             payload_bps: steady_rate(&all),
             seconds: time.unwrap_or_default(),
             is_flat: is_steady,
             range: (!is_steady).then(|| rate_range(&all, self.out_of_order > 0)),
             out_of_order: self.out_of_order,
+            ..TcpRow::default()
         }
     }
 }
@@ -298,9 +302,9 @@ mod tests {
     }
 
     impl<F: Fn(Duration, u64) -> u64 + Copy + Sync + 'static> BodySource for Scripted<F> {
-        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Option<Box<dyn Body>>, ProbeError> {
+        fn open(&self, _: &FlowPlan, _: u32, _: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
             let socket = TcpStream::connect(self.0.local_addr().unwrap()).unwrap();
-            Ok(Some(Box::new(ScriptedBody { socket, answer: self.1, began: None, sent: 0 })))
+            Ok(Box::new(ScriptedBody { socket, answer: self.1, began: None, sent: 0 }))
         }
 
         fn with_buffer(&self, _: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {

@@ -104,11 +104,7 @@ impl UdpSession {
     /// Sends an echo with `message` bytes and waits for the answer; `None` without an answer, or if
     /// the packet is too large to send.
     pub(super) fn echo(&mut self, message: Bytes) -> io::Result<Option<Duration>> {
-        let number = self.take_number();
-        self.pace(message);
-        let started = now();
-        let request = UdpRequest::Echo { number }.encode(self.nonce, message);
-        match self.socket.send(&request) {
+        let (number, started) = match self.send_echo(message) {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
                 return Ok(None);
             }
@@ -134,10 +130,7 @@ impl UdpSession {
             && !(end.is_some() && echoes.sent == echoes.answered())
         {
             if end.is_none() && Instant::now() >= next {
-                let number = self.take_number();
-                self.pace(ECHO_MESSAGE);
-                sent.push((number, now()));
-                self.socket.send(&UdpRequest::Echo { number }.encode(self.nonce, ECHO_MESSAGE))?;
+                sent.push(self.send_echo(ECHO_MESSAGE)?);
                 echoes.sent += 1;
                 next += interval;
                 if !goes_on() {
@@ -204,12 +197,13 @@ impl UdpSession {
         Ok(train)
     }
 
-    /// Closes the server's port, which other clients may wait for. Sent twice, because a datagram
-    /// may be lost.
-    fn close(&self) {
-        let request = UdpRequest::Close.encode(self.nonce, Bytes::ZERO);
-        // A closed port answers with an error.
-        let _ = self.socket.send(&request).and_then(|_| self.socket.send(&request));
+    /// Sends an echo with `message` bytes once the ceiling permits it; returns its number, and when it was sent.
+    fn send_echo(&mut self, message: Bytes) -> io::Result<(u32, Duration)> {
+        let number = self.take_number();
+        self.pace(message);
+        let sent = now();
+        self.socket.send(&UdpRequest::Echo { number }.encode(self.nonce, message))?;
+        Ok((number, sent))
     }
 
     /// Waits until the ceiling permits an echo with `message` bytes after the one before.
@@ -244,8 +238,12 @@ impl UdpSession {
 }
 
 impl Drop for UdpSession {
+    /// Closes the server's port, which other clients may wait for. Sent twice, because a datagram
+    /// may be lost.
     fn drop(&mut self) {
-        self.close();
+        let request = UdpRequest::Close.encode(self.nonce, Bytes::ZERO);
+        // A closed port answers with an error.
+        let _ = self.socket.send(&request).and_then(|_| self.socket.send(&request));
     }
 }
 

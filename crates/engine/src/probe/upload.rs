@@ -14,12 +14,12 @@ use socket2::SockRef;
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::source::http::{Client, Connection, HttpError};
+use crate::source::http::{Client, Connection};
 
 use super::endpoint_request::endpoint_url;
 use super::error::ProbeError;
 use super::findings::{Findings, unsteady_path};
-use super::http::{SEVERAL, flow_time};
+use super::http::SEVERAL;
 use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
 
 /// The minimum sent: 50 ms at 10 Mbit/s.
@@ -44,7 +44,6 @@ pub(super) fn measure(
     client: &Client,
     url: &Url,
     offer: &MeasureOffer,
-    progress: &dyn Fn(&str),
 ) -> Result<(), ProbeError> {
     if !offer.receives {
         findings.miss("upload: the server's version receives no measurements");
@@ -62,17 +61,16 @@ pub(super) fn measure(
     let numbers: &[u32] = if is_thorough { &[1, SEVERAL] } else { &[1] };
     let mut failure = None;
     for &streams in numbers {
-        progress("TCP upload");
+        findings.begin("TCP upload");
         // Half of the budget for each number of connections, if only the upload is measured.
         let left = findings.budget.bytes_left();
         let filling = left.is_none().then(|| findings.budget.filling_time(0.5));
         let bytes = left.map_or(FIRST_ALONE, |left| left.max(FIRST));
-        let time = flow_time(rtt).min(findings.budget.time_left());
-        let plan = FlowPlan { url: url.clone(), size: None, streams, time, bytes, filling, rtt };
+        let plan = FlowPlan { bytes, filling, ..FlowPlan::new(findings, url.clone(), streams) };
         let most = Bytes::new(offer.stream_bytes);
         let sent = together(&plan, |_, shared, cancel| send(client, &plan, most, shared, cancel));
         findings.budget.spend(sent.bytes());
-        let row = sent.row(streams, None, None);
+        let row = sent.row(streams);
         if row.payload_bps > Rate::default() {
             upload.tcp.push(row);
             burst = burst.max(sent.burst());
@@ -105,37 +103,23 @@ fn choose_rate(upload: &UploadFindings, burst: Option<Rate>, mtu: Bytes) -> Opti
     Some(MeasuredRate { rate_bps, evidence, is_lower_bound: burst.is_none() || had_losses, range })
 }
 
-/// Sends over one connection until the connections together have shown enough.
+/// Sends over one connection until the connections together have shown enough; nothing if the server does not consent in time.
 fn send(
     client: &Client,
     plan: &FlowPlan,
     most: Bytes,
     shared: &MeasurementState,
     cancel: &Cancel,
-) -> FlowResult {
-    match open(client, plan, most, cancel) {
-        Ok(Some(connection)) => fill(connection, plan, shared, cancel),
-        Ok(None) | Err(ProbeError::Http(HttpError::Cancelled)) => FlowResult::default(),
-        Err(error) => FlowResult { failure: Some(error), ..FlowResult::default() },
-    }
-}
-
-/// Connects, and requests to send; `None` if the server does not consent in time.
-fn open(
-    client: &Client,
-    plan: &FlowPlan,
-    most: Bytes,
-    cancel: &Cancel,
-) -> Result<Option<Connection>, ProbeError> {
+) -> Result<FlowResult, ProbeError> {
     let mut target = client.target(&plan.url)?;
     let mut connection = client.connect(&mut target, cancel)?;
     connection.send(Ask::Put { length: most, expects: true })?;
     if connection.await_continue(CONSENT)? {
-        return Ok(Some(connection));
+        return Ok(fill(connection, plan, shared, cancel));
     }
     let head = connection.read_head()?;
     connection.check_status(&head)?;
-    Ok(None)
+    Ok(FlowResult::default())
 }
 
 /// Keeps the connection full, and records acknowledged bytes.

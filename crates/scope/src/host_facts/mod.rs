@@ -29,7 +29,6 @@ pub fn read(host: Option<IpAddr>, disk: &Path) -> HostFacts {
         tcp: tcp::options(&tree),
         congestion: tcp::congestion(&tree),
         device: device::outgoing(&tree, host),
-        cpu: processors::facts(&tree),
         disk: disk::facts(disk),
         resources: resources::facts(&tree),
     }

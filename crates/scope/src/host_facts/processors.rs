@@ -1,6 +1,6 @@
 //! Processors: frequency governors, and the NUMA node of the device.
 
-use longhaul_core::host_check::{CpuFacts, NumaFacts, Reading};
+use longhaul_core::host_check::{NumaFacts, Reading};
 use longhaul_sys::link::Link;
 
 use super::kernel_tree::KernelTree;
@@ -8,12 +8,8 @@ use super::kernel_tree::KernelTree;
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
-pub(super) fn facts(tree: &KernelTree) -> CpuFacts {
-    CpuFacts { governors: governors(tree) }
-}
-
 /// Returns the distinct governors in use.
-fn governors(tree: &KernelTree) -> Reading<Vec<String>> {
+pub(super) fn governors(tree: &KernelTree) -> Reading<Vec<String>> {
     let mut cpus = tree.numbered(CPUS, "cpu")?;
     cpus.sort();
     let read = |cpu: &String| tree.text(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor"));

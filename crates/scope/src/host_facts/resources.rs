@@ -1,4 +1,4 @@
-//! Memory and resource limits of this process.
+//! Processors, memory and resource limits of this process.
 
 use longhaul_core::host_check::{FileLimits, Reading, ResourceFacts};
 use longhaul_core::units::Bytes;
@@ -6,9 +6,11 @@ use rustix::process::{Resource, getrlimit};
 
 use super::cgroup;
 use super::kernel_tree::KernelTree;
+use super::processors;
 
 pub(super) fn facts(tree: &KernelTree) -> ResourceFacts {
     ResourceFacts {
+        governors: processors::governors(tree),
         memory: available(tree),
         files: Ok(open_files()),
         group_memory: cgroup::memory_left(tree),

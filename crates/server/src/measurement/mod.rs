@@ -108,7 +108,7 @@ impl Measurement {
     }
 
     fn udp_ceiling(&self) -> Rate {
-        self.ceiling.as_ref().map_or(USUAL_CEILING, |ceiling| ceiling.total())
+        self.ceiling.as_ref().map_or(USUAL_CEILING, |ceiling| ceiling.total)
     }
 
     fn stream(&self, request: &RequestHead, socket: BorrowedFd<'_>, probe: ProbeId) -> Reply {
@@ -131,14 +131,7 @@ impl Measurement {
 
     fn udp(&self, socket: BorrowedFd<'_>, probe: ProbeId) -> Reply {
         let Ok(permit) = Arc::clone(&self.ports).try_acquire_owned() else { return busy() };
-        match udp_port::open(
-            socket,
-            probe,
-            self.ceiling.clone(),
-            self.udp_ceiling(),
-            self.phase.clone(),
-            permit,
-        ) {
+        match udp_port::open(self, socket, probe, permit) {
             Ok(offer) => Reply::json(&offer),
             Err(error) => Reply::text(503, &format!("cannot open a UDP port: {error}")),
         }

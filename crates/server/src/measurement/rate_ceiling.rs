@@ -35,7 +35,7 @@ impl ProbeId {
 /// A rate that flows share. The kernel paces streams that are sent, whose bytes this process never touches (sendfile).
 #[derive(Debug)]
 pub(super) struct RateCeiling {
-    total: Rate,
+    pub(super) total: Rate,
     flows: Mutex<Flows>,
 }
 
@@ -76,11 +76,6 @@ pub(super) struct CeilingShare {
 impl RateCeiling {
     pub(super) fn new(total: Rate) -> Arc<Self> {
         Arc::new(Self { total, flows: Mutex::default() })
-    }
-
-    /// Returns the whole rate.
-    pub(super) fn total(&self) -> Rate {
-        self.total
     }
 
     /// Returns the least that `probe` may have, all of its flows together, now and since its first flow.
@@ -257,7 +252,7 @@ mod tests {
         assert_eq!([&first, &second, &train].map(|share| mbit(share.rate())), [22, 22, 45]);
         assert_eq!([ONE, OTHER].map(|client| mbit(ceiling.allowed_to(client))), [45, 45]);
         drop((first, train));
-        assert_eq!((mbit(second.rate()), mbit(ceiling.total())), (90, 90));
+        assert_eq!((mbit(second.rate()), mbit(ceiling.total)), (90, 90));
         let ceiling = self::ceiling();
         let slow = ceiling.join_paced(ONE, Some(Rate::bits_per_sec(9_000_000)));
         let fast = ceiling.join_paced(OTHER, None);

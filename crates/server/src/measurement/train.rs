@@ -36,23 +36,15 @@ pub(super) struct Train<'a> {
     pub(super) deadline: Instant,
 }
 
-/// How a train ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TrainEnd {
-    /// All of it was sent, or as much as is allowed.
-    Sent,
-    /// The receiver has gone, or the server ends.
-    Cut,
-}
-
 impl Train<'_> {
-    /// Sends the train over a connected socket; returns the bytes of its packets, and how it ended.
+    /// Sends the train over a connected socket; returns the bytes of its packets, and whether all that is allowed was sent: it is
+    /// cut if the receiver closes its port, at the deadline, and where `goes_on` returns false.
     pub(super) fn send(
         &self,
         socket: &UdpSocket,
         clock: Instant,
         goes_on: &dyn Fn() -> bool,
-    ) -> (Bytes, TrainEnd) {
+    ) -> (Bytes, bool) {
         let Self { number, plan, headers, share, most, deadline } = *self;
         let size = plan.message + headers;
         let affordable = u32::try_from(most.get() / size.get()).unwrap_or(u32::MAX);
@@ -66,7 +58,7 @@ impl Train<'_> {
         let started = Instant::now();
         let (mut due, mut packet, mut unchecked) = (Duration::ZERO, 0, 0);
         while packet < count {
-            let cut = (size * u64::from(packet), TrainEnd::Cut);
+            let cut = (size * u64::from(packet), false);
             let is_due_in_time = started.checked_add(due).is_some_and(|due| due <= deadline);
             if !is_due_in_time
                 || (unchecked >= PACKETS_PER_CHECK && (Instant::now() > deadline || !goes_on()))
@@ -101,7 +93,7 @@ impl Train<'_> {
                 Err(_) => return cut,
             }
         }
-        (size * u64::from(count), TrainEnd::Sent)
+        (size * u64::from(count), true)
     }
 }
 
@@ -198,7 +190,7 @@ mod tests {
         for (message, count) in [(100, 160), (300, 70)] {
             let plan = TrainPlan { message: Bytes::new(message), ..train(count, None).plan };
             let sent = Train { plan, ..train(count, None) }.send(&near, Instant::now(), &|| true);
-            assert_eq!(sent, (Bytes::new((message + 28) * u64::from(count)), TrainEnd::Sent));
+            assert_eq!(sent, (Bytes::new((message + 28) * u64::from(count)), true));
             let packets = received(&far);
             let numbers: Vec<_> = packets.iter().map(|packet| packet.packet).collect();
             assert_eq!(numbers, (0..count).collect::<Vec<_>>());
@@ -230,8 +222,8 @@ mod tests {
             true
         };
         let started = Instant::now();
-        let (sent, end) = train(600, Some(6_144_000)).send(&near, started, &hold_up);
-        assert_eq!((sent, end), (Bytes::new(600 * 128), TrainEnd::Sent));
+        let (sent, is_whole) = train(600, Some(6_144_000)).send(&near, started, &hold_up);
+        assert_eq!((sent, is_whole), (Bytes::new(600 * 128), true));
         let least = Duration::from_millis(99) + HELD_UP - 2 * CATCH_UP;
         assert!(held_up.get() && started.elapsed() >= least, "{:?}", started.elapsed());
     }
@@ -250,12 +242,12 @@ mod tests {
     fn train_ends_by_its_deadline_at_a_closed_port_and_when_it_is_no_longer_wanted() {
         let (near, far) = pair();
         // The second packet would be due after 17 minutes.
-        let (sent, end) = train(2, Some(1)).send(&near, Instant::now(), &|| true);
-        assert_eq!((sent, end, received(&far).len()), (Bytes::new(128), TrainEnd::Cut, 1));
-        let (sent, end) = train(2, Some(128)).send(&near, Instant::now(), &|| false);
-        assert_eq!((sent, end), (Bytes::new(128), TrainEnd::Cut), "it would be due after 8 s");
+        let (sent, is_whole) = train(2, Some(1)).send(&near, Instant::now(), &|| true);
+        assert_eq!((sent, is_whole, received(&far).len()), (Bytes::new(128), false, 1));
+        let (sent, is_whole) = train(2, Some(128)).send(&near, Instant::now(), &|| false);
+        assert_eq!((sent, is_whole), (Bytes::new(128), false), "it would be due after 8 s");
         drop(far);
-        let (sent, end) = train(10_000, None).send(&near, Instant::now(), &|| true);
-        assert!(end == TrainEnd::Cut && sent < Bytes::new(1_000_000), "the port is closed: {sent}");
+        let (sent, is_whole) = train(10_000, None).send(&near, Instant::now(), &|| true);
+        assert!(!is_whole && sent < Bytes::new(1_000_000), "the port is closed: {sent}");
     }
 }

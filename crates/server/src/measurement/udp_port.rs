@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::probe::message::{LARGEST_MESSAGE, Nonce, UdpOffer, UdpPacket, UdpRequest};
 use longhaul_core::probe::packet_train::udp_headers;
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
 use socket2::SockRef;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::Measurement;
 use super::rate_ceiling::{ProbeId, RateCeiling};
-use super::train::{Train, TrainEnd};
+use super::train::Train;
 use crate::server_phase::ServerPhase;
 
 /// How long a port is open at most; a probe needs it for ten seconds.
@@ -47,11 +48,9 @@ struct UdpPort {
 
 /// Opens a port for a probe at the address to which it has connected by `connection`.
 pub(super) fn open(
+    measurement: &Measurement,
     connection: BorrowedFd<'_>,
     probe: ProbeId,
-    ceiling: Option<Arc<RateCeiling>>,
-    reckoned: Rate,
-    phase: watch::Receiver<ServerPhase>,
     permit: OwnedSemaphorePermit,
 ) -> io::Result<UdpOffer> {
     let local = SockRef::from(&connection).local_addr()?.as_socket();
@@ -66,7 +65,7 @@ pub(super) fn open(
     }
     let mut nonce = Nonce([0; 16]);
     fill_random(&mut nonce.0)?;
-    let left = reckoned.bytes_in(SENDING);
+    let left = measurement.udp_ceiling().bytes_in(SENDING);
     let offer = UdpOffer {
         port: socket.local_addr()?.port(),
         nonce: nonce.to_hex(),
@@ -78,12 +77,12 @@ pub(super) fn open(
         nonce,
         probe,
         is_connected: false,
-        ceiling,
+        ceiling: measurement.ceiling.clone(),
         left,
         headers: udp_headers(local.ip()),
         opened: Instant::now(),
         last_train: 0,
-        phase,
+        phase: measurement.phase.clone(),
     };
     std::thread::Builder::new().name("measure-udp".to_owned()).spawn(move || {
         port.run();
@@ -116,7 +115,7 @@ impl UdpPort {
             if from.ip() != self.probe.client {
                 continue;
             }
-            let Ok(request) = UdpRequest::parse(&buffer[..length], self.nonce) else { continue };
+            let Some(request) = UdpRequest::parse(&buffer[..length], self.nonce) else { continue };
             // From now on the kernel passes datagrams of this address only, and sends to no other.
             if !self.is_connected {
                 if self.socket.connect(from).is_err() {
@@ -168,9 +167,9 @@ impl UdpPort {
                     most: self.left,
                     deadline,
                 };
-                let (sent, end) = train.send(&self.socket, self.opened, &|| self.is_running());
+                let (sent, is_whole) = train.send(&self.socket, self.opened, &|| self.is_running());
                 self.left = self.left.saturating_sub(sent);
-                end == TrainEnd::Sent
+                is_whole
             }
             UdpRequest::Close => false,
         }

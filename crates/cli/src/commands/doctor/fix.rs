@@ -7,53 +7,42 @@ use std::process::ExitCode;
 use longhaul_core::host_check::{Diagnosis, Fix, START_FILES, Severity};
 use serde_json::Value;
 
-use super::fix_step::{Change, FixStep, Module, Shown, StartLines};
+use super::fix_step::{Change, FixStep};
 use super::text::lasting_files;
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
-use super::{Failure, exit_code, kernel_module, start_file};
+use super::{DoctorArgs, Failure, exit_code, kernel_module, start_file};
 use crate::{exit, say};
-
-/// What the user has asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    /// Not to be asked.
-    pub(super) yes: bool,
-    /// Changes that last.
-    pub(super) permanent: bool,
-    /// One object on stdout, and nothing else.
-    pub(super) json: bool,
-}
 
 /// What became of modules, settings, and the files that make them last.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
-    modules: Vec<FixStep<Module>>,
-    changes: Vec<FixStep<Change>>,
-    files: Vec<FixStep<StartLines>>,
+    modules: Vec<FixStep<SavedModule>>,
+    changes: Vec<FixStep<SavedSetting>>,
+    files: Vec<FixStep<SavedLines>>,
     is_declined: bool,
 }
 
 /// Shows the changes, asks, saves the old values, loads the modules and writes the new values.
-pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure> {
-    let lasting: Vec<&Fix> = diagnosis.fixes().filter(|_| asked.permanent).collect();
-    let changes = diagnosis.changes().into_iter().map(Change::plan).collect();
+pub(super) fn run(diagnosis: &Diagnosis, args: &DoctorArgs) -> Result<Fixed, Failure> {
+    let lasting: Vec<&Fix> = diagnosis.fixes().filter(|_| args.permanent).collect();
+    let changes = diagnosis.changes().into_iter().map(FixStep::of).collect();
     let mut fixed = Fixed { changes, ..Fixed::default() };
     fixed.modules = modules_for(diagnosis.fixes(), &fixed.changes);
     fixed.files = fixed.lines_for(&lasting);
-    let show = |line: String| if asked.json { say::line(line) } else { say::output(line) };
+    let show = |line: String| if args.json { say::line(line) } else { say::output(line) };
     show(if fixed.changes.is_empty() {
         "\nNo setting is to be changed.".to_owned()
     } else {
         "\nChanges:".to_owned()
     });
     fixed.steps().map(FixStep::plan).for_each(show);
-    if asked.permanent && has_temporary(&fixed.changes)? {
+    if args.permanent && has_temporary(&fixed.changes)? {
         show("Settings of an earlier --fix end with the next start: run longhaul doctor --undo, then --fix --permanent".to_owned());
     }
     if open(&fixed.changes) == 0 {
         return Ok(fixed);
     }
-    if !asked.yes && !fixed.is_agreed() {
+    if !args.yes && !fixed.is_agreed() {
         show("Nothing was changed.".to_owned());
         return Ok(Fixed { is_declined: true, ..Fixed::default() });
     }
@@ -78,7 +67,7 @@ pub(super) fn run(diagnosis: &Diagnosis, asked: Asked) -> Result<Fixed, Failure>
 }
 
 /// Says whether an earlier run without `--permanent` has changed settings that are not among the changes.
-fn has_temporary(changes: &[FixStep<Change>]) -> Result<bool, Failure> {
+fn has_temporary(changes: &[FixStep<SavedSetting>]) -> Result<bool, Failure> {
     let (saved, namespace) = (undo_file::read(&undo_file::path()?)?, undo_file::namespace());
     let is_changed = |name: &str| changes.iter().any(|change| change.what.name == name);
     let is_earlier = |saved: &SavedSetting| saved.namespace == namespace && !is_changed(&saved.name);
@@ -86,7 +75,7 @@ fn has_temporary(changes: &[FixStep<Change>]) -> Result<bool, Failure> {
 }
 
 /// Returns how many steps were not refused.
-fn open<T: Shown>(steps: &[FixStep<T>]) -> usize {
+fn open<T: Change>(steps: &[FixStep<T>]) -> usize {
     steps.iter().filter(|step| step.is_open()).count()
 }
 
@@ -97,44 +86,35 @@ fn apply(fixed: &mut Fixed, lasting: &[&Fix], file: &Path) -> Result<(), Failure
     undo_file::create_directory(file)?;
     let _lock = undo_file::lock(file)?;
     let before = undo_file::read(file)?;
-    let namespace = undo_file::namespace();
     let save = |fixed: &Fixed| {
         let mut saved = before.clone();
-        for FixStep { what: Module(name), .. } in fixed.modules.iter().filter(|module| module.is_open()) {
-            let module = SavedModule { name: name.clone() };
-            if !saved.modules.contains(&module) {
-                saved.modules.push(module);
+        for FixStep { what: module, .. } in fixed.modules.iter().filter(|module| module.is_open()) {
+            if !saved.modules.contains(module) {
+                saved.modules.push(module.clone());
             }
         }
         for change in fixed.changes.iter().filter(|change| change.is_to_be_saved()) {
-            undo_file::add(&mut saved.settings, change.what.saved(&namespace));
+            undo_file::add(&mut saved.settings, change.what.clone());
         }
-        for FixStep { what: StartLines { file, lines }, .. } in
-            fixed.files.iter().filter(|file| file.is_open())
-        {
-            saved.lines.push(SavedLines { file: file.clone(), lines: lines.clone() });
-        }
+        saved.lines.extend(fixed.files.iter().filter(|file| file.is_open()).map(|file| file.what.clone()));
         undo_file::write(file, &saved)
     };
     fixed.files.clear();
     save(fixed)?;
-    fixed.modules.iter_mut().for_each(|module| module.attempt(|module| kernel_module::load(&module.0)));
-    fixed.changes.iter_mut().for_each(|change| change.attempt(Change::write));
+    fixed.modules.iter_mut().for_each(FixStep::attempt);
+    fixed.changes.iter_mut().for_each(FixStep::attempt);
     fixed.files = fixed.lines_for(lasting);
     save(fixed)?;
-    fixed
-        .files
-        .iter_mut()
-        .for_each(|lines| lines.attempt(|lines| start_file::add(&lines.file, &lines.lines)));
+    fixed.files.iter_mut().for_each(FixStep::attempt);
     save(fixed)
 }
 
 /// Returns the modules that fixes need and that are not loaded, each once: none for settings that cannot be written.
 fn modules_for<'a>(
     fixes: impl Iterator<Item = &'a Fix>,
-    changes: &[FixStep<Change>],
-) -> Vec<FixStep<Module>> {
-    let mut modules: Vec<FixStep<Module>> = Vec::new();
+    changes: &[FixStep<SavedSetting>],
+) -> Vec<FixStep<SavedModule>> {
+    let mut modules: Vec<FixStep<SavedModule>> = Vec::new();
     for fix in fixes {
         let is_of_use = fix.changes.iter().any(|change| is_open(changes, &change.name));
         for name in fix.modules.iter().flat_map(|modules| &modules.lines) {
@@ -146,8 +126,8 @@ fn modules_for<'a>(
             } else {
                 Some("the setting that needs it cannot be written".to_owned())
             };
-            let module = FixStep::new(Module(name.clone()), refused);
-            match modules.iter_mut().find(|module| module.what.0 == *name) {
+            let module = FixStep::new(SavedModule { name: name.clone() }, refused);
+            match modules.iter_mut().find(|module| module.what.name == *name) {
                 Some(known) if module.is_open() => *known = module,
                 Some(_) => {}
                 None => modules.push(module),
@@ -158,7 +138,7 @@ fn modules_for<'a>(
 }
 
 /// Says whether a setting is among the changes, and not refused.
-fn is_open(changes: &[FixStep<Change>], name: &str) -> bool {
+fn is_open(changes: &[FixStep<SavedSetting>], name: &str) -> bool {
     changes.iter().any(|change| change.what.name == name && change.is_open())
 }
 
@@ -173,12 +153,12 @@ impl Fixed {
     }
 
     /// Returns the lines that files lack to make the fixes last whose settings are not refused. Lines that would do nothing are refused.
-    fn lines_for(&self, fixes: &[&Fix]) -> Vec<FixStep<StartLines>> {
+    fn lines_for(&self, fixes: &[&Fix]) -> Vec<FixStep<SavedLines>> {
         let files = lasting_files(fixes.iter().copied().filter(|fix| self.is_applied(fix))).into_iter();
         let mut steps = Vec::new();
         for (file, mut lines) in files.filter(|(file, _)| START_FILES.contains(file)) {
             let mut push = |lines, refused| {
-                steps.push(FixStep::new(StartLines { file: file.to_owned(), lines }, refused));
+                steps.push(FixStep::new(SavedLines { file: file.to_owned(), lines }, refused));
             };
             lines.retain(|line| match start_file::why_ineffective(file, line) {
                 None => true,
@@ -199,8 +179,8 @@ impl Fixed {
     }
 
     /// Returns the steps in the order in which they are done.
-    fn steps(&self) -> impl Iterator<Item = &FixStep<dyn Shown>> {
-        let modules = self.modules.iter().map(|step| step as &FixStep<dyn Shown>);
+    fn steps(&self) -> impl Iterator<Item = &FixStep<dyn Change>> {
+        let modules = self.modules.iter().map(|step| step as &FixStep<dyn Change>);
         modules
             .chain(self.changes.iter().map(|step| step as _))
             .chain(self.files.iter().map(|step| step as _))
@@ -252,9 +232,8 @@ mod tests {
         format!("{:?}", code.into())
     }
 
-    fn change_of(name: &str, refused: Option<&str>) -> FixStep<Change> {
-        let [name, old, new] = [name, "0", "1"].map(str::to_owned);
-        FixStep::new(Change::new(name, old, new), refused.map(str::to_owned))
+    fn change_of(name: &str, refused: Option<&str>) -> FixStep<SavedSetting> {
+        FixStep::new(undo_file::tests::saved(name, "0", "1"), refused.map(str::to_owned))
     }
 
     #[test]
@@ -273,7 +252,7 @@ mod tests {
         assert_eq!(refused(Some("no"), Some("no")).unwrap(), "the setting that needs it cannot be written");
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
-        let modules = vec![FixStep::new(Module("tcp_none".to_owned()), None)];
+        let modules = vec![FixStep::new(SavedModule { name: "tcp_none".to_owned() }, None)];
         let mut fixed = Fixed { modules, ..Fixed::default() };
         apply(&mut fixed, &[], &file).unwrap();
         assert!(fixed.modules[0].failure().is_some() && !file.exists());
@@ -296,7 +275,7 @@ mod tests {
             std::fs::write(&spoilt, format!("1 2 3{}4", " ".repeat(40))).unwrap();
             rustix::mount::mount_bind(&spoilt, "/proc/sys/net/ipv4/tcp_rmem").unwrap();
             let change = SettingChange { name: name.to_owned(), value: "1 2 500000000".to_owned() };
-            let mut fixed = Fixed { changes: vec![Change::plan(&change)], ..Fixed::default() };
+            let mut fixed = Fixed { changes: vec![FixStep::of(&change)], ..Fixed::default() };
             let file = dir.path().join("doctor-undo.json");
             apply(&mut fixed, &[], &file).unwrap();
             let failure = fixed.changes[0].failure().unwrap();

@@ -5,8 +5,8 @@ use std::io;
 use longhaul_core::host_check::SettingChange;
 use serde_json::{Value, json};
 
-use super::setting;
-use super::undo_file::SavedSetting;
+use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
+use super::{kernel_module, setting, start_file};
 
 /// One step: a module, a setting, or lines of a file.
 #[derive(Debug)]
@@ -23,8 +23,10 @@ struct Refused {
     was_tried: bool,
 }
 
-/// What people read of a step.
-pub(super) trait Shown {
+/// A change that can be undone.
+pub(super) trait Change {
+    /// Makes the change.
+    fn make(&mut self) -> io::Result<()>;
     /// Returns its name.
     fn title(&self) -> String;
     /// Returns what is to be done, to follow the name.
@@ -40,17 +42,17 @@ impl<T> FixStep<T> {
     }
 }
 
-impl<T: Shown + ?Sized> FixStep<T> {
-    /// Says whether it is to be done, or is done.
+impl<T: Change + ?Sized> FixStep<T> {
+    /// Returns whether it is to be done, or is done.
     pub(super) fn is_open(&self) -> bool {
         self.refused.is_none()
     }
 
     /// Does it, unless it is refused.
-    pub(super) fn attempt(&mut self, job: impl FnOnce(&mut T) -> io::Result<()>) {
+    pub(super) fn attempt(&mut self) {
         if self.is_open() {
             let refuse = |error: io::Error| Refused { reason: error.to_string(), was_tried: true };
-            self.refused = job(&mut self.what).err().map(refuse);
+            self.refused = self.what.make().err().map(refuse);
         }
     }
 
@@ -73,13 +75,13 @@ impl<T: Shown + ?Sized> FixStep<T> {
     }
 }
 
-/// A kernel module to load before settings are written.
-#[derive(Debug)]
-pub(super) struct Module(pub(super) String);
+impl Change for SavedModule {
+    fn make(&mut self) -> io::Result<()> {
+        kernel_module::load(&self.name)
+    }
 
-impl Shown for Module {
     fn title(&self) -> String {
-        format!("modprobe {}", self.0)
+        format!("modprobe {}", self.name)
     }
 
     fn details(&self) -> String {
@@ -87,36 +89,13 @@ impl Shown for Module {
     }
 
     fn as_json(&self, reason: Option<&str>) -> Value {
-        json!({ "name": self.0, "loaded": reason.is_none(), "reason": reason })
+        json!({ "name": self.name, "loaded": reason.is_none(), "reason": reason })
     }
 }
 
-/// A setting to write.
-#[derive(Debug)]
-pub(super) struct Change {
-    pub(super) name: String,
-    pub(super) old: String,
-    pub(super) new: String,
-    /// Whether a failed attempt has left a third value, `new`, in place of the old one: it stays saved.
-    is_unrestored: bool,
-    /// Whether `new` was read after it was written.
-    is_read: bool,
-}
-
-impl FixStep<Change> {
-    /// Says whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
-    pub(super) fn is_to_be_saved(&self) -> bool {
-        self.is_open() || self.what.is_unrestored
-    }
-}
-
-impl Change {
-    pub(super) fn new(name: String, old: String, new: String) -> Self {
-        Self { name, old, new, is_unrestored: false, is_read: false }
-    }
-
-    /// Reads the present value, and finds out whether it can be written.
-    pub(super) fn plan(change: &SettingChange) -> FixStep<Self> {
+impl FixStep<SavedSetting> {
+    /// Reads the present value of a setting, and finds out whether it can be written.
+    pub(super) fn of(change: &SettingChange) -> Self {
         let SettingChange { name, value } = change;
         let old = setting::read(name);
         let refused = match &old {
@@ -128,14 +107,29 @@ impl Change {
                 _ => error.to_string(),
             }),
         };
-        FixStep::new(Self::new(name.clone(), old.unwrap_or_default(), value.clone()), refused)
+        let what = SavedSetting {
+            namespace: undo_file::namespace(),
+            name: name.clone(),
+            before: old.as_ref().ok().cloned(),
+            old: old.unwrap_or_default(),
+            new: value.clone(),
+            is_unrestored: false,
+        };
+        Self::new(what, refused)
     }
 
+    /// Returns whether the old value is needed: for a change that is to be made, that is made, or that was not taken back.
+    pub(super) fn is_to_be_saved(&self) -> bool {
+        self.is_open() || self.what.is_unrestored
+    }
+}
+
+impl Change for SavedSetting {
     /// Writes the value, and takes back what the kernel does not accept: a value that it took in part is neither.
-    pub(super) fn write(&mut self) -> io::Result<()> {
+    fn make(&mut self) -> io::Result<()> {
         let error = match setting::write(&self.name, &self.new) {
             Ok(now) => {
-                (self.new, self.is_read) = (now, true);
+                (self.new, self.before) = (now, None);
                 return Ok(());
             }
             Err(error) => error,
@@ -146,7 +140,7 @@ impl Change {
         }
         match setting::read(&self.name) {
             Ok(now) if now == self.old => return Err(error),
-            Ok(now) => (self.new, self.is_read) = (now, true),
+            Ok(now) => (self.new, self.before) = (now, None),
             Err(_) => {}
         }
         self.is_unrestored = true;
@@ -156,18 +150,6 @@ impl Change {
         ))
     }
 
-    pub(super) fn saved(&self, namespace: &str) -> SavedSetting {
-        SavedSetting {
-            namespace: namespace.to_owned(),
-            name: self.name.clone(),
-            old: self.old.clone(),
-            new: self.new.clone(),
-            before: (!self.is_read).then(|| self.old.clone()),
-        }
-    }
-}
-
-impl Shown for Change {
     fn title(&self) -> String {
         self.name.clone()
     }
@@ -182,14 +164,11 @@ impl Shown for Change {
     }
 }
 
-/// Lines to add to a file that is read at each start.
-#[derive(Debug)]
-pub(super) struct StartLines {
-    pub(super) file: String,
-    pub(super) lines: Vec<String>,
-}
+impl Change for SavedLines {
+    fn make(&mut self) -> io::Result<()> {
+        start_file::add(&self.file, &self.lines)
+    }
 
-impl Shown for StartLines {
     fn title(&self) -> String {
         self.file.clone()
     }
@@ -207,8 +186,8 @@ impl Shown for StartLines {
 mod tests {
     use super::*;
 
-    fn plan(name: &str, value: &str) -> FixStep<Change> {
-        Change::plan(&SettingChange { name: name.to_owned(), value: value.to_owned() })
+    fn plan(name: &str, value: &str) -> FixStep<SavedSetting> {
+        FixStep::of(&SettingChange { name: name.to_owned(), value: value.to_owned() })
     }
 
     #[test]
@@ -218,19 +197,16 @@ mod tests {
         assert!(!absent.is_open() && absent.failure().is_none());
         assert!(!plan("kernel.hostname", "x").is_open() && !plan("none0 rings", "rx 1 tx 1").is_open());
         assert!(!plan("lo rings", "rx 1 tx 1").is_open(), "loopback has none");
-        let mut step = FixStep::new(Module("tcp_none".to_owned()), None);
-        step.attempt(|_| Err(io::Error::other("no")));
-        assert_eq!(step.failure().unwrap(), "  modprobe tcp_none: failed: no");
+        let mut step = FixStep::new(SavedModule { name: "nfs".to_owned() }, None);
+        step.attempt();
+        assert_eq!(step.failure().unwrap(), "  modprobe nfs: failed: it is no module of TCP");
         assert_eq!(step.as_json()["loaded"], false);
-        step.attempt(|_| panic!("it is refused"));
     }
 
     #[test]
     fn plan_of_rings_names_the_risk() {
-        let plan = |name: &str| {
-            let [name, old, new] = [name, "rx 1 tx 1", "rx 2 tx 2"].map(str::to_owned);
-            FixStep::new(Change::new(name, old, new), None).plan()
-        };
+        let plan =
+            |name: &str| FixStep::new(undo_file::tests::saved(name, "rx 1 tx 1", "rx 2 tx 2"), None).plan();
         assert_eq!(plan("v0 rings"), "  v0 rings: rx 1 tx 1 -> rx 2 tx 2 (the driver may restart its link)");
         assert_eq!(plan("v0 qdisc"), "  v0 qdisc: rx 1 tx 1 -> rx 2 tx 2");
     }

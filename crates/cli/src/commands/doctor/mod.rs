@@ -13,16 +13,13 @@ mod text;
 mod undo;
 mod undo_file;
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_core::host_check::{
-    self, Diagnosis, Finding, Fix, HostFacts, Origin, Reading, Severity, Target, Unread,
-};
+use longhaul_core::host_check::{self, Diagnosis, Finding, Fix, HostFacts, Origin, Severity, Target, Unread};
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_scope::host_facts;
 use serde_json::{Value, json};
@@ -139,14 +136,17 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if let Some(peer) = &peer {
         add_peer(&mut diagnosis, peer);
     }
-    let way = Way::of(&facts, peer.as_ref());
+    let route = match &peer {
+        Some(Peer { host, address: Ok(_), .. }) => format!("route to {host}"),
+        _ => "default route".to_owned(),
+    };
+    let device = facts.device.as_ref().map(|device| device.name.as_str());
     if !args.json {
-        text::print(&diagnosis, &way.to_string());
+        text::print(&diagnosis, device, &route);
     }
-    let asked = fix::Asked { yes: args.yes, permanent: args.permanent, json: args.json };
-    let fixed = if args.fix { Some(fix::run(&diagnosis, asked)?) } else { None };
+    let fixed = if args.fix { Some(fix::run(&diagnosis, args)?) } else { None };
     if args.json {
-        say::output(as_json(&diagnosis, &way, fixed.as_ref()));
+        say::output(as_json(&diagnosis, (device.ok(), &route), fixed.as_ref()));
     }
     Ok(match fixed {
         Some(fixed) => fixed.exit_code(diagnosis.worst()),
@@ -182,44 +182,19 @@ fn target(args: &DoctorArgs, facts: &HostFacts, peer: Option<&Peer>) -> Target {
 
 /// Adds what was found of the server.
 fn add_peer(diagnosis: &mut Diagnosis, peer: &Peer) {
-    let (source, name) = ("getaddrinfo(3)", "server address");
+    let source = "getaddrinfo(3)";
     let finding = match &peer.address {
-        Ok(address) => Finding::new(name, Severity::Ok, format!("{} is {address}", peer.host), source),
-        Err(reason) => Finding::new(name, Severity::Problem, reason.clone(), source)
+        Ok(address) => Finding::new(Severity::Ok, format!("{} is {address}", peer.host), source),
+        Err(reason) => Finding::new(Severity::Problem, reason.clone(), source)
             .needs("an address", "the device below is that of the default route")
             .fixed_by(Fix::command(format!("getent hosts {}", peer.host)).noted(
                 "this asks as transfers do: if it finds none, the name is wrong, or the name service (/etc/resolv.conf) does not answer",
             )),
     };
-    diagnosis.add(finding);
+    diagnosis.add("server address", finding);
     if let Some(Err(reason)) = &peer.rtt {
         let would_show = "the RTT of the path, and with it all that depends on it";
-        diagnosis.add_unread(Unread { name: "RTT", reason: reason.clone(), would_show });
-    }
-}
-
-/// Which way packets leave.
-struct Way {
-    route: String,
-    device: Reading<String>,
-}
-
-impl Way {
-    fn of(facts: &HostFacts, peer: Option<&Peer>) -> Self {
-        let route = match peer {
-            Some(Peer { host, address: Ok(_), .. }) => format!("route to {host}"),
-            _ => "default route".to_owned(),
-        };
-        Self { route, device: facts.device.as_ref().map(|device| device.name.clone()).map_err(Clone::clone) }
-    }
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.device {
-            Ok(device) => write!(f, "{device} ({})", self.route),
-            Err(reason) => write!(f, "none: {reason}"),
-        }
+        diagnosis.unread.push(Unread { name: "RTT", reason: reason.clone(), would_show });
     }
 }
 
@@ -227,8 +202,13 @@ fn exit_code(worst: Severity) -> ExitCode {
     if worst == Severity::Problem { exit::FOUND.into() } else { ExitCode::SUCCESS }
 }
 
-fn as_json(diagnosis: &Diagnosis, way: &Way, fixed: Option<&fix::Fixed>) -> Value {
-    let mut object = json!({ "event": "doctor", "worst": diagnosis.worst(), "device": way.device.as_ref().ok(), "route": way.route });
+fn as_json(
+    diagnosis: &Diagnosis,
+    (device, route): (Option<&str>, &str),
+    fixed: Option<&fix::Fixed>,
+) -> Value {
+    let mut object =
+        json!({ "event": "doctor", "worst": diagnosis.worst(), "device": device, "route": route });
     // A diagnosis is an object of plain values.
     if let Ok(Value::Object(fields)) = serde_json::to_value(diagnosis) {
         fields.into_iter().for_each(|(name, value)| object[name] = value);

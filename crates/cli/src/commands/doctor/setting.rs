@@ -7,6 +7,7 @@ use longhaul_sys::link;
 use rustix::io::Errno;
 
 use super::governor::Governors;
+pub(super) use super::kernel_setting::is_same;
 use super::{device_setting, kernel_setting};
 
 /// The parsed name of a setting, by what keeps its value.
@@ -77,11 +78,6 @@ pub(super) fn is_taken(name: &str, now: &str, wanted: &str) -> bool {
         SettingName::Device { property, .. } => device_setting::is_taken(property, now, wanted),
         SettingName::Kernel(_) | SettingName::Governor => is_same(name, now, wanted),
     }
-}
-
-/// Returns whether two values of a setting mean the same.
-pub(super) fn is_same(name: &str, one: &str, other: &str) -> bool {
-    kernel_setting::is_same(name, one, other)
 }
 
 #[cfg(test)]

@@ -11,13 +11,13 @@ const PLAIN_WIDTH: usize = 100;
 const MARK: usize = 9;
 
 /// Prints a diagnosis: what one stream can reach, findings, worst first, what was not read, how it lasts.
-pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
+pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route: &str) {
     let width =
         Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));
     let layout = Layout::of(diagnosis, width);
     let target = &diagnosis.target;
     say::output(format_args!(
-        "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {way}",
+        "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {}",
         target.rate,
         if target.rate_origin == Origin::Measured {
             "of the link".to_owned()
@@ -26,7 +26,8 @@ pub(super) fn print(diagnosis: &Diagnosis, way: &str) {
         },
         target.rtt,
         target.rtt_origin,
-        target.bdp()
+        target.bdp(),
+        device.map_or_else(|why| format!("none: {why}"), |device| format!("{device} ({route})"))
     ));
     let ceilings = &diagnosis.ceilings;
     say::output(ceilings.receive.sentence("receives", target));

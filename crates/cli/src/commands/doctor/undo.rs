@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
+use super::fix_step::Change;
 use super::kernel_module::{self, Unloaded};
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting, UndoRecord};
 use super::{Failure, setting, start_file};
@@ -59,10 +60,8 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             Some(Unloaded::Stays(reason)) => ("stays loaded", Some(*reason)),
             Some(Unloaded::Refused(reason)) => ("not unloaded", Some(reason.as_str())),
         };
-        tell(reason.map_or_else(
-            || format!("module {name}: {line}"),
-            |reason| format!("module {name}: {line}: {reason}"),
-        ));
+        let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        tell(format!("module {name}: {line}{why}"));
         modules.push(json!({ "name": name, "loaded": reason.is_some(), "reason": reason }));
         is_refused |= matches!(unloaded, Some(Unloaded::Refused(_)));
         if matches!(unloaded, None | Some(Unloaded::Refused(_))) {
@@ -77,7 +76,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             || format!("{file}: lines removed: {}", lines.len()),
             |reason| format!("{file}: no lines removed: {reason}"),
         ));
-        files.push(json!({ "name": file, "lines": lines, "written": reason.is_none(), "reason": reason }));
+        files.push(saved.as_json(reason.as_deref()));
         if reason.is_some() {
             is_refused = true;
             kept.lines.push(saved);

@@ -25,6 +25,9 @@ pub(super) struct SavedSetting {
     /// The value just before that was written, until the value after it has been read: the process may have been killed in between.
     #[serde(default)]
     pub(super) before: Option<String>,
+    /// Whether a failed attempt to write it has put neither the old nor the new value in its place.
+    #[serde(skip)]
+    pub(super) is_unrestored: bool,
 }
 
 impl SavedSetting {
@@ -164,12 +167,12 @@ pub(super) fn add(settings: &mut Vec<SavedSetting>, change: SavedSetting) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn saved(name: &str, old: &str, new: &str) -> SavedSetting {
+    pub(crate) fn saved(name: &str, old: &str, new: &str) -> SavedSetting {
         let [namespace, name, old, new] = ["net:[1]", name, old, new].map(str::to_owned);
-        SavedSetting { namespace, name, old, new, before: None }
+        SavedSetting { namespace, name, old, new, before: None, is_unrestored: false }
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn features_of_an_ftp_server_are_reported() {
     assert!(report["server"]["features"].to_string().contains("MODE E"), "{report}");
     assert!(misses(&report, "TCP throughput: "), "{report}");
     let other = Scripted::answering(Vec::new(), [("", "SSH-2.0-other")]);
-    probe(&[&other.url()]).fails(76, &["cannot use the FTP server"]);
+    probe(&[&other.url()]).fails(76, &["cannot use the reply of"]);
 }
 
 #[test]

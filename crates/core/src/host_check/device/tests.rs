@@ -1,15 +1,15 @@
 use super::super::check;
 use super::super::facts::LinkNegotiation;
-use super::super::sound_host::{self, sound_host, target, target_of};
+use super::super::tests::{self as host, sound_host, target, target_of};
 use super::*;
 
 fn judged(name: &str, spoil: impl FnOnce(&mut DeviceFacts)) -> Finding {
-    sound_host::judged(name, |facts| spoil(facts.device.as_mut().unwrap()))
+    host::judged(name, |facts| spoil(facts.device.as_mut().unwrap()))
 }
 
 /// Judges the device for 1 Gbit/s.
 fn judged_slow(name: &str, spoil: impl FnOnce(&mut DeviceFacts)) -> Finding {
-    sound_host::judged_for(&target_of(1000), name, |facts| spoil(facts.device.as_mut().unwrap()))
+    host::judged_for(&target_of(1000), name, |facts| spoil(facts.device.as_mut().unwrap()))
 }
 
 fn change(fix: &Fix) -> (&str, &str) {
@@ -32,7 +32,7 @@ fn ethernet_frames_are_advised_against_at_10_gbit_only() {
 #[test]
 fn queueing_without_fq_is_advice_and_a_shaper_is_named() {
     let judge_set = |root: &str, children: &[&str], is_default| {
-        let qdisc = Qdisc { root: root.to_owned(), children: sound_host::names(children), is_default };
+        let qdisc = Qdisc { root: root.to_owned(), children: host::names(children), is_default };
         judged("qdisc", |device| device.qdisc = Ok(qdisc))
     };
     let judge = |root: &str, children: &[&str]| judge_set(root, children, true);

@@ -1,4 +1,7 @@
-use super::super::report::{MeasuredQueue, MeasuredRate, RateEvidence};
+use super::super::report::{
+    MeasuredQueue, MeasuredRate, PathFindings, RateEvidence, ServerFindings, UploadFindings,
+};
+use super::super::rtt::{RttMethod, RttSummary};
 use super::*;
 use crate::probe::packet_train::LossShare;
 
@@ -16,23 +19,27 @@ fn range(least: u64, most: u64) -> RateRange {
     RateRange { least_bps: Rate::mbit(least), most_bps: Rate::mbit(most) }
 }
 
-fn evidence<'a>(path: &'a PathFindings, tcp: &'a [TcpRow]) -> Evidence<'a> {
-    Evidence {
-        rtt: Some(Rtt::new(Duration::from_millis(100))),
+/// A path of 100 ms, and rates of streams.
+fn report(path: PathFindings, tcp: &[TcpRow]) -> ProbeReport {
+    ProbeReport {
+        rtt: RttSummary::of(RttMethod::Icmp, &[Duration::from_millis(100)], 1).into_iter().collect(),
         path,
-        udp_ceiling: None,
-        tcp,
-        limit: Some(ServerLimit::Shared),
-        ranges: true,
-        tcp_rmem_max: Some(Bytes::gib(1)),
-        upload: None,
-        size: Bytes::gib(1),
+        tcp: tcp.to_vec(),
+        server: ServerFindings { limit: Some(ServerLimit::Shared), ..ServerFindings::default() },
+        ..ProbeReport::default()
     }
+}
+
+/// Concludes what is found about a file of 1 GiB.
+fn conclude(report: &ProbeReport) -> Verdict {
+    super::conclude(report, Some(Bytes::gib(1)), Bytes::gib(1))
 }
 
 /// Concludes what a path of 1 Gbit/s, a server's limit and measured rates of streams mean.
 fn concluded(limit: ServerLimit, tcp: &[TcpRow]) -> Verdict {
-    conclude(&Evidence { limit: Some(limit), ..evidence(&path(1000), tcp) })
+    let mut report = report(path(1000), tcp);
+    report.server.limit = Some(limit);
+    conclude(&report)
 }
 
 #[track_caller]
@@ -72,9 +79,10 @@ fn limit_of_all_connections_or_of_the_only_one_is_the_rate_of_a_transfer() {
     let (all, one) = (Rate::mbit(110), Rate::mbit(100));
     let verdict = concluded(ServerLimit::AllConnections { rate: all }, &[row(1, 100), row(4, 110)]);
     assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(all)));
-    let (path, tcp) = (path(1000), [row(1, 100)]);
-    let limit = Some(ServerLimit::PerConnection { rate: one });
-    let verdict = conclude(&Evidence { limit, ranges: false, ..evidence(&path, &tcp) });
+    let mut single = report(path(1000), &[row(1, 100)]);
+    single.server.limit = Some(ServerLimit::PerConnection { rate: one });
+    single.server.ranges = Some(false);
+    let verdict = conclude(&single);
     assert_eq!((verdict.streams, verdict.rate_bps), (1, Some(one)));
 }
 
@@ -84,7 +92,7 @@ fn window_loss_and_short_queue_give_advice() {
     let (bytes, delay) = (Bytes::new(1_000_000), Duration::from_millis(8));
     let queue = Some(MeasuredQueue { bytes, delay, is_lower_bound: false });
     let path = PathFindings { loss, queue, ..path(1000) };
-    let verdict = conclude(&Evidence { tcp_rmem_max: Some(Bytes::mib(6)), ..evidence(&path, &[]) });
+    let verdict = super::conclude(&report(path, &[]), Some(Bytes::mib(6)), Bytes::gib(1));
     ["tcp_rmem", "bbr", "pace"].iter().for_each(|word| assert_words(&verdict.advice, word));
     // MSS 1448, RTT 100 ms, loss 1 %: 116 kbit/s x 12.2.
     let ceiling = loss_ceiling(Rtt::new(Duration::from_millis(100)), 0.01).unwrap().as_bits_per_sec();
@@ -95,8 +103,9 @@ fn window_loss_and_short_queue_give_advice() {
 #[test]
 fn ceilings_of_the_endpoint_and_of_the_user_are_named() {
     let rate = Rate::mbit(100);
-    let (slow, tcp) = (path(100), [row(1, 95)]);
-    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Ceiling { rate }), ..evidence(&slow, &tcp) });
+    let mut limited = report(path(100), &[row(1, 95)]);
+    limited.server.limit = Some(ServerLimit::Ceiling { rate });
+    let verdict = conclude(&limited);
     assert_words(&verdict.arithmetic, "allows measurements 100 Mbit/s now");
     assert_words(&verdict.advice, "--measure=RATE");
     // The user's ceiling is named where it set the rate.
@@ -106,7 +115,7 @@ fn ceilings_of_the_endpoint_and_of_the_user_are_named() {
         (UdpCeiling { set_by: CeilingSource::Server, ..ceiling }, 0),
         (UdpCeiling { is_reached: false, ..ceiling }, 0),
     ] {
-        let verdict = conclude(&Evidence { udp_ceiling: Some(ceiling), ..evidence(&slow, &[]) });
+        let verdict = conclude(&ProbeReport { udp_ceiling: Some(ceiling), ..report(path(100), &[]) });
         let lines = verdict.arithmetic.iter().chain(&verdict.advice);
         assert_eq!(lines.filter(|line| line.contains("--ceiling")).count(), about_it, "{ceiling:?}");
         if about_it > 0 {
@@ -117,26 +126,24 @@ fn ceilings_of_the_endpoint_and_of_the_user_are_named() {
 
 #[test]
 fn put_is_limited_by_the_upload_direction() {
-    let (path, tcp) = (path(1000), [row(1, 940)]);
+    let with = |upload| conclude(&ProbeReport { upload: Some(upload), ..report(path(1000), &[row(1, 940)]) });
     let rate_bps = Rate::mbit(20);
     let rate = MeasuredRate::new(rate_bps, RateEvidence::TcpBursts, false);
-    let upload = UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) };
-    let verdict = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
+    let verdict = with(UploadFindings { tcp: vec![row(1, 18)], rate: Some(rate) });
     assert_eq!(verdict.put.rate_bps, Some(Rate::mbit(18)));
     // 1 GiB at 18 Mbit/s.
     let seconds = verdict.put.seconds.unwrap().as_secs_f64();
     assert!((477.0..479.0).contains(&seconds), "{seconds}");
     let rate = Some(MeasuredRate { range: Some(range(20, 25)), ..rate });
     let growing = UploadFindings { tcp: vec![TcpRow { is_flat: false, ..row(1, 5) }], rate };
-    let verdict = conclude(&Evidence { upload: Some(&growing), ..evidence(&path, &tcp) });
+    let verdict = with(growing);
     let rate = verdict.put.rate_bps.unwrap().as_bits_per_sec();
     assert!((18_000_000..19_000_000).contains(&rate), "{rate}");
     // 1 GiB at 18 and at 24 Mbit/s.
     assert_eq!(verdict.put.range.unwrap().to_string(), "360 to 470 s");
     assert_words(&verdict.arithmetic, "put, 1 GiB: 1 GiB / (18.3 Mbit/s to 24.1 Mbit/s)");
     let stalled = TcpRow { is_flat: false, out_of_order: 9, range: Some(range(0, 24)), ..row(1, 5) };
-    let upload = UploadFindings { tcp: vec![stalled], rate: None };
-    let stalled = conclude(&Evidence { upload: Some(&upload), ..evidence(&path, &tcp) });
+    let stalled = with(UploadFindings { tcp: vec![stalled], rate: None });
     assert_words(&stalled.arithmetic, "put, 1 GiB: 1 GiB / (up to 24.0 Mbit/s) + 0.4 s");
     assert_eq!(stalled.put.range.unwrap().to_string(), "at least 360 s");
     assert!(verdict.seconds.unwrap() < Duration::from_secs(12), "download is not affected");
@@ -144,13 +151,16 @@ fn put_is_limited_by_the_upload_direction() {
 
 #[test]
 fn without_a_path_rate_the_best_throughput_counts() {
-    let (path, tcp) = (PathFindings::default(), [row(1, 100), row(4, 300)]);
-    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &tcp) });
+    let growing_on = |tcp: &[TcpRow]| {
+        let mut report = report(PathFindings::default(), tcp);
+        report.server.limit = Some(ServerLimit::Growing);
+        conclude(&report)
+    };
+    let verdict = growing_on(&[row(1, 100), row(4, 300)]);
     assert_eq!((verdict.streams, verdict.rate_bps), (4, Some(Rate::mbit(300))));
     assert_eq!(verdict.range, None);
-    let growing = [TcpRow { is_flat: false, range: Some(range(200, 600)), ..row(4, 300) }];
-    let verdict = conclude(&Evidence { limit: Some(ServerLimit::Growing), ..evidence(&path, &growing) });
+    let verdict = growing_on(&[TcpRow { is_flat: false, range: Some(range(200, 600)), ..row(4, 300) }]);
     assert_eq!(verdict.range.unwrap().rate, range(300, 600));
-    let nothing = conclude(&Evidence { rtt: None, limit: None, ..evidence(&path, &[]) });
+    let nothing = conclude(&ProbeReport::default());
     assert_eq!((nothing.rate_bps, nothing.seconds), (None, None));
 }

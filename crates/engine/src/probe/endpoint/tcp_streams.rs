@@ -4,15 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longhaul_core::probe::flow_rate::ip_rate;
-use longhaul_core::probe::packet_train::usual_longest_delay;
+use longhaul_core::probe::packet_train::{Dispersion, usual_longest_delay};
 use longhaul_core::probe::report::MeasuredQueue;
-use longhaul_core::probe::train_search::TrainRate;
 use longhaul_core::units::{Bytes, Rtt};
 use url::Url;
 
 use super::udp_trains::LOSS_TIME;
 use crate::probe::findings::Findings;
-use crate::probe::http::{SEVERAL, flow_time};
+use crate::probe::http::SEVERAL;
 use crate::probe::tcp_flows::{FlowPlan, FlowResult};
 use crate::probe::udp_session::{Echoes, UdpSession};
 
@@ -37,9 +36,9 @@ pub(super) struct StreamPlans {
 
 impl StreamPlans {
     /// Plans one stream, by what the trains have found.
-    pub(super) fn single(&self, findings: &Findings<'_>, trains: Option<TrainRate>) -> FlowPlan {
+    pub(super) fn single(&self, findings: &Findings<'_>, trains: Option<Dispersion>) -> FlowPlan {
         match trains {
-            Some(found) if found.is_path_limited => self.plan(findings, 1, ONE_SHARE),
+            Some(found) if found.is_path_limited() => self.plan(findings, 1, ONE_SHARE),
             found => self.filling(findings, found.is_some()),
         }
     }
@@ -53,29 +52,25 @@ impl StreamPlans {
     pub(super) fn plan(&self, findings: &Findings<'_>, streams: u32, share: f64) -> FlowPlan {
         let left = findings.budget.bytes_left().unwrap_or(self.most);
         let bytes = Bytes::new((left.get() as f64 * share) as u64).clamp(LEAST, self.most.max(LEAST));
-        let mut url = self.url.clone();
-        url.set_query(Some(&format!("bytes={}", bytes.get())));
-        let rtt = findings.min_rtt();
-        let time = flow_time(rtt).min(findings.budget.time_left());
-        FlowPlan { url, size: None, streams, time, bytes, filling: None, rtt }
+        FlowPlan { bytes, ..FlowPlan::new(findings, self.of(bytes), streams) }
     }
 
     /// Plans one stream over a path of unknown rate: as much as the rate that it supports allows.
     fn filling(&self, findings: &Findings<'_>, losses_follow: bool) -> FlowPlan {
-        let mut url = self.url.clone();
-        url.set_query(Some(&format!("bytes={}", self.most.get())));
         let left = findings.budget.time_left();
         let (time, share) = match losses_follow {
             true => (left.saturating_sub(LOSS_TIME), FAST_SHARE),
             false => (left / 2, ONE_SHARE),
         };
-        FlowPlan {
-            url,
-            time,
-            bytes: LEAST,
-            filling: Some(findings.budget.filling_time(share)),
-            ..self.plan(findings, 1, ONE_SHARE)
-        }
+        let filling = Some(findings.budget.filling_time(share));
+        FlowPlan { time, bytes: LEAST, filling, ..FlowPlan::new(findings, self.of(self.most), 1) }
+    }
+
+    /// Returns the URL of a stream of so many bytes.
+    fn of(&self, bytes: Bytes) -> Url {
+        let mut url = self.url.clone();
+        url.set_query(Some(&format!("bytes={}", bytes.get())));
+        url
     }
 }
 

@@ -3,20 +3,19 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::message::{UDP_PATH, UdpOffer};
-use longhaul_core::probe::packet_train::PacketTrain;
+use longhaul_core::probe::packet_train::{Dispersion, PacketTrain};
 use longhaul_core::probe::report::{CeilingSource, UdpCeiling, UdpRow};
 use longhaul_core::probe::rtt::{RttMethod, RttSummary};
-use longhaul_core::probe::train_search::{
-    QueueSearch, TrainPlan, TrainRate, TrainSearch, loss_of, loss_train,
-};
+use longhaul_core::probe::train_search::{QueueSearch, TrainPlan, TrainSearch, loss_of, loss_train};
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use crate::probe::endpoint_request::{endpoint_url, request};
 use crate::probe::error::ProbeError;
 use crate::probe::findings::Findings;
-use crate::probe::http::flow_time;
+use crate::probe::tcp_flows::flow_time;
 use crate::probe::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
 use crate::source::http::{Client, HttpError};
 
@@ -36,7 +35,7 @@ const QUEUE_SHARE: f64 = 0.45;
 /// The result of the search for the rate.
 #[derive(Default)]
 pub(super) struct TrainFindings {
-    pub(super) rate: Option<TrainRate>,
+    pub(super) rate: Option<Dispersion>,
     /// The trains that were sent to find the rate.
     pub(super) sent: Vec<PacketTrain>,
 }
@@ -60,7 +59,7 @@ pub(super) fn open_session(
     let rtt = findings.min_rtt();
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Server);
     let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling.rate_bps)
-        .map_err(|error| ProbeError::local("open a UDP socket", &error))?;
+        .map_err(|error| Failure::new(FailureKind::Host, format!("cannot open a UDP socket: {error}")))?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost at random.
     for _ in 0..2 {
@@ -93,10 +92,9 @@ pub(super) fn open_session(
 pub(super) fn over_udp<T: Default>(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    progress: &dyn Fn(&str),
     measure: impl FnOnce(&mut Findings<'_>, &mut UdpSession) -> io::Result<T>,
 ) -> T {
-    progress("UDP");
+    findings.begin("UDP");
     let measured = measure(findings, session);
     findings.budget.spend(std::mem::take(&mut session.received));
     measured.unwrap_or_else(|error| {
@@ -110,35 +108,39 @@ pub(super) fn over_udp<T: Default>(
 pub(super) fn measure_rate(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    progress: &dyn Fn(&str),
 ) -> io::Result<TrainFindings> {
-    progress("path MTU");
+    findings.begin("path MTU");
     findings.report.path.mtu = path_mtu(session)?;
-    let message = findings.mtu().saturating_sub(session.headers);
-    progress("the path's rate, by UDP trains");
-    let (search, sent) = find_rate(session, message)?;
-    let Some(found) = search.rate() else {
+    findings.begin("the path's rate, by UDP trains");
+    let mut search = TrainSearch::new(findings.mtu().saturating_sub(session.headers));
+    let mut sent = Vec::new();
+    while let Some(plan) = search.next_train() {
+        let train = session.train(plan)?;
+        search.record(&train);
+        sent.push(train);
+    }
+    let rate = search.rate();
+    if let Some(found) = rate {
+        findings.take_train_rate(found.rate, found.is_path_limited());
+        findings.budget.set_rate(found.rate);
+    } else {
         findings.miss("UDP: no train arrived; it would have shown the path's rate, queue and loss");
-        return Ok(TrainFindings { rate: None, sent });
-    };
-    findings.take_train_rate(found.rate, found.is_path_limited);
-    findings.budget.set_rate(found.rate);
-    Ok(TrainFindings { rate: Some(found), sent })
+    }
+    Ok(TrainFindings { rate, sent })
 }
 
 /// Finds the path's loss and queue, and measures each message size.
 pub(super) fn measure_losses(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    found: TrainRate,
+    found: Dispersion,
     trains: &[PacketTrain],
-    progress: &dyn Fn(&str),
 ) -> io::Result<()> {
-    progress("loss");
+    findings.begin("loss");
     let thin = count_loss(findings, session, found)?;
-    progress("the queue");
+    findings.begin("the queue");
     find_queue(findings, session, found, (trains, &thin))?;
-    progress("UDP by size of message");
+    findings.begin("UDP by size of message");
     measure_messages(findings, session, found)
 }
 
@@ -169,22 +171,11 @@ fn path_mtu(session: &mut UdpSession) -> io::Result<Option<Bytes>> {
     Ok(Some(Bytes::new(low)))
 }
 
-fn find_rate(session: &mut UdpSession, message: Bytes) -> io::Result<(TrainSearch, Vec<PacketTrain>)> {
-    let mut search = TrainSearch::new(message);
-    let mut trains = Vec::new();
-    while let Some(plan) = search.next_train() {
-        let train = session.train(plan)?;
-        search.record(&train);
-        trains.push(train);
-    }
-    Ok((search, trains))
-}
-
 /// Counts the losses of a thin train; returns it.
 fn count_loss(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    found: TrainRate,
+    found: Dispersion,
 ) -> io::Result<PacketTrain> {
     let time = LOSS_TIME.min(findings.budget.time_left() / 3);
     let train = session.train(loss_train(found.rate, time, session.headers))?;
@@ -197,11 +188,11 @@ fn count_loss(
 fn find_queue(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    found: TrainRate,
+    found: Dispersion,
     (trains, thin): (&[PacketTrain], &PacketTrain),
 ) -> io::Result<()> {
     let message = findings.mtu().saturating_sub(session.headers);
-    if !found.is_path_limited {
+    if !found.is_path_limited() {
         findings.miss("the queue by UDP: this program sends no faster than the path; TCP may show it");
         return Ok(());
     }
@@ -225,7 +216,7 @@ fn find_queue(
 fn measure_messages(
     findings: &mut Findings<'_>,
     session: &mut UdpSession,
-    found: TrainRate,
+    found: Dispersion,
 ) -> io::Result<()> {
     let largest = findings.mtu().saturating_sub(session.headers).get();
     let mut messages: Vec<u64> = MESSAGES.into_iter().filter(|message| *message < largest).collect();

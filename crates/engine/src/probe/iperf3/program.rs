@@ -4,15 +4,16 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::probe::flow_rate::{ip_rate, payload_rate};
-use longhaul_core::probe::iperf3::{Iperf3Error, Iperf3Tcp, parse_tcp, parse_udp};
-use longhaul_core::probe::packet_train::{LossShare, udp_headers};
-use longhaul_core::probe::report::UdpRow;
+use longhaul_core::probe::iperf3::{Iperf3Error, parse_tcp, parse_udp};
+use longhaul_core::probe::packet_train::udp_headers;
+use longhaul_core::probe::report::{TcpRow, UdpRow};
 use longhaul_core::units::{Bytes, Rate};
 
-use super::{FIRST, GROWTH, ROUND_TRIPS, SEVERAL, UDP_SECONDS, has_time, part, takes_seconds};
-use crate::probe::error::ProbeError;
+use super::{FIRST, GROWTH, ROUND_TRIPS, UDP_SECONDS, has_time, takes_seconds};
 use crate::probe::findings::Findings;
+use crate::probe::http::SEVERAL;
 use crate::probe::tcp_flows::SETTLED_RTTS;
 
 /// The length of a TCP test in seconds, unless a byte count bounds it: slow start and about a
@@ -72,7 +73,7 @@ pub(super) struct Iperf3<'a> {
 impl Iperf3<'_> {
     /// Measures one connection: for [`TCP_SECONDS`], or over a short path by growing numbers of
     /// bytes within a share of the budget.
-    pub(super) fn one(&self, findings: &mut Findings<'_>, way: Direction) -> Result<Iperf3Tcp, ProbeError> {
+    pub(super) fn one(&self, findings: &mut Findings<'_>, way: Direction) -> Result<TcpRow, Iperf3Error> {
         if takes_seconds(findings) {
             return self.tcp(findings, WHOLE, way, &[]);
         }
@@ -82,7 +83,7 @@ impl Iperf3<'_> {
         loop {
             let started = Instant::now();
             let found = self.tcp(findings, Amount::Bytes(bytes), way, &[])?;
-            let rate = ip_rate(found.received, findings.mtu());
+            let rate = ip_rate(found.payload_bps, findings.mtu());
             let supported = if found.is_flat { rate } else { rate.scaled(DOUBLE) };
             let planned = supported.bytes_in(findings.budget.filling_time(SEARCH_SHARE));
             let planned = most.map_or(planned, |most| planned.min(most));
@@ -105,13 +106,15 @@ impl Iperf3<'_> {
         &self,
         findings: &mut Findings<'_>,
         way: Direction,
-    ) -> Result<Option<Iperf3Tcp>, ProbeError> {
-        let left = part(findings.budget.bytes_left().unwrap_or_default(), SEVERAL_SHARE);
-        let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(left) };
+    ) -> Result<Option<TcpRow>, Iperf3Error> {
+        let left = findings.budget.bytes_left().unwrap_or_default().get() as f64;
+        let bytes = FIRST.max(Bytes::new((left * SEVERAL_SHARE) as u64));
+        let amount = if takes_seconds(findings) { WHOLE } else { Amount::Bytes(bytes) };
         if !has_time(findings, 0, "TCP with several connections") {
             return Ok(None);
         }
-        self.tcp(findings, amount, way, &["-P", &SEVERAL.to_string()]).map(Some)
+        let row = self.tcp(findings, amount, way, &["-P", &SEVERAL.to_string()])?;
+        Ok(Some(TcpRow { streams: SEVERAL, ..row }))
     }
 
     /// Runs one TCP test, and counts its bytes.
@@ -121,12 +124,13 @@ impl Iperf3<'_> {
         amount: Amount,
         way: Direction,
         options: &[&str],
-    ) -> Result<Iperf3Tcp, ProbeError> {
-        let mut found = self.test(amount, way, options, parse_tcp)?;
-        findings.budget.spend(found.bytes);
+    ) -> Result<TcpRow, Iperf3Error> {
+        let (mut row, bytes) = self.test(amount, way, options, parse_tcp)?;
+        findings.budget.spend(bytes);
         // During slow start, intervals as short as a round trip hold one flight each and look flat.
-        found.is_flat &= found.time >= findings.min_rtt().get() * SETTLED_RTTS;
-        Ok(found)
+        row.is_flat &= row.seconds >= findings.min_rtt().get() * SETTLED_RTTS;
+        row.range = row.range.filter(|_| !row.is_flat);
+        Ok(row)
     }
 
     /// Sends messages at a rate of `rate` at the IP layer, for the path's loss or for a row of the
@@ -137,7 +141,7 @@ impl Iperf3<'_> {
         message: Bytes,
         rate: Rate,
         for_loss: bool,
-    ) -> Result<bool, ProbeError> {
+    ) -> Result<bool, Iperf3Error> {
         // iperf3 paces the payload.
         let packet = message + udp_headers(findings.address().ip());
         let payload = rate.scaled(message.get() as f64 / packet.get() as f64);
@@ -145,62 +149,55 @@ impl Iperf3<'_> {
         let options = ["-u", "-l", &length, "-b", &bits];
         let amount = Amount::Datagrams(findings.min_rtt().get() * ROUND_TRIPS);
         let would = "it would have shown the path's loss and reordering";
-        let found =
+        let (row, loss) =
             match self.test(amount, Direction::Download, &options, |output| parse_udp(output, message)) {
                 Ok(found) => found,
-                Err(ProbeError::Iperf3 { source: Iperf3Error::Refused(why), .. }) => {
+                Err(Iperf3Error::Refused(why)) => {
                     findings.miss(format!("UDP: {why}; {would}"));
                     return Ok(false);
                 }
-                Err(ProbeError::Iperf3 { source: source @ Iperf3Error::Endless(_), .. }) => {
+                Err(error @ Iperf3Error::Endless(_)) => {
                     let port = self.port;
                     findings.miss(format!(
-                        "UDP: blocked on the way, port {port}, or the server has stalled: {source}; {would}"
+                        "UDP: blocked on the way, port {port}, or the server has stalled: {error}; {would}"
                     ));
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
-        findings.budget.spend(found.sent.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
+        findings.budget.spend(row.sent_bps.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
         if for_loss {
-            findings.report.path.loss = Some(LossShare::new(found.packets, found.lost));
-            findings.report.path.reordered = Some(u32::try_from(found.out_of_order).unwrap_or(u32::MAX));
-            return Ok(true);
+            findings.report.path.loss = Some(loss);
+            findings.report.path.reordered = Some(row.reordered);
+        } else {
+            // A shortfall beyond packet headers and the edges of the test was lost on the path.
+            let is_path_limited = row.payload_bps < payload_rate(row.sent_bps, findings.mtu());
+            findings.report.udp.push(UdpRow { is_path_limited, ..row });
         }
-        // A shortfall beyond packet headers and the edges of the test was lost on the path.
-        let path = payload_rate(found.sent, findings.mtu());
-        findings.report.udp.push(UdpRow {
-            message,
-            payload_bps: found.received,
-            sent_bps: found.sent,
-            loss: found.lost as f64 / found.packets.max(1) as f64,
-            reordered: u32::try_from(found.out_of_order).unwrap_or(u32::MAX),
-            is_path_limited: found.received < path,
-        });
         Ok(true)
     }
 
     /// Runs one test, again if the server was not ready; returns the output parsed by `parse`.
-    pub(super) fn test<T>(
+    fn test<T>(
         &self,
         amount: Amount,
         way: Direction,
         options: &[&str],
         parse: impl Fn(&str) -> Result<T, Iperf3Error>,
-    ) -> Result<T, ProbeError> {
+    ) -> Result<T, Iperf3Error> {
         let mut tries = 1;
         loop {
             match parse(&self.run(amount, way, options)?) {
                 Err(error) if error.is_passing() && tries < TRIES => std::thread::sleep(PAUSE * tries),
-                result => return result.map_err(|source| self.failed(source)),
+                result => return result,
             }
             tries += 1;
         }
     }
 
     /// Runs one test; returns iperf3's output.
-    pub(super) fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, ProbeError> {
-        let local = |error| ProbeError::local("run iperf3 (apt install iperf3)", &error);
+    fn run(&self, amount: Amount, way: Direction, options: &[&str]) -> Result<String, Iperf3Error> {
+        let not_run = |error: std::io::Error| Iperf3Error::NotRun(error.to_string());
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let (option, value, most) = match amount {
             Amount::Seconds(time) => ("--time", time.to_string(), seconds(time) + PATIENCE),
@@ -218,7 +215,7 @@ impl Iperf3<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(local)?;
+            .map_err(not_run)?;
         let output = child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
@@ -227,19 +224,21 @@ impl Iperf3<'_> {
             text
         });
         let until = Instant::now() + most;
-        while child.try_wait().map_err(local)?.is_none() {
+        while child.try_wait().map_err(not_run)?.is_none() {
             if Instant::now() > until {
                 // The process may have exited already.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(self.failed(Iperf3Error::Endless(most)));
+                return Err(Iperf3Error::Endless(most));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(reader.join().unwrap_or_default())
     }
 
-    pub(super) fn failed(&self, source: Iperf3Error) -> ProbeError {
-        ProbeError::Iperf3 { at: format!("{}:{}", self.host, self.port), source }
+    /// Returns the failure that names the server.
+    pub(super) fn failure(&self, error: &Iperf3Error) -> Failure {
+        let message = format!("cannot measure with iperf3 at {}:{}: {error}", self.host, self.port);
+        Failure::new(error.kind(), message)
     }
 }

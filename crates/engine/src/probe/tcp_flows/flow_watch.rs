@@ -36,12 +36,12 @@ impl<'a> FlowWatch<'a> {
         if more > 0 && (at.saturating_sub(noted) >= STEP || self.progress.len() == 1) {
             self.progress.push(self.latest);
         }
+        let flowed = at.saturating_sub(self.progress.get(1).map_or(at, |first| first.at));
         let looks = at.saturating_sub(self.looked) >= SAMPLE_INTERVAL;
         if looks {
             self.looked = at;
-            let from = self.progress.get(1).map_or(at, |first| first.at);
             let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
-            if at.saturating_sub(from) >= settled && is_flat(&self.progress) {
+            if flowed >= settled && is_flat(&self.progress) {
                 shared.stop.store(true, Ordering::Relaxed);
             }
             let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
@@ -52,8 +52,7 @@ impl<'a> FlowWatch<'a> {
         }
         // Until the first checks, a connection of unknown rate moves about a hundredth of what it
         // carries in ten seconds.
-        let first = self.progress.get(1).map_or(at, |first| first.at);
-        let is_unknown = plan.filling.is_some() && at.saturating_sub(first) < SAMPLE_INTERVAL * 2;
+        let is_unknown = plan.filling.is_some() && flowed < SAMPLE_INTERVAL * 2;
         // Based on this connection, because a starved one does not represent the others.
         let moved = if plan.filling.is_some() {
             self.latest.bytes * u64::from(plan.streams)

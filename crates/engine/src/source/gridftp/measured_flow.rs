@@ -1,18 +1,42 @@
-//! Receives a file in MODE S for a measurement: discards the bytes, and stops when the receiver does.
+//! What a probe measures of a server: its features, and a file in MODE S, whose bytes are discarded until the receiver stops.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
+use longhaul_core::proto::gridftp::{Command, Features, Reply};
 use longhaul_core::units::Bytes;
 use url::Url;
 
+use super::control::ControlConnection;
 use super::error::FtpError;
 use super::login::ServerAccess;
 use super::remote_address::RemoteAddress;
 use super::sessions::{Session, Sessions};
 use super::stream_data_connection;
 use crate::cancel::Cancel;
-use crate::connect::{Received, Transport};
+use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
 use crate::source::http::{ClientConfig, Read};
+
+/// The interval at which a wait checks its deadline.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Reads the greeting and the features of a server, within `limit` and without a login.
+///
+/// # Errors
+/// [`FtpError`].
+pub(crate) fn features(address: SocketAddr, limit: Duration) -> Result<(Reply, Features), FtpError> {
+    let (at, cancel) = (address.to_string(), Cancel::new());
+    let deadline = Deadline::new(&cancel, limit);
+    let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
+    let (socket, peer) = dial(&at, &[address], settings, &deadline)?;
+    let mut control = ControlConnection::new(Transport::Plain(socket), peer, limit, &at, true)?;
+    let greeting = control.reply("its greeting", &deadline)?;
+    if !greeting.is_positive() {
+        return Err(FtpError::Busy { at, reply: greeting });
+    }
+    let features = Features::parse(&control.ask_by(&Command::Feat, &deadline)?);
+    Ok((greeting, features))
+}
 
 /// Requests the size of a file; `None` if the server does not report it.
 ///

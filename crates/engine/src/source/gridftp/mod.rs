@@ -37,6 +37,6 @@ mod worker;
 pub(crate) use error::FtpError;
 pub(crate) use gridftp_source::GridFtpSource;
 pub(crate) use lister::FtpLister;
-pub(crate) use measured_flow::{MeasuredFlow, file_size};
+pub(crate) use measured_flow::{MeasuredFlow, features, file_size};
 pub(crate) use sessions::Sessions;
 pub(crate) use store::{BlockDialler, StoreSession, StoreStart, StoreTarget};
