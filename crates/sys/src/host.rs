@@ -99,7 +99,7 @@ fn entry(meminfo: &str, name: &str) -> Option<Bytes> {
 
 /// Returns the CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
-    ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from).unwrap_or_default()
+    cpu_time(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
 /// The CPU time clock of one thread, readable by other threads.
@@ -122,8 +122,14 @@ impl ThreadClock {
 
     /// Reads the clock; `None` if the thread has ended.
     pub fn cpu_time(self) -> Option<Duration> {
-        self.0.now().ok().map(Duration::from)
+        cpu_time(self.0)
     }
+}
+
+/// Reads a clock. It may be negative where a library shifts the clocks of the process.
+fn cpu_time(clock: ClockId) -> Option<Duration> {
+    let time = clock.now().ok()?;
+    Some(Duration::new(time.tv_sec().unsigned_abs(), time.tv_nsec().unsigned_abs() as u32))
 }
 
 fn words(name: &str) -> Vec<String> {
