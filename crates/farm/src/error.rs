@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use thiserror::Error;
 
 use crate::plan::VERSION;
@@ -59,9 +59,9 @@ pub enum FarmError {
         .0.display()
     )]
     NoTarget(PathBuf),
-    /// A local source is not as it was planned; how it differs.
+    /// A local source cannot be read in its planned state.
     #[error("{0}")]
-    SourceChanged(String),
+    Source(Failure),
     /// The name of the new plan is taken.
     #[error("{} exists: give the plan another name, or remove it", .0.display())]
     Exists(PathBuf),
@@ -93,11 +93,10 @@ impl FarmError {
             }
             Self::Io { .. } => FailureKind::Disk,
             Self::NoPlan(_) | Self::NoTarget(_) => FailureKind::NotFound,
-            Self::Newer { .. }
-            | Self::Damaged { .. }
-            | Self::Limits { .. }
-            | Self::SourceChanged(_)
-            | Self::Empty => FailureKind::Data,
+            Self::Newer { .. } | Self::Damaged { .. } | Self::Limits { .. } | Self::Empty => {
+                FailureKind::Data
+            }
+            Self::Source(failure) => failure.kind,
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
             Self::Thread(_) => FailureKind::Host,

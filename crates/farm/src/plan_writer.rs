@@ -179,6 +179,10 @@ impl PlanWriter {
     /// end that they are of one state, and no worker would find it complete.
     pub fn is_cut(&self, file: &PlannedFile) -> bool {
         let Some((size, directory)) = file.size.zip(self.header.target.directory()) else { return false };
+        // A late worker of a range would copy another state of the source into the finished file.
+        if file.local_source().is_some() {
+            return false;
+        }
         let is_proved = file.modified.is_some() || file.checksum.is_some();
         let there = || fs::symlink_metadata(directory.join(&file.path)).ok();
         let is_there = || {

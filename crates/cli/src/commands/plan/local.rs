@@ -42,8 +42,9 @@ impl PlanRequest<'_> {
         while let Some(walked) = walk.next() {
             match walked {
                 Walked::File(LocalEntry::File(file)) => {
-                    let LocalFile { path, below: name, size, modified } = file;
-                    self.add_planned(writer, PlannedFile::of_local(&path, below.join(name), size, modified))?;
+                    let LocalFile { below: name, size, modified, .. } = file;
+                    let to = below.join(&name);
+                    self.add_planned(writer, PlannedFile::of_local(path, &name, to, size, modified))?;
                 }
                 Walked::File(LocalEntry::Directory(directory)) => {
                     match self.make_directory(&below.join(&directory)) {
@@ -82,14 +83,14 @@ impl PlanRequest<'_> {
         }
         file.checksum = listed.checksum;
         self.make_directory(file.path.parent().unwrap_or(Path::new("")))?;
-        writer.add_in_ranges(file)?;
+        writer.add(file)?;
         Ok(())
     }
 
     fn add_planned(&self, writer: &mut PlanWriter, file: PlannedFile) -> Result<(), exit::Code> {
         let made = self.make_directory(file.path.parent().unwrap_or(Path::new("")));
         made.map_err(|failure| exit::said(&failure, exit::of(failure.kind)))?;
-        writer.add_in_ranges(file).map_err(|error| exit::said(&error, exit::of(error.kind())))
+        writer.add(file).map_err(|error| exit::said(&error, exit::of(error.kind())))
     }
 
     /// Makes a directory of the target, once.
@@ -130,7 +131,12 @@ fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> 
         bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
     }
     let modified = found.modified().ok().and_then(seconds_of);
-    Ok(PlannedFile::of_local(source, path, Bytes::new(found.len()), modified))
+    // Workers follow no link at the last name, which may be replaced by one.
+    let is_link = fs::symlink_metadata(source).is_ok_and(|found| found.is_symlink());
+    let resolved = if is_link { source.canonicalize() } else { Ok(source.to_owned()) };
+    let resolved = resolved.with_context(|| format!("cannot read {shown}"))?;
+    let (root, below) = (resolved.parent().unwrap_or(Path::new("/")), Path::new(named_after(&resolved)?));
+    Ok(PlannedFile::of_local(root, below, path, Bytes::new(found.len()), modified))
 }
 
 fn named_after(path: &Path) -> anyhow::Result<&OsStr> {
