@@ -1,6 +1,6 @@
 //! Lists the sources, and writes the plan.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -39,8 +39,8 @@ pub(super) struct PlanRequest<'a> {
     pub(super) target: PlanTarget,
     /// The target, if it is of a server.
     pub(super) uploads: Option<UploadTarget>,
-    /// The directories that are there for local files.
-    pub(super) made: Mutex<HashSet<PathBuf>>,
+    /// The directories of the target that are made for local files, with their largest modes.
+    pub(super) directories: Mutex<BTreeMap<PathBuf, u32>>,
     options: TransferOptions,
     engine: Engine,
     pub(super) cancel: Cancel,
@@ -82,7 +82,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
                 sources,
                 target,
                 uploads,
-                made: Mutex::default(),
+                directories: Mutex::default(),
                 options,
                 engine,
                 cancel: cancel.clone(),
@@ -94,9 +94,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     };
     let (request, mut writer) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let listed = request.list(&mut writer)?;
+    let made = if cancel.is_cancelled() { Ok(()) } else { request.make_directories() };
     if cancel.is_cancelled() {
         return Err(exit::said("stopped: nothing is planned", exit::of_stop(exit::INTERRUPTED, &cancel)));
     }
+    made.map_err(|failure| exit::said(&failure, exit::of(failure.kind)))?;
     if writer.holds_queries() {
         tracing::warn!("URLs with a query may be signed: only you can read the plan, and run its workers");
     }

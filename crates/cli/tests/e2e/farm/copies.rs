@@ -24,7 +24,9 @@ fn local_tree_is_copied_by_three_workers_and_checked() {
     symlink("a b", run.path("t/link")).unwrap();
     let chmod = |name: &str, mode| fs::set_permissions(run.path(name), Permissions::from_mode(mode)).unwrap();
     let mode = |name: &str| fs::metadata(run.path(name)).unwrap().permissions().mode() & 0o777;
-    chmod("t/a b", 0o600);
+    for (name, mode) in [("t", 0o700), ("t/sub", 0o700), ("t/a b", 0o600)] {
+        chmod(name, mode);
+    }
     rustix::fs::mkfifoat(rustix::fs::CWD, run.path("t/pipe"), rustix::fs::Mode::RUSR).unwrap();
     let made = run.run().ok();
     assert!(made.stdout.contains("units of 141 files"), "{made:?}");
@@ -36,7 +38,7 @@ fn local_tree_is_copied_by_three_workers_and_checked() {
     fs::remove_file(run.path("t/link")).unwrap();
     fs::remove_file(run.path("t/pipe")).unwrap();
     assert_equal(&run.path("t"), &run.path("here"));
-    assert_eq!(mode("here/a b"), 0o600);
+    assert_eq!(["here", "here/sub", "here/a b"].map(mode), [0o700, 0o700, 0o600]);
     assert_eq!(fs::metadata(run.path("here/a b")).unwrap().mtime(), 1_000_000_000);
     let now = status(run.dir());
     assert_eq!((&now["done"], &now["bytes_done"]), (&now["units"], &now["bytes"]));
@@ -116,8 +118,13 @@ fn worker_that_is_continued_after_its_source_was_edited_does_not_change_the_comp
 }
 
 #[test]
-fn links_that_name_sources_are_followed() {
-    let run = plan().file("t/d/e/f", "f").file("else/x", "");
+fn links_within_the_target_are_not_followed_and_those_that_name_sources_are() {
+    let run = plan().args(["-r", "-o", "p", "t", "here"]).file("t/d/e/f", "f").file("else/x", "");
+    fs::create_dir(run.path("here")).unwrap();
+    symlink("../else", run.path("here/d")).unwrap();
+    run.run().fails(73, &["cannot make the directory", "here/d: a symbolic link", "another target"]);
+    assert_eq!(names(&run.path("else")), ["x"]);
+    assert!(!run.path("p").exists());
     symlink("t", run.path("to-t")).unwrap();
     symlink("else/x", run.path("to-x")).unwrap();
     let run = run.again(["-r", "-o", "p", "to-t", "to-x", "there"]);
