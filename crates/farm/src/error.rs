@@ -71,6 +71,12 @@ pub enum FarmError {
     /// Two files of the plan have one path.
     #[error("two files would get the path {}: leave one out, or name one with out= in a list (-i)", .0.display())]
     Twice(PathBuf),
+    /// A file of the plan has the path of a directory of others.
+    #[error(
+        "a file and a directory would get the path {}: leave one out, or name the file with out= in a list (-i)",
+        .0.display()
+    )]
+    FileAndDirectory(PathBuf),
     /// The plan would have more units than its format can number.
     #[error("more than {} units: plan larger ones, or several plans", u32::MAX)]
     TooLarge,
@@ -98,7 +104,7 @@ impl FarmError {
             }
             Self::Source(failure) => failure.kind,
             Self::Exists(_) => FailureKind::CannotCreate,
-            Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
+            Self::Twice(_) | Self::FileAndDirectory(_) | Self::TooLarge => FailureKind::Usage,
             Self::Thread(_) => FailureKind::Host,
         }
     }

@@ -59,6 +59,7 @@ impl PlanRequest<'_> {
                     // One that has vanished since is empty.
                     let mode = fs::metadata(path.join(&directory)).map_or(ANY_MODE, |found| found.mode());
                     let to = below.join(&directory);
+                    writer.add_directory(&to).map_err(|error| exit::said(&error, exit::of(error.kind())))?;
                     self.add_directory(&to, mode);
                 }
                 Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
