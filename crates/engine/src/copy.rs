@@ -1,18 +1,18 @@
-//! Copies a local file, or a range of one, into an output: as a fetch does it, without a network.
+//! Copies a local file: as a fetch does it, without a network.
 //!
 //! The kernel copies (`copy_file_range`): within a file system that shares blocks, or on a file server that copies by itself,
 //! no byte passes through this host. Where it cannot, the bytes are read and written.
 
 use std::cell::Cell;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{Finding, LimitedBy, Shares};
 use longhaul_core::event::{ByteProgress, Event, JobObserver, LossCounts, Progress};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::identity::Identity;
-use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::cancel::Cancel;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::SourceFile;
+use crate::sink::directory::Directory;
 use crate::sink::output::Output;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
@@ -40,22 +41,28 @@ const WRITER: &str = "copy";
 pub struct CopyRequest<'a> {
     /// The file; it must not change until the end.
     pub source: &'a SourceFile,
-    /// The destination. Of a [slice](Output::Slice), that range is copied.
-    pub output: Output,
+    /// The directory that the destination cannot leave.
+    pub root: Arc<Directory>,
+    /// The destination below `root`. One copy at a time has a name: late bytes of another one would not be those of this file.
+    pub path: PathBuf,
     /// The rate limit, shared with other transfers.
     pub limit: Option<RateLimit>,
 }
 
-/// Copies a file; returns once it is synced under its final name, with the time of its source, or the range is synced.
+/// Copies a file; returns once it is synced under its final name, with the time of its source.
 ///
 /// # Errors
-/// [`TransferError`]. Nothing is kept of a file; a shared file keeps what was written of the range.
+/// [`TransferError`]. Nothing is kept of the file.
 pub fn copy(
     request: &CopyRequest<'_>,
     observer: JobObserver<'_>,
     cancel: &Cancel,
 ) -> Result<Outcome, TransferError> {
-    let part = request.output.prepare()?.open(None)?;
+    let output = Output::Beneath { root: Arc::clone(&request.root), path: request.path.clone() };
+    let mut part = output.prepare()?.open(None)?;
+    // Before its first byte, and so in the end.
+    let mode = request.source.metadata().permissions().mode();
+    part.limit_mode(mode).map_err(|source| failed(&part, "set the mode of", source))?;
     let copied = Copying { request, observer, cancel, part: &part, started: Instant::now() }.run();
     copied.inspect_err(|_| part.abandon())
 }
@@ -73,20 +80,6 @@ impl Copying<'_> {
     fn run(&self) -> Result<Outcome, TransferError> {
         let source = self.request.source;
         let size = Bytes::new(source.metadata().len());
-        let range = match &self.request.output {
-            Output::Slice(slice) => {
-                let identity = identity_of(source);
-                if let Some(fixed) = slice.fix_identity(&identity)? {
-                    let path = source.path().display();
-                    let message = format!(
-                        "{path} was changed: it is of {identity}, and other ranges of it were {fixed}"
-                    );
-                    return Err(Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).into());
-                }
-                slice.range
-            }
-            _ => ByteRange::with_len(0, size),
-        };
         self.part.reserve(size)?;
         self.emit(&Event::Opened {
             path: self.part.target().to_owned(),
@@ -95,11 +88,9 @@ impl Copying<'_> {
             resumable: false,
             writer: WRITER.into(),
         });
-        let held_back = self.copy(range)?;
+        let held_back = self.copy(size)?;
         source.check().map_err(|_| self.changed())?;
-        if !self.part.is_slice()
-            && let Ok(modified) = source.metadata().modified()
-        {
+        if let Ok(modified) = source.metadata().modified() {
             self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;
         }
         let finished = self.part.finish(true)?;
@@ -111,9 +102,9 @@ impl Copying<'_> {
         Ok(Outcome {
             path: finished.path,
             size,
-            resumed: size - range.len(),
+            resumed: Bytes::ZERO,
             time,
-            goodput: Rate::over(range.len(), time),
+            goodput: Rate::over(size, time),
             streams: 0,
             losses: LossCounts::default(),
             digest: None,
@@ -121,17 +112,17 @@ impl Copying<'_> {
         })
     }
 
-    /// Copies a range; returns for how long the limit has held it back.
-    fn copy(&self, range: ByteRange) -> Result<Duration, TransferError> {
-        let (mut at, held_back) = (range.start(), Cell::new(Duration::ZERO));
+    /// Copies the content; returns for how long the limit has held it back.
+    fn copy(&self, size: Bytes) -> Result<Duration, TransferError> {
+        let (mut at, held_back) = (0, Cell::new(Duration::ZERO));
         let (mut buffer, mut reported) = (Vec::new(), self.started);
-        self.report(range, at);
-        while at < range.end() {
+        self.report(size, at);
+        while at < size.get() {
             if self.cancel.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
             }
             let limit = self.request.limit.as_ref();
-            let left = usize::try_from(range.end() - at).unwrap_or(usize::MAX).min(MAX_STEP);
+            let left = usize::try_from(size.get() - at).unwrap_or(usize::MAX).min(MAX_STEP);
             let step = limit.map_or(left, |limit| limit.read_at_most(left));
             let copied = self.step(at, step, &mut buffer)?;
             at += copied;
@@ -141,10 +132,10 @@ impl Copying<'_> {
             }
             if reported.elapsed() >= PROGRESS_INTERVAL {
                 reported = Instant::now();
-                self.report(range, at);
+                self.report(size, at);
             }
         }
-        self.report(range, at);
+        self.report(size, at);
         Ok(held_back.get())
     }
 
@@ -175,11 +166,9 @@ impl Copying<'_> {
         Ok(read as u64)
     }
 
-    fn report(&self, range: ByteRange, at: u64) {
-        let size = Bytes::new(self.request.source.metadata().len());
-        let moved = Bytes::new(at - range.start());
-        let present = size - range.len() + moved;
-        let bytes = ByteProgress { present, received: moved, written: moved, size: Some(size) };
+    fn report(&self, size: Bytes, at: u64) {
+        let moved = Bytes::new(at);
+        let bytes = ByteProgress { present: moved, received: moved, written: moved, size: Some(size) };
         let progress = Progress { bytes, ..Progress::default() };
         self.emit(&Event::Progress(Box::new(progress)));
     }
@@ -195,32 +184,29 @@ impl Copying<'_> {
     }
 
     fn failed(&self, operation: &'static str, source: io::Error) -> OutputError {
-        OutputError::Write { operation, path: self.part.path().to_owned(), source }
+        failed(self.part, operation, source)
     }
 }
 
-/// Returns the identity of a file's state: its modification time, as precise as its file system states it to all hosts.
-fn identity_of(source: &SourceFile) -> Identity {
-    let metadata = source.metadata();
-    Identity::ModificationTime(format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()))
+fn failed(part: &PartFile, operation: &'static str, source: io::Error) -> OutputError {
+    OutputError::Write { operation, path: part.path().to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, Permissions};
     use std::path::Path;
-    use std::sync::Arc;
 
     use longhaul_core::event::JobTag;
 
     use super::*;
-    use crate::sink::directory::Directory;
-    use crate::sink::file_slice::FileSlice;
 
-    fn copied(from: &Path, output: Output) -> Result<Outcome, TransferError> {
+    fn copied(from: &Path, to: &Path, cancel: &Cancel) -> Result<Outcome, TransferError> {
         let source = SourceFile::open(from).unwrap();
-        let request = CopyRequest { source: &source, output, limit: None };
-        copy(&request, JobObserver::new(&JobTag::of_all(), &()), &Cancel::new())
+        let root = Arc::new(Directory::open(to.parent().unwrap()).unwrap());
+        let path = to.file_name().unwrap().into();
+        let request = CopyRequest { source: &source, root, path, limit: None };
+        copy(&request, JobObserver::new(&JobTag::of_all(), &()), cancel)
     }
 
     #[test]
@@ -232,7 +218,7 @@ mod tests {
             for content in [&content[..], &[]] {
                 let (from, to) = (from.join("from"), to.join("to"));
                 fs::write(&from, content).unwrap();
-                let outcome = copied(&from, Output::File(to.clone())).unwrap();
+                let outcome = copied(&from, &to, &Cancel::new()).unwrap();
                 assert_eq!((outcome.size.get(), outcome.resumed), (content.len() as u64, Bytes::ZERO));
                 assert!(fs::read(&to).unwrap() == content);
                 let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
@@ -243,25 +229,15 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_one_state_of_a_file_make_it_and_others_are_refused() {
+    fn copy_has_no_permissions_that_its_source_lacks() {
         let dir = tempfile::tempdir().unwrap();
-        let from = dir.path().join("from");
-        let content: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
-        fs::write(&from, &content).unwrap();
-        let slice = |start, end| {
-            let root = Arc::new(Directory::open(dir.path()).unwrap());
-            let (size, range) = (Bytes::new(content.len() as u64), ByteRange::new(start, end));
-            Output::Slice(FileSlice { root, path: "to".into(), size, range, creates: true })
-        };
-        let outcome = copied(&from, slice(65_536, 200_000)).unwrap();
-        assert_eq!(outcome.size - outcome.resumed, Bytes::new(200_000 - 65_536));
-        copied(&from, slice(0, 65_536)).unwrap();
-        assert!(fs::read(dir.path().join("to")).unwrap() == content);
-        let file = fs::File::options().write(true).open(&from).unwrap();
-        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        match copied(&from, slice(0, 65_536)) {
-            Err(TransferError::Failed(failure)) => assert_eq!(failure.cause, Cause::OtherFile, "{failure}"),
-            other => panic!("{other:?}"),
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::write(&from, "abc").unwrap();
+        for (mode, allowed) in [(0o600, 0o600), (0o640, 0o640), (0o777, 0o666), (0o400, 0o600)] {
+            fs::set_permissions(&from, Permissions::from_mode(mode)).unwrap();
+            copied(&from, &to, &Cancel::new()).unwrap();
+            let copy = fs::metadata(&to).unwrap().permissions().mode() & 0o7777;
+            assert!(copy & !allowed == 0 && copy & 0o600 == 0o600, "{mode:o}: {copy:o}");
         }
     }
 
@@ -269,12 +245,9 @@ mod tests {
     fn cancelled_copy_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("from"), "abc").unwrap();
-        let source = SourceFile::open(&dir.path().join("from")).unwrap();
-        let output = Output::File(dir.path().join("to"));
         let cancel = Cancel::new();
         cancel.cancel();
-        let request = CopyRequest { source: &source, output, limit: None };
-        let ended = copy(&request, JobObserver::new(&JobTag::of_all(), &()), &cancel);
+        let ended = copied(&dir.path().join("from"), &dir.path().join("to"), &cancel);
         assert_eq!(ended.unwrap_err().kind(), FailureKind::Interrupted);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

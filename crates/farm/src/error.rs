@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use longhaul_core::failure::FailureKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use thiserror::Error;
 
 use crate::plan::VERSION;
@@ -59,9 +59,9 @@ pub enum FarmError {
         .0.display()
     )]
     NoTarget(PathBuf),
-    /// A local source is not as it was planned; how it differs.
+    /// A local source cannot be read in its planned state.
     #[error("{0}")]
-    SourceChanged(String),
+    Source(Failure),
     /// The name of the new plan is taken.
     #[error("{} exists: give the plan another name, or remove it", .0.display())]
     Exists(PathBuf),
@@ -71,6 +71,12 @@ pub enum FarmError {
     /// Two files of the plan have one path.
     #[error("two files would get the path {}: leave one out, or name one with out= in a list (-i)", .0.display())]
     Twice(PathBuf),
+    /// A file of the plan has the path of a directory of others.
+    #[error(
+        "a file and a directory would get the path {}: leave one out, or name the file with out= in a list (-i)",
+        .0.display()
+    )]
+    FileAndDirectory(PathBuf),
     /// The plan would have more units than its format can number.
     #[error("more than {} units: plan larger ones, or several plans", u32::MAX)]
     TooLarge,
@@ -93,13 +99,12 @@ impl FarmError {
             }
             Self::Io { .. } => FailureKind::Disk,
             Self::NoPlan(_) | Self::NoTarget(_) => FailureKind::NotFound,
-            Self::Newer { .. }
-            | Self::Damaged { .. }
-            | Self::Limits { .. }
-            | Self::SourceChanged(_)
-            | Self::Empty => FailureKind::Data,
+            Self::Newer { .. } | Self::Damaged { .. } | Self::Limits { .. } | Self::Empty => {
+                FailureKind::Data
+            }
+            Self::Source(failure) => failure.kind,
             Self::Exists(_) => FailureKind::CannotCreate,
-            Self::Twice(_) | Self::TooLarge => FailureKind::Usage,
+            Self::Twice(_) | Self::FileAndDirectory(_) | Self::TooLarge => FailureKind::Usage,
             Self::Thread(_) => FailureKind::Host,
         }
     }

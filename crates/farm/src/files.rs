@@ -1,6 +1,8 @@
 //! Reads the files of a plan: digests, and what differs from the plan.
 
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
@@ -26,14 +28,9 @@ pub fn digest(
     if let Some(target) = target {
         return digest_at(&target.path_of(file), algorithm, cancel, &|_| ());
     }
-    let source = file.local_source().unwrap_or_default();
-    let check = || {
-        let found = std::fs::metadata(&source).map_err(FarmError::io("read", &source))?;
-        file.check_source(&source, &found).map_err(FarmError::SourceChanged)
-    };
-    check()?;
-    let digest = digest_at(&source, algorithm, cancel, &|_| ())?;
-    check()?;
+    let source = file.open_source().map_err(FarmError::Source)?;
+    let digest = digest_of(source.file(), source.path(), algorithm, cancel, &|_| ())?;
+    source.check().map_err(FarmError::Source)?;
     Ok(digest)
 }
 
@@ -48,30 +45,49 @@ pub enum Comparison {
     Cancelled,
 }
 
-/// Counts what is read.
-struct Counted<'a, R>(R, &'a dyn Fn(Bytes));
+/// Reads an open file from its start, and counts what is read.
+struct Counted<'a> {
+    file: &'a File,
+    at: u64,
+    count: &'a dyn Fn(Bytes),
+}
 
-impl<R: Read> Read for Counted<'_, R> {
+impl Read for Counted<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer).inspect(|read| (self.1)(Bytes::new(*read as u64)))
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        (self.count)(Bytes::new(read as u64));
+        Ok(read)
     }
 }
 
 /// Returns the digest of the file at a path, `None` if cancelled; `count` receives the bytes that are read.
-pub(crate) fn digest_at(
+fn digest_at(
+    path: &Path,
+    algorithm: Algorithm,
+    cancel: &Cancel,
+    count: &dyn Fn(Bytes),
+) -> Result<Option<Checksum>, FarmError> {
+    // A pipe without a writer must not block.
+    let file = input_file::open(path).map_err(FarmError::io("read", path))?;
+    digest_of(&file, path, algorithm, cancel, count)
+}
+
+/// Returns the digest of an open file as [`digest_at`] does; `path` is for messages.
+pub(crate) fn digest_of(
+    file: &File,
     path: &Path,
     algorithm: Algorithm,
     cancel: &Cancel,
     count: &dyn Fn(Bytes),
 ) -> Result<Option<Checksum>, FarmError> {
     let read = || -> io::Result<Option<Checksum>> {
-        // A pipe without a writer must not block.
-        let input = input_file::open(path)?;
-        if !input.metadata()?.is_file() {
+        if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
         }
         let wanted = WantedDigests { whole: Some(algorithm), pieces: None };
-        Ok(digest::of_file(Counted(input, count), wanted, cancel)?.and_then(|digests| digests.whole))
+        let input = Counted { file, at: 0, count };
+        Ok(digest::of_file(input, wanted, cancel)?.and_then(|digests| digests.whole))
     };
     read().map_err(FarmError::io("read", path))
 }

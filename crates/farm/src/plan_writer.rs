@@ -1,15 +1,16 @@
 //! Writes a plan: groups files into units, in bounded memory.
 
+mod planned_paths;
+
 use std::cell::OnceCell;
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
+use planned_paths::PlannedPaths;
 
 use crate::budget::FarmLimits;
 use crate::error::FarmError;
@@ -58,8 +59,7 @@ pub struct PlanWriter {
     index_digest: blake3::Hasher,
     unit: Unit,
     unit_bytes: Bytes,
-    /// 16 bytes of the digest of each path.
-    paths: HashSet<[u8; 16]>,
+    paths: PlannedPaths,
     holds_queries: bool,
     /// Whether the target's file system has symbolic links, which ranges of a file need.
     has_links: OnceCell<bool>,
@@ -119,7 +119,7 @@ impl PlanWriter {
             index_digest: blake3::Hasher::new(),
             unit: Unit::default(),
             unit_bytes: Bytes::ZERO,
-            paths: HashSet::new(),
+            paths: PlannedPaths::default(),
             holds_queries: false,
             has_links: OnceCell::new(),
         })
@@ -143,7 +143,7 @@ impl PlanWriter {
     /// Adds a file that one worker fetches.
     ///
     /// # Errors
-    /// [`FarmError::Twice`], or that the plan cannot be written.
+    /// [`FarmError::Twice`], [`FarmError::FileAndDirectory`], or that the plan cannot be written.
     pub fn add(&mut self, file: PlannedFile) -> Result<(), FarmError> {
         self.count(&file)?;
         self.unit_bytes += file.size.unwrap_or_default();
@@ -154,12 +154,16 @@ impl PlanWriter {
         Ok(())
     }
 
+    /// Notes a directory of the target, which no file may replace.
+    ///
+    /// # Errors
+    /// [`FarmError::FileAndDirectory`].
+    pub fn add_directory(&mut self, path: &Path) -> Result<(), FarmError> {
+        self.paths.add_directory(path)
+    }
+
     fn count(&mut self, file: &PlannedFile) -> Result<(), FarmError> {
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&blake3::hash(file.path.as_os_str().as_bytes()).as_bytes()[..16]);
-        if !self.paths.insert(digest) {
-            return Err(FarmError::Twice(file.path.clone()));
-        }
+        self.paths.add_file(&file.path)?;
         if !self.holds_queries && file.urls.iter().any(|url| url.contains('?')) {
             let set = self.units.get_ref().set_permissions(fs::Permissions::from_mode(0o600));
             set.map_err(FarmError::io("set the mode of the units of", &self.path))?;
@@ -179,6 +183,10 @@ impl PlanWriter {
     /// end that they are of one state, and no worker would find it complete.
     pub fn is_cut(&self, file: &PlannedFile) -> bool {
         let Some((size, directory)) = file.size.zip(self.header.target.directory()) else { return false };
+        // A late worker of a range would copy another state of the source into the finished file.
+        if file.local_source().is_some() {
+            return false;
+        }
         let is_proved = file.modified.is_some() || file.checksum.is_some();
         let there = || fs::symlink_metadata(directory.join(&file.path)).ok();
         let is_there = || {
@@ -214,7 +222,7 @@ impl PlanWriter {
     /// Adds a file whose ranges combine: if it [is to be cut](Self::is_cut), a unit for each range, and one that joins them.
     ///
     /// # Errors
-    /// [`FarmError::Twice`], [`FarmError::TooLarge`], or that the plan cannot be written.
+    /// [`FarmError::Twice`], [`FarmError::FileAndDirectory`], [`FarmError::TooLarge`], or that the plan cannot be written.
     pub fn add_in_ranges(&mut self, file: PlannedFile) -> Result<(), FarmError> {
         if !self.is_cut(&file) {
             return self.add(file);

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::checksum::Checksum;
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::units::Bytes;
+use longhaul_engine::send::SourceFile;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -64,9 +66,11 @@ impl Unit {
         match (self.part, self.files.as_slice()) {
             (None, _) => true,
             (Some(FilePart::Range { start, end, .. }), [file]) => {
-                start < end && file.size.is_some_and(|size| end <= size.get())
+                start < end
+                    && file.size.is_some_and(|size| end <= size.get())
+                    && file.local_source().is_none()
             }
-            (Some(FilePart::Join { .. }), [file]) => file.size.is_some(),
+            (Some(FilePart::Join { .. }), [file]) => file.size.is_some() && file.local_source().is_none(),
             _ => false,
         }
     }
@@ -75,7 +79,8 @@ impl Unit {
 /// A file of a plan. What is known of its size, time and digest pins its state: another state is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFile {
-    /// The URLs; further ones are mirrors of the first. They hold no login. A local file has one, of the scheme `file`.
+    /// The URLs; further ones are mirrors of the first. They hold no login. A local file has one, of the scheme `file`,
+    /// in which `/./` stands before the names whose symbolic links are not followed.
     pub urls: Vec<String>,
     /// The path below the target.
     #[serde(with = "path_text")]
@@ -93,26 +98,50 @@ pub struct PlannedFile {
 
 /// What the URL of a local file begins with (RFC 8089, appendix B).
 const LOCAL: &str = "file://";
+/// What stands in the URL of a local file before the names whose symbolic links are not followed.
+const BELOW_ROOT: &str = "/./";
 /// All bytes but those that a path of a URL holds as they are.
 const ESCAPED_IN_URL: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl PlannedFile {
-    /// Creates a file whose source is the local file at the absolute path `source`.
-    pub fn of_local(source: &Path, path: PathBuf, size: Bytes, modified: Option<u64>) -> Self {
-        let url = format!("{LOCAL}{}", percent_encode(source.as_os_str().as_bytes(), ESCAPED_IN_URL));
+    /// Creates a file whose source is the local file at `below` the absolute path `root`.
+    pub fn of_local(root: &Path, below: &Path, path: PathBuf, size: Bytes, modified: Option<u64>) -> Self {
+        let [root, below] =
+            [root, below].map(|path| percent_encode(path.as_os_str().as_bytes(), ESCAPED_IN_URL));
+        let url = format!("{LOCAL}{root}{BELOW_ROOT}{below}");
         Self { urls: vec![url], path, size: Some(size), modified, checksum: None }
     }
 
     /// Returns the path of the source, if it is a local file.
     pub fn local_source(&self) -> Option<PathBuf> {
-        let path = self.urls.first()?.strip_prefix(LOCAL)?;
-        let bytes: Vec<u8> = percent_decode_str(path).collect();
-        Some(OsStr::from_bytes(&bytes).into())
+        self.root_and_below().map(|(root, below)| root.join(below))
+    }
+
+    fn root_and_below(&self) -> Option<(PathBuf, PathBuf)> {
+        let parts = self.urls.first()?.strip_prefix(LOCAL)?.split_once(BELOW_ROOT)?;
+        Some((path_text::parse(parts.0), path_text::parse(parts.1)))
+    }
+
+    /// Opens the local source in the planned state. What is then read of it is of this state if [`SourceFile::check`] says so
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Failure`]: it cannot be read, is none, has another state, or a symbolic link leads to it that was none when it was
+    /// planned.
+    pub fn open_source(&self) -> Result<SourceFile, Failure> {
+        let Some((root, below)) = self.root_and_below() else {
+            let message = format!("{} is no local file, and only those are uploaded", self.path.display());
+            return Err(Failure::new(FailureKind::Data, message));
+        };
+        let source = SourceFile::open_beneath(&root, &below)?;
+        let changed = |why| Failure::new(FailureKind::Data, why).caused_by(Cause::OtherFile);
+        self.check_source(source.path(), source.metadata()).map_err(changed)?;
+        Ok(source)
     }
 
     /// Compares the state of the local source at `source` with the planned one; the error says how it differs.
-    pub fn check_source(&self, source: &Path, found: &Metadata) -> Result<(), String> {
+    fn check_source(&self, source: &Path, found: &Metadata) -> Result<(), String> {
         let modified = found.modified().ok().and_then(seconds_of);
         let differs = match (self.size, self.modified) {
             (Some(size), _) if size != Bytes::new(found.len()) => {
@@ -176,8 +205,11 @@ mod tests {
         fs::write(&source, "abc").unwrap();
         let found = fs::metadata(&source).unwrap();
         let modified = found.modified().ok().and_then(seconds_of);
-        let file = PlannedFile::of_local(&source, "f".into(), Bytes::new(3), modified);
+        let below = source.strip_prefix(dir.path()).unwrap();
+        let file = PlannedFile::of_local(dir.path(), below, "f".into(), Bytes::new(3), modified);
         assert_eq!(file.local_source(), Some(source.clone()));
+        let of_root = PlannedFile::of_local(Path::new("/"), Path::new("a/b"), "f".into(), Bytes::ZERO, None);
+        assert_eq!(of_root.local_source(), Some("/a/b".into()));
         let fetched = PlannedFile { urls: vec!["http://h/f".into()], ..file.clone() };
         assert_eq!(fetched.local_source(), None);
         assert_eq!(file.check_source(&source, &found), Ok(()));
@@ -188,7 +220,13 @@ mod tests {
         ] {
             let error = file.check_source(&source, &found).unwrap_err();
             assert!(error.contains(word) && error.contains("make a new plan"), "{error}");
+            assert_eq!(file.open_source().unwrap_err().cause, Cause::OtherFile);
         }
+        // A link to a file of equal size and time.
+        file.open_source().unwrap().check().unwrap();
+        fs::rename(&source, dir.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink("moved", &source).unwrap();
+        assert_eq!(file.open_source().unwrap_err().kind, FailureKind::Data);
     }
 
     #[test]

@@ -305,6 +305,9 @@ impl<'a> WorkRun<'a> {
         if let Some(FilePart::Join { .. }) = task.part() {
             return self.worker.join(target, task);
         }
+        if file.local_source().is_some() {
+            return self.copy(task, &tag, target);
+        }
         let (root, path) = (target.root().clone(), task.staged().to_owned());
         let output = match range.zip(file.size) {
             Some((range, size)) => {
@@ -313,9 +316,6 @@ impl<'a> WorkRun<'a> {
             }
             _ => Output::Beneath { root, path },
         };
-        if let Some(source) = file.local_source() {
-            return self.copy(task, &tag, &source, output);
-        }
         let admission = self.admit(&urls[0], file.size, task.cancel());
         let expected = expected(file, range.is_some());
         let job = Job { urls, output, expected, options: self.options_of(&admission) };

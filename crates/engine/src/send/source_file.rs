@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 
 use crate::input_file;
+use crate::sink::directory::Directory;
 
 /// A file open for sending, with its path.
 #[derive(Debug)]
@@ -28,12 +29,32 @@ impl SourceFile {
     /// # Errors
     /// [`Failure`], of the kind [`FailureKind::Denied`] or [`FailureKind::NotFound`].
     pub fn open(path: &Path) -> Result<Self, Failure> {
+        Self::opened(input_file::open(path), path, FailureKind::NotFound)
+    }
+
+    /// Opens the file at `below` a directory as [`open`](Self::open) does, but follows symbolic links in `root` only.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open); [`FailureKind::Data`] for a link.
+    pub fn open_beneath(root: &Path, below: &Path) -> Result<Self, Failure> {
+        let open = || {
+            let directory = Directory::open(root)?.beneath(below.parent().unwrap_or(Path::new("")))?;
+            directory.open_to_read(below.file_name().ok_or(io::ErrorKind::InvalidInput)?)
+        };
+        Self::opened(open(), &root.join(below), FailureKind::Data)
+    }
+
+    /// Wraps what was opened at `path`; where something else stands in the place of a file or directory, the failure is `misplaced`.
+    fn opened(file: io::Result<File>, path: &Path, misplaced: FailureKind) -> Result<Self, Failure> {
         let fail = |error: io::Error| {
-            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
-            let kind = if is_denied { FailureKind::Denied } else { FailureKind::NotFound };
+            let kind = match error.kind() {
+                io::ErrorKind::PermissionDenied => FailureKind::Denied,
+                io::ErrorKind::InvalidInput | io::ErrorKind::NotADirectory => misplaced,
+                _ => FailureKind::NotFound,
+            };
             Failure::new(kind, format!("cannot open {}: {error}", path.display()))
         };
-        let file = input_file::open(path).map_err(fail)?;
+        let file = file.map_err(fail)?;
         let what = match file.metadata().map_err(fail)?.file_type() {
             kind if kind.is_file() => {
                 let source = Self::new(file, path.to_owned()).map_err(fail)?;
@@ -78,7 +99,10 @@ impl SourceFile {
     }
 
     /// Fails if the file was written to since it was opened, except for its growth if that is expected.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// [`Failure`], also if its metadata cannot be read.
+    pub fn check(&self) -> Result<(), Failure> {
         for wait in GROWTH_WAITS {
             std::thread::sleep(wait);
             let now = self.file.metadata().map_err(|error| self.unreadable(&error))?;
@@ -99,9 +123,11 @@ impl SourceFile {
         self.metadata.len() == 0 && is_read(&self.file) && self.check().is_ok()
     }
 
-    /// Creates the failure of a file that cannot be read.
-    pub(crate) fn unreadable(&self, error: &io::Error) -> Failure {
-        Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", self.path.display()))
+    /// Creates the failure of a file that cannot be read. Its cause tells it from a full disk of a server: other files may be
+    /// readable.
+    pub fn unreadable(&self, error: &io::Error) -> Failure {
+        let message = format!("cannot read {}: {error}", self.path.display());
+        Failure::new(FailureKind::Disk, message).caused_by(Cause::OtherFile)
     }
 
     /// Creates the failure of a file that changed while it was sent.
@@ -138,6 +164,29 @@ pub(crate) mod tests {
         let before = changed();
         while changed() == before {
             file.write_all_at(bytes, 0).unwrap();
+        }
+    }
+
+    #[test]
+    fn symbolic_links_are_followed_above_the_root_of_a_walk_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("real/d")).unwrap();
+        std::fs::write(at("real/d/f"), "f").unwrap();
+        for (to, link) in [("real", "root"), ("d", "real/e"), ("d/f", "real/g"), ("none", "real/dangling")] {
+            std::os::unix::fs::symlink(to, at(link)).unwrap();
+        }
+        for (below, expected) in [
+            ("d/f", None),
+            ("e/f", Some(FailureKind::Data)),
+            ("g", Some(FailureKind::Data)),
+            ("dangling", Some(FailureKind::Data)),
+            ("d/../d/f", Some(FailureKind::Data)),
+            ("d", Some(FailureKind::NotFound)),
+            ("d/none", Some(FailureKind::NotFound)),
+        ] {
+            let opened = SourceFile::open_beneath(&at("root"), Path::new(below));
+            assert_eq!(opened.as_ref().err().map(|failure| failure.kind), expected, "{below}: {opened:?}");
         }
     }
 

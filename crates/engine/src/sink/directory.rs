@@ -101,9 +101,17 @@ impl Directory {
     /// # Errors
     /// See [`beneath`](Self::beneath).
     pub fn make_beneath(&self, path: &Path) -> io::Result<()> {
+        self.make_beneath_with(path, 0o777)
+    }
+
+    /// Creates a directory as [`make_beneath`](Self::make_beneath) does, with at most these permissions.
+    ///
+    /// # Errors
+    /// See [`beneath`](Self::beneath).
+    pub fn make_beneath_with(&self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(name) = path.file_name() else { return Ok(()) };
         let above = self.beneath(path.parent().unwrap_or(Path::new("")))?;
-        match rustix::fs::mkdirat(&above.fd, name, Mode::from_raw_mode(0o777)) {
+        match rustix::fs::mkdirat(&above.fd, name, Mode::from_raw_mode(mode & 0o777)) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) => above.beneath(Path::new(name)).map(drop),
             Err(error) => Err(error.into()),
@@ -208,6 +216,16 @@ impl Directory {
         opened.map(File::from).map_err(of_link)
     }
 
+    /// Opens a file for reading without following a symbolic link, nor blocking on the other end of a pipe.
+    ///
+    /// # Errors
+    /// The kernel's error; for a link, what to do about it.
+    pub fn open_to_read(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
+        opened.map(File::from).map_err(of_link)
+    }
+
     /// Opens a file for reading and writing, or creates it with the permissions of new files; does not follow a symbolic link.
     pub(super) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -275,10 +293,8 @@ impl Directory {
     /// # Errors
     /// `InvalidData` for a file of another user, or one of more than `limit`; else the kernel's error.
     pub(super) fn read_own(&self, name: &OsStr, limit: Bytes) -> io::Result<Vec<u8>> {
-        // NONBLOCK, because opening a pipe must not block.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut content = Vec::new();
-        let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty()).map_err(of_link)?);
+        let file = self.open_to_read(name)?;
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, Stat, fallocate, flock, fstat, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, Stat, fallocate, fchmod, flock, fstat, fstatvfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -33,6 +33,9 @@ use super::journal_file::JournalFile;
 use super::output_error::OutputError;
 use super::part_names::{PART, beside};
 
+/// The permissions of owner, group and others.
+const ALL_MODES: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
+
 /// The partial file of a transfer. Kept on drop, so that the next run can resume, unless discarded.
 ///
 /// A [stream](Self::of_stream) has neither names nor a journal, and cannot be read back, reserved or resumed. A
@@ -47,6 +50,8 @@ pub struct PartFile {
     part_path: PathBuf,
     file: File,
     is_discarded: AtomicBool,
+    /// The most permissions of the complete file.
+    max_mode: Mode,
 }
 
 /// The location of a partial file.
@@ -134,7 +139,7 @@ impl PartFile {
         let names =
             Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
         let is_discarded = AtomicBool::new(false);
-        Ok(Self { names, slice: None, target_path, part_path, file, is_discarded })
+        Ok(Self { names, slice: None, target_path, part_path, file, is_discarded, max_mode: Mode::all() })
     }
 
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
@@ -149,7 +154,7 @@ impl PartFile {
 
     fn unnamed(path: PathBuf, file: File, slice: Option<KeptSlice>) -> Self {
         let (target_path, is_discarded) = (path.clone(), AtomicBool::new(false));
-        Self { names: None, slice, target_path, part_path: path, file, is_discarded }
+        Self { names: None, slice, target_path, part_path: path, file, is_discarded, max_mode: Mode::all() }
     }
 
     /// Makes [`finish`](Self::finish) take `name` with a number rather than fail where a file has the final name.
@@ -159,6 +164,16 @@ impl PartFile {
             names.numbered = Some(name.to_owned());
         }
         self
+    }
+
+    /// Takes all permissions but these from the file, from now on; its owner can read and write it in any case.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub(crate) fn limit_mode(&mut self, mode: u32) -> io::Result<()> {
+        self.max_mode = Mode::from_raw_mode(mode) | Mode::RUSR | Mode::WUSR;
+        let ours = Mode::from_raw_mode(fstat(&self.file)?.st_mode) & ALL_MODES;
+        if self.max_mode.contains(ours) { Ok(()) } else { Ok(fchmod(&self.file, ours & self.max_mode)?) }
     }
 
     /// Returns whether the output is a stream, whose bytes cannot be rewritten.

@@ -89,6 +89,12 @@ impl LocalWalk {
     }
 }
 
+/// Returns whether a directory has the name of those in which the workers of a plan stage what they receive.
+fn is_of_plan(entry: &DirEntry) -> bool {
+    let id = entry.file_name().as_encoded_bytes().strip_prefix(b".longhaul-");
+    id.is_some_and(|id| id.len() == 16 && id.iter().all(u8::is_ascii_hexdigit))
+}
+
 /// Checks that there is a directory at `root`.
 pub(super) fn check_directory(root: &Path) -> Result<(), Failure> {
     let failed = |error| {
@@ -123,6 +129,11 @@ impl Iterator for LocalWalk {
             return None;
         }
         Some(match self.entries.next()? {
+            Ok(entry) if entry.depth() > 0 && entry.file_type().is_dir() && is_of_plan(&entry) => {
+                self.entries.skip_current_dir();
+                let what = entry.path().display().to_string();
+                Walked::Skipped { what, why: "it is the directory of a plan's unfinished files" }
+            }
             // A link at the root is followed, and has the type of a link.
             Ok(entry) if entry.depth() == 0 || entry.file_type().is_dir() => {
                 Walked::File(LocalEntry::Directory(self.below(&entry)))
@@ -154,6 +165,7 @@ mod tests {
         let odd = Path::new(OsStr::from_bytes(b"d/\xff\n%"));
         fs::write(root.join(odd), "abc").unwrap();
         fs::write(root.join("f.longhaul-part"), "").unwrap();
+        fs::create_dir_all(root.join(".longhaul-0123456789abcdef/3-worker")).unwrap();
         symlink("d", root.join("link")).unwrap();
         let _socket = UnixListener::bind(root.join("socket")).unwrap();
         symlink("root", dir.path().join("to-root")).unwrap();
@@ -173,9 +185,9 @@ mod tests {
             let [file] = &files[..] else { panic!("{files:?}") };
             assert_eq!((&*file.below, &file.path, file.size), (odd, &root.join(odd), Bytes::new(3)));
             let whys: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
-            let expected = ["partial file", "symbolic link", "neither a file"];
+            let expected = ["a plan's", "partial file", "symbolic link", "neither a file"];
             assert!(
-                whys.len() == 3 && whys.iter().zip(expected).all(|(why, word)| why.contains(word)),
+                whys.len() == 4 && whys.iter().zip(expected).all(|(why, word)| why.contains(word)),
                 "{whys:?}"
             );
         }

@@ -169,7 +169,7 @@ impl From<UploadError> for Failure {
         let (kind, retry, cause) = error.class();
         // Another stream could not read the source or satisfy the server either.
         let is_of_all = retry == Retry::Never && !matches!(error, UploadError::Http(_));
-        let cause = if is_of_all { Cause::EveryStream } else { cause };
+        let cause = if is_of_all && cause != Cause::OtherFile { Cause::EveryStream } else { cause };
         Self::new(kind, error.to_string()).caused_by(cause).with_retry(retry)
     }
 }

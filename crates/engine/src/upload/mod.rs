@@ -71,10 +71,22 @@ use session::UploadSession;
 /// [`UploadError`]. A server that can resume keeps the received bytes for the next run; a partial
 /// file never gets the final name.
 pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Outcome, UploadError> {
+    put_open(request, &Arc::new(SourceFile::open(&request.path)?), observer, cancel)
+}
+
+/// Sends an open file, in its state of then, as [`put`] does; the path of the request is for messages.
+///
+/// # Errors
+/// See [`put`].
+pub fn put_open(
+    request: &PutRequest,
+    source: &Arc<SourceFile>,
+    observer: JobObserver<'_>,
+    cancel: &Cancel,
+) -> Result<Outcome, UploadError> {
     let start = Instant::now();
-    let source = Arc::new(SourceFile::open(&request.path)?);
     let unusable = |message| Failure::new(FailureKind::Usage, message);
-    let reader = Reader::choose(request.reader, &source).map_err(|_| {
+    let reader = Reader::choose(request.reader, source).map_err(|_| {
         let path = request.path.display();
         unusable(format!("cannot read {path} by Direct I/O: its file system has none; use --reader auto"))
     })?;
@@ -106,7 +118,7 @@ pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> 
         let watch = move || monitor::watch(request, progress, path, &ended);
         let watcher = named("monitor").spawn_scoped(threads, watch);
         let congestion = congestion.paced.as_deref();
-        let context = UploadContext { request, progress, source: &source, reader, path, pacing, congestion };
+        let context = UploadContext { request, progress, source, reader, path, pacing, congestion };
         let result = progress.transfer.cpu.count(|| {
             if is_ftp {
                 return gridftp::put(context, threads);

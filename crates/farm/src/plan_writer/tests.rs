@@ -48,14 +48,14 @@ fn plan_is_of_the_version_that_it_needs() {
     let dir = tempfile::tempdir().unwrap();
     let unlimited = FarmLimits::default;
     let limited = FarmLimits { connections: 3, ..unlimited() };
-    let local = PlannedFile::of_local(Path::new("/d/f"), "f".into(), Bytes::mib(3), Some(7));
+    let local = PlannedFile::of_local(Path::new("/d"), Path::new("f"), "f".into(), Bytes::mib(3), Some(7));
     let directory = PlanTarget::from(&dir.path().join("t"));
     let server = || PlanTarget::from(Url::parse("https://h/up").unwrap());
     for (name, target, file, limits, version, units, source) in [
         ("files", directory.clone(), file(1), unlimited(), 1, 1, "http://h/1"),
         ("limits", directory.clone(), file(1), limited.clone(), 2, 1, "http://h/1"),
-        ("copies", directory, local.clone(), limited, 3, 4, ""),
-        // A server names no file of several ranges.
+        // Neither a copy nor an upload is cut into ranges.
+        ("copies", directory, local.clone(), limited, 3, 1, ""),
         ("uploads", server(), local, unlimited(), 3, 1, "https://h/up/"),
     ] {
         let (path, size) = (dir.path().join(name), UnitSize { bytes: Bytes::mib(1), files: 3 });

@@ -56,30 +56,53 @@ impl WorkRun<'_> {
 
     /// Returns the failure of a file. One of this host's disk or memory makes the worker claim nothing more.
     fn noted(&self, error: &TransferError, task: &FileTask) -> FileEnd {
-        use FailureKind::{
-            CannotCreate, Config, Denied, Disk, Host, NoHost, NotFound, Protocol, Unavailable,
-        };
         let is_range = matches!(task.part(), Some(FilePart::Range { .. }));
+        // It has another state, proves none, or cannot be read.
+        let is_of_source =
+            matches!(error, TransferError::Failed(failure) if failure.cause == Cause::OtherFile);
         let is_of_all_ranges = match error {
-            // The source has another state, or proves none.
-            TransferError::Failed(failure) => failure.cause == Cause::OtherFile,
             // The file that receives the ranges is missing.
             TransferError::Output(OutputError::Create { source, .. }) => source.kind() == ErrorKind::NotFound,
-            _ => false,
+            _ => is_of_source,
         };
         if is_range && is_of_all_ranges {
             return FileEnd::Unjoinable(error.to_string());
         }
-        // A server may refuse one name, or one size.
-        let is_of_host = matches!(error.kind(), Disk | Host)
-            || (error.kind() == CannotCreate && self.worker.target().is_some());
-        if is_of_host {
+        let is_upload = self.worker.server().is_some();
+        let fault = Fault::of(error.kind(), is_of_source, is_upload, task.file().local_source().is_some());
+        if fault == Fault::Host {
             self.worker.retire();
         }
-        // A host may not have mounted the sources.
-        let is_refused = matches!(error.kind(), Denied | NoHost | Unavailable | Protocol | Config)
-            || (error.kind() == NotFound && task.file().local_source().is_some());
-        FileEnd::Failed { why: error.to_string(), is_refused }
+        FileEnd::Failed { why: error.to_string(), is_refused: fault == Fault::PerhapsHost }
+    }
+}
+
+/// Where the cause of a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// At the disk or memory of this host, or the disk of the server.
+    Host,
+    /// Perhaps at this host: its network, logins, mounts or settings.
+    PerhapsHost,
+    /// At the file.
+    File,
+}
+
+impl Fault {
+    fn of(kind: FailureKind, is_of_source: bool, is_upload: bool, is_local: bool) -> Self {
+        use FailureKind::{
+            CannotCreate, Config, Denied, Disk, Host, NoHost, NotFound, Protocol, Unavailable,
+        };
+        match kind {
+            Disk if is_of_source => Self::PerhapsHost,
+            Disk | Host => Self::Host,
+            // A server may refuse one name, or one size.
+            CannotCreate if !is_upload => Self::Host,
+            Denied | NoHost | Unavailable | Protocol | Config => Self::PerhapsHost,
+            // It may not have mounted the sources, and other sources may be readable.
+            NotFound if is_local => Self::PerhapsHost,
+            _ => Self::File,
+        }
     }
 }
 
@@ -125,5 +148,34 @@ impl Observer for CountedBytes<'_> {
             self.admission.note_streams(progress.streams);
         }
         self.observer.on(at, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_engine::send::SourceFile;
+    use longhaul_engine::upload::UploadError;
+
+    use super::*;
+
+    #[test]
+    fn one_source_that_cannot_be_read_does_not_end_a_worker() {
+        let file = tempfile::tempfile().unwrap();
+        let source = SourceFile::new(file, "f".into()).unwrap();
+        let unreadable = Failure::from(UploadError::from(source.unreadable(&ErrorKind::Other.into())));
+        let is_of_source = unreadable.cause == Cause::OtherFile;
+        assert_eq!(Fault::of(unreadable.kind, is_of_source, true, true), Fault::PerhapsHost);
+        for (kind, fetch, copy, upload) in [
+            (FailureKind::Host, Fault::Host, Fault::Host, Fault::Host),
+            (FailureKind::Disk, Fault::Host, Fault::Host, Fault::Host),
+            (FailureKind::CannotCreate, Fault::Host, Fault::Host, Fault::File),
+            (FailureKind::Denied, Fault::PerhapsHost, Fault::PerhapsHost, Fault::PerhapsHost),
+            (FailureKind::NotFound, Fault::File, Fault::PerhapsHost, Fault::PerhapsHost),
+            (FailureKind::Data, Fault::File, Fault::File, Fault::File),
+        ] {
+            let faults = [(false, false), (false, true), (true, true)];
+            let faults = faults.map(|(is_upload, is_local)| Fault::of(kind, false, is_upload, is_local));
+            assert_eq!(faults, [fetch, copy, upload], "{kind:?}");
+        }
     }
 }

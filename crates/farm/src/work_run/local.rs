@@ -1,22 +1,21 @@
 //! Copies and uploads local files.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::JobTag;
-use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use longhaul_engine::copy::{CopyRequest, copy};
 use longhaul_engine::send::{ReaderChoice, SourceFile};
-use longhaul_engine::sink::output::Output;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::{UploadFile, UploadTarget};
-use longhaul_engine::upload::{PutRequest, UploadError, put};
+use longhaul_engine::upload::{PutRequest, UploadError, put_open};
 use url::Url;
 
 use super::{WorkRun, file_failed};
 use crate::files;
-use crate::unit::PlannedFile;
+use crate::target::Target;
 use crate::worker::{FileEnd, FileTask};
 
 /// The status of a name to which another upload is under way: `longhaul serve` keeps that of a killed worker until its disk has
@@ -28,17 +27,17 @@ const MAX_LOCKED: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WorkRun<'_> {
-    /// Copies a file, or a range of it. It counts as one connection to the worker's own host.
-    pub(super) fn copy(&self, task: &FileTask, tag: &JobTag, source: &Path, output: Output) -> FileEnd {
+    /// Copies a file. It counts as one connection to the worker's own host.
+    pub(super) fn copy(&self, task: &FileTask, tag: &JobTag, target: &Target) -> FileEnd {
         let (file, cancel) = (task.file(), task.cancel());
         let admission = self.worker.admit(&self.worker.host().to_ascii_lowercase(), 1, cancel);
         self.execute_job(task, tag, &admission, |observer| {
-            let source = &opened(file, source)?;
-            let (output, limit) = (output.clone(), Some(admission.limit().clone()));
-            let outcome = copy(&CopyRequest { source, output, limit }, observer, cancel)?;
-            // That of a range is compared when all are there.
-            if task.part().is_none() {
-                self.check_checksum(task, &outcome.path)?;
+            let source = &file.open_source()?;
+            let (root, path) = (target.root().clone(), task.staged().to_owned());
+            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()) };
+            let outcome = copy(&request, observer, cancel)?;
+            if file.checksum.is_some() {
+                self.check_checksum(task, &SourceFile::open(&outcome.path)?)?;
             }
             Ok(outcome)
         })
@@ -61,10 +60,10 @@ impl WorkRun<'_> {
         };
         let (size, modified, is_new) = (file.size.unwrap_or_default(), file.modified, false);
         let to_send = UploadFile { path: path.clone(), url: url.clone(), size, modified, is_new };
-        if self.options.transfer.resume
-            && opened(file, &path).is_ok()
-            && target.is_unchanged(&to_send, cancel)
-        {
+        // What is wrong with the source fails the job below.
+        let is_as_planned =
+            || file.open_source().is_ok_and(|source| self.check_checksum(task, &source).is_ok());
+        if self.options.transfer.resume && target.is_unchanged(&to_send, cancel) && is_as_planned() {
             return self.present(&tag, path, size);
         }
         let admission = self.admit(&url, file.size, cancel);
@@ -80,11 +79,12 @@ impl WorkRun<'_> {
             sessions: self.engine.ftp_sessions(),
         };
         self.execute_job(task, &tag, &admission, |observer| {
-            opened(file, &request.path)?;
-            self.check_checksum(task, &request.path)?;
+            // The state that is checked is the one that is sent, whatever gets its name meanwhile.
+            let source = Arc::new(file.open_source()?);
+            self.check_checksum(task, &source)?;
             let deadline = Instant::now() + MAX_LOCKED;
             loop {
-                match put(&request, observer, cancel) {
+                match put_open(&request, &source, observer, cancel) {
                     Err(UploadError::Refused { status: LOCKED, .. })
                         if Instant::now() < deadline && !cancel.sleep(LOCK_INTERVAL) => {}
                     sent => return sent.map_err(|error| Failure::from(error).into()),
@@ -101,26 +101,19 @@ impl WorkRun<'_> {
         Ok(self.uploads.get_or_init(|| target))
     }
 
-    /// Compares the checksum of a list, if there is one, with the local file at `path`.
-    fn check_checksum(&self, task: &FileTask, path: &Path) -> Result<(), Failure> {
+    /// Compares the checksum of a list, if there is one, with a local file.
+    fn check_checksum(&self, task: &FileTask, source: &SourceFile) -> Result<(), Failure> {
         let Some(wanted) = &task.file().checksum else { return Ok(()) };
         let count = |bytes: Bytes| self.worker.count_verified(bytes);
-        match files::digest_at(path, wanted.algorithm, task.cancel(), &count) {
-            Ok(Some(found)) if found == *wanted => Ok(()),
+        let path = source.path();
+        match files::digest_of(source.file(), path, wanted.algorithm, task.cancel(), &count) {
+            Ok(Some(found)) if found == *wanted => source.check(),
             Ok(Some(found)) => {
                 let message = format!("{} has the digest {found} instead of {wanted}", path.display());
                 Err(Failure::new(FailureKind::Data, message))
             }
             Ok(None) => Err(Failure::new(FailureKind::Interrupted, "interrupted")),
-            Err(error) => Err(Failure::new(error.kind(), error.to_string())),
+            Err(error) => Err(Failure::new(FailureKind::NotFound, error.to_string())),
         }
     }
-}
-
-/// Opens a local source that is as it was planned.
-fn opened(file: &PlannedFile, source: &Path) -> Result<SourceFile, Failure> {
-    let open = SourceFile::open(source)?;
-    let changed = |why| Failure::new(FailureKind::Data, why).caused_by(Cause::OtherFile);
-    file.check_source(source, open.metadata()).map_err(changed)?;
-    Ok(open)
 }

@@ -1,20 +1,29 @@
 //! Adds local files and directories to a plan, to be copied or uploaded by its workers.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
+use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::tree::{LocalEntry, LocalFile, LocalWalk, Walked};
 use longhaul_farm::plan_writer::PlanWriter;
 use longhaul_farm::unit::{PlannedFile, seconds_of};
 
 use super::make::{LeftOut, PlanRequest};
+use super::sources::refuse_source_in;
 use crate::commands::get::url_list::ListedFile;
 use crate::exit;
+
+/// The permissions of a new directory, as far as the umask permits them.
+const ANY_MODE: u32 = 0o777;
+/// The permissions that the owner of a new directory has in any case: files are put into it.
+const OWNERS_MODE: u32 = 0o700;
 
 impl PlanRequest<'_> {
     /// Adds a file, or a directory with all below it.
@@ -38,24 +47,20 @@ impl PlanRequest<'_> {
             _ => named_after(path).map_err(refused)?.into(),
         };
         let failed = |failure: Failure| exit::said(&failure, exit::of(failure.kind));
-        let mut walk = LocalWalk::new(path, &self.cancel).map_err(failed)?;
-        while let Some(walked) = walk.next() {
+        let walk = LocalWalk::new(path, &self.cancel).map_err(failed)?;
+        for walked in walk {
             match walked {
                 Walked::File(LocalEntry::File(file)) => {
-                    let LocalFile { path, below: name, size, modified } = file;
-                    self.add_planned(writer, PlannedFile::of_local(&path, below.join(name), size, modified))?;
+                    let LocalFile { below: name, size, modified, .. } = file;
+                    let to = below.join(&name);
+                    self.add_planned(writer, PlannedFile::of_local(path, &name, to, size, modified))?;
                 }
                 Walked::File(LocalEntry::Directory(directory)) => {
-                    match self.make_directory(&below.join(&directory)) {
-                        Ok(()) => {}
-                        // Nothing can be planned of this source.
-                        Err(failure) if directory.as_os_str().is_empty() => return Err(failed(failure)),
-                        Err(_) if self.cancel.is_cancelled() => break,
-                        Err(failure) => {
-                            walk.skip_directory();
-                            left_out.add(writer, &failure);
-                        }
-                    }
+                    // One that has vanished since is empty.
+                    let mode = fs::metadata(path.join(&directory)).map_or(ANY_MODE, |found| found.mode());
+                    let to = below.join(&directory);
+                    writer.add_directory(&to).map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+                    self.add_directory(&to, mode);
                 }
                 Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
                 Walked::Failed(error) => left_out.add(writer, &error.failure),
@@ -75,44 +80,73 @@ impl PlanRequest<'_> {
         if listed.urls.len() > 1 {
             bail!("{shown}: a local file has no mirrors; write one URL for it");
         }
+        refuse_source_in(&self.target, source)?;
         let mut file = planned(source, listed.name.map(PathBuf::from))?;
         if listed.size.is_some() && listed.size != file.size {
             let found = file.size.unwrap_or_default().get();
             bail!("{shown} has {found} bytes, and size= in the list demands another size");
         }
         file.checksum = listed.checksum;
-        self.make_directory(file.path.parent().unwrap_or(Path::new("")))?;
-        writer.add_in_ranges(file)?;
+        self.add_directory(file.path.parent().unwrap_or(Path::new("")), ANY_MODE);
+        writer.add(file)?;
         Ok(())
     }
 
     fn add_planned(&self, writer: &mut PlanWriter, file: PlannedFile) -> Result<(), exit::Code> {
-        let made = self.make_directory(file.path.parent().unwrap_or(Path::new("")));
-        made.map_err(|failure| exit::said(&failure, exit::of(failure.kind)))?;
-        writer.add_in_ranges(file).map_err(|error| exit::said(&error, exit::of(error.kind())))
+        self.add_directory(file.path.parent().unwrap_or(Path::new("")), ANY_MODE);
+        writer.add(file).map_err(|error| exit::said(&error, exit::of(error.kind())))
     }
 
-    /// Makes a directory of the target, once.
-    fn make_directory(&self, below: &Path) -> Result<(), Failure> {
-        if self.made.lock().contains(below) {
-            return Ok(());
+    /// Notes a directory of the target, and those above it, to be made with at most this mode.
+    fn add_directory(&self, below: &Path, mode: u32) {
+        let mut directories = self.directories.lock();
+        for (depth, path) in below.ancestors().enumerate() {
+            let mode = if depth == 0 { mode } else { ANY_MODE };
+            match directories.get_mut(path) {
+                Some(noted) if depth == 0 => *noted &= mode,
+                Some(_) => break,
+                None => drop(directories.insert(path.to_owned(), mode)),
+            }
         }
+    }
+
+    /// Makes the directories of the target: after the walks, which must not meet them.
+    pub(super) fn make_directories(&self) -> Result<(), Failure> {
+        let directories = std::mem::take(&mut *self.directories.lock());
         match (&self.uploads, self.target.directory()) {
             (Some(uploads), _) => {
-                uploads.make(below, &self.cancel)?;
+                directories.keys().try_for_each(|below| uploads.make(below, &self.cancel).map(drop))
             }
-            (None, Some(target)) => {
-                let path = target.join(below);
-                fs::create_dir_all(&path).map_err(|error| {
-                    let message = format!("cannot make the directory {}: {error}", path.display());
-                    Failure::new(FailureKind::CannotCreate, message)
-                })?;
-            }
-            (None, None) => {}
+            (None, Some(target)) => make_local(target, &directories),
+            (None, None) => Ok(()),
         }
-        self.made.lock().insert(below.to_owned());
-        Ok(())
     }
+}
+
+/// Makes directories below `target`, each before those within it, without following symbolic links there.
+fn make_local(target: &Path, directories: &BTreeMap<PathBuf, u32>) -> Result<(), Failure> {
+    let mut root = None;
+    for (below, mode) in directories {
+        let mode = mode | OWNERS_MODE;
+        let mut make = || match &root {
+            Some(root) => Directory::make_beneath_with(root, below, mode),
+            // The first path is empty.
+            None => {
+                DirBuilder::new().recursive(true).mode(mode & ANY_MODE).create(target)?;
+                root = Some(Directory::open(target)?);
+                Ok(())
+            }
+        };
+        make().map_err(|error| {
+            let path = target.join(below);
+            let message = format!(
+                "cannot make the directory {}: {error}; remove what is there, or give another target",
+                path.display()
+            );
+            Failure::new(FailureKind::CannotCreate, message)
+        })?;
+    }
+    Ok(())
 }
 
 /// Describes a local file as it is now; `path` is below the target, by default its name.
@@ -130,7 +164,12 @@ fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> 
         bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
     }
     let modified = found.modified().ok().and_then(seconds_of);
-    Ok(PlannedFile::of_local(source, path, Bytes::new(found.len()), modified))
+    // Workers follow no link at the last name, which may be replaced by one.
+    let is_link = fs::symlink_metadata(source).is_ok_and(|found| found.is_symlink());
+    let resolved = if is_link { source.canonicalize() } else { Ok(source.to_owned()) };
+    let resolved = resolved.with_context(|| format!("cannot read {shown}"))?;
+    let (root, below) = (resolved.parent().unwrap_or(Path::new("/")), Path::new(named_after(&resolved)?));
+    Ok(PlannedFile::of_local(root, below, path, Bytes::new(found.len()), modified))
 }
 
 fn named_after(path: &Path) -> anyhow::Result<&OsStr> {

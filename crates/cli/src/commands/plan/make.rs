@@ -1,6 +1,6 @@
 //! Lists the sources, and writes the plan.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -17,6 +17,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::source::http::SafeUrl;
 use longhaul_engine::tree::{ListedFile, UploadTarget, Walked};
+use longhaul_farm::error::FarmError;
 use longhaul_farm::plan::PlanHeader;
 use longhaul_farm::plan_target::PlanTarget;
 use longhaul_farm::plan_writer::{PlanWriter, UnitSize};
@@ -39,8 +40,8 @@ pub(super) struct PlanRequest<'a> {
     pub(super) target: PlanTarget,
     /// The target, if it is of a server.
     pub(super) uploads: Option<UploadTarget>,
-    /// The directories that are there for local files.
-    pub(super) made: Mutex<HashSet<PathBuf>>,
+    /// The directories of the target that are made for local files, with their largest modes.
+    pub(super) directories: Mutex<BTreeMap<PathBuf, u32>>,
     options: TransferOptions,
     engine: Engine,
     pub(super) cancel: Cancel,
@@ -82,7 +83,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
                 sources,
                 target,
                 uploads,
-                made: Mutex::default(),
+                directories: Mutex::default(),
                 options,
                 engine,
                 cancel: cancel.clone(),
@@ -94,9 +95,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     };
     let (request, mut writer) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let listed = request.list(&mut writer)?;
+    let made = if cancel.is_cancelled() { Ok(()) } else { request.make_directories() };
     if cancel.is_cancelled() {
         return Err(exit::said("stopped: nothing is planned", exit::of_stop(exit::INTERRUPTED, &cancel)));
     }
+    made.map_err(|failure| exit::said(&failure, exit::of(failure.kind)))?;
     if writer.holds_queries() {
         tracing::warn!("URLs with a query may be signed: only you can read the plan, and run its workers");
     }
@@ -224,7 +227,8 @@ impl PlanRequest<'_> {
         let tree = self.engine.remote_tree(url, self.directory(), &self.options);
         let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
         let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
-        self.add(&Mutex::new(writer), file, Path::new(""))
+        let added = self.add(&Mutex::new(writer), file, Path::new(""));
+        added.map_err(|error| exit::said(&error, exit::of(error.kind())))
     }
 
     fn add_tree(&self, writer: &mut PlanWriter, url: &Url, left_out: &mut LeftOut) -> Result<(), exit::Code> {
@@ -239,12 +243,17 @@ impl PlanRequest<'_> {
         let leave_out = |failure: &Failure| left_out.lock().add(&mut writer.lock(), failure);
         let add = |walked| match walked {
             Walked::File(mut file) => match tree.complete(&mut file, &stop) {
-                Ok(()) => {
-                    if let Err(code) = self.add(&writer, file, &below) {
-                        failed.lock().get_or_insert(code);
+                Ok(()) => match self.add(&writer, file, &below) {
+                    Ok(()) => {}
+                    // An object store may have both.
+                    Err(error @ FarmError::FileAndDirectory(_)) => {
+                        leave_out(&Failure::new(error.kind(), error.to_string()));
+                    }
+                    Err(error) => {
+                        failed.lock().get_or_insert(exit::said(&error, exit::of(error.kind())));
                         stop.cancel();
                     }
-                }
+                },
                 Err(_) if stop.is_cancelled() => {}
                 Err(failure) => leave_out(&failure),
             },
@@ -259,7 +268,7 @@ impl PlanRequest<'_> {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    fn add(&self, writer: &Mutex<&mut PlanWriter>, file: ListedFile, below: &Path) -> Result<(), exit::Code> {
+    fn add(&self, writer: &Mutex<&mut PlanWriter>, file: ListedFile, below: &Path) -> Result<(), FarmError> {
         let ListedFile { url, path, size, modified } = file;
         let (path, modified) = (below.join(path), modified.and_then(seconds_of));
         let mut file = PlannedFile { urls: vec![url.into()], path, size, modified, checksum: None };
@@ -267,8 +276,7 @@ impl PlanRequest<'_> {
         let is_cut = writer.lock().is_cut(&file);
         let is_cut = is_cut && self.combines(&mut file, false);
         let mut writer = writer.lock();
-        let added = if is_cut { writer.add_in_ranges(file) } else { writer.add(file) };
-        added.map_err(|error| exit::said(&error, exit::of(error.kind())))
+        if is_cut { writer.add_in_ranges(file) } else { writer.add(file) }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The operands of a plan: sources, and the target.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -40,11 +41,10 @@ pub(super) fn operands(args: &PlanArgs) -> anyhow::Result<(Vec<PlanSource>, Plan
     for source in &sources {
         match source {
             PlanSource::Server(from) => refuse_relay(from, &target)?,
-            PlanSource::Local(path) if args.recursive && path.is_dir() => {
-                let output = args.output.as_deref().unwrap_or(Path::new(""));
-                refuse_overlap(path, &target, output)?;
+            PlanSource::Local(path) => {
+                refuse_source_in(&target, path)?;
+                refuse_overlap(path, &target, args.output.as_deref().unwrap_or(Path::new("")))?;
             }
-            PlanSource::Local(_) => {}
         }
     }
     Ok((sources, target))
@@ -52,8 +52,7 @@ pub(super) fn operands(args: &PlanArgs) -> anyhow::Result<(Vec<PlanSource>, Plan
 
 fn target_of(operand: &Path) -> anyhow::Result<PlanTarget> {
     let Some(url) = url_of(operand)? else {
-        let path = std::path::absolute(operand)
-            .with_context(|| format!("cannot use the target {}", operand.display()))?;
+        let path = direct(operand).with_context(|| format!("cannot use the target {}", operand.display()))?;
         return Ok(PlanTarget::Directory(path));
     };
     if let Some(path) = local_path(&url) {
@@ -84,10 +83,17 @@ fn local_source(path: &Path) -> anyhow::Result<PlanSource> {
         }
         found => found.with_context(|| format!("cannot read {shown}"))?,
     };
-    // A URL holds no `..`, which leads elsewhere behind a symbolic link.
-    let is_indirect = path.components().any(|part| part == Component::ParentDir);
-    let absolute = if is_indirect { path.canonicalize() } else { std::path::absolute(path) };
-    Ok(PlanSource::Local(absolute.with_context(|| format!("cannot read {shown}"))?))
+    Ok(PlanSource::Local(direct(path).with_context(|| format!("cannot read {shown}"))?))
+}
+
+/// Returns the absolute path without `..`, which leads elsewhere behind a symbolic link, and nowhere behind a directory that
+/// does not exist yet.
+fn direct(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else { return Ok(path) };
+    let above: PathBuf = parts[..=last].iter().collect();
+    Ok(above.canonicalize()?.join(parts[last + 1..].iter().collect::<PathBuf>()))
 }
 
 fn url_of(operand: &Path) -> anyhow::Result<Option<Url>> {
@@ -127,21 +133,35 @@ pub(super) fn refuse_relay(from: &Url, target: &PlanTarget) -> anyhow::Result<()
     }
 }
 
+/// Refuses a local source within the target: the copy of another source could get its name.
+pub(super) fn refuse_source_in(target: &PlanTarget, source: &Path) -> anyhow::Result<()> {
+    match target.directory().filter(|target| is_within(source, target)) {
+        Some(target) => bail!(
+            "{} lies in the target {}, where copies may replace it: give another target",
+            source.display(),
+            target.display()
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a directory that would receive what is planned of it, or the plan itself.
-fn refuse_overlap(directory: &Path, target: &PlanTarget, plan: &Path) -> anyhow::Result<()> {
-    let shown = directory.display();
-    let directory = directory.canonicalize().with_context(|| format!("cannot read {shown}"))?;
-    let is_within = |path: &Path| {
-        let path = std::path::absolute(path).ok();
-        let existing =
-            path.iter().flat_map(|path| path.ancestors()).find_map(|path| path.canonicalize().ok());
-        existing.is_some_and(|existing| existing.starts_with(&directory))
-    };
-    if let Some(target) = target.directory().filter(|target| is_within(target)) {
+fn refuse_overlap(source: &Path, target: &PlanTarget, plan: &Path) -> anyhow::Result<()> {
+    let shown = source.display();
+    if let Some(target) = target.directory().filter(|target| is_within(target, source)) {
         bail!("the target {} lies in {shown}, which is planned: give another one", target.display());
     }
-    if is_within(plan) {
+    if is_within(plan, source) {
         bail!("the plan {} lies in {shown}, which is planned: write it elsewhere", plan.display());
     }
     Ok(())
+}
+
+/// Returns whether the part of a path that exists is a directory, or lies in it.
+fn is_within(path: &Path, directory: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    let path = std::path::absolute(path).ok();
+    let existing = path.iter().flat_map(|path| path.ancestors()).find_map(|path| path.canonicalize().ok());
+    let wanted = identity(directory);
+    wanted.is_some() && existing.is_some_and(|path| path.ancestors().any(|path| identity(path) == wanted))
 }

@@ -17,6 +17,10 @@ fn command_lines_that_make_no_plan_are_refused() {
         (&["-o", "p", "example.org/f", "here"], 64, "https://example.org/f"),
         (&["-o", "p", "old", "here"], 64, "old is a directory: plan all below it by -r"),
         (&["-o", "p", "-r", "old", "old/x"], 64, "lies in"),
+        (&["-o", "p", "-r", "old", "new/../old/x"], 66, "cannot use the target new/../old/x"),
+        (&["-o", "p", "-r", "old/sub", "old"], 64, "lies in the target"),
+        (&["-o", "p", "empty", "."], 64, "lies in the target"),
+        (&["-o", "p", "-i", "both", "here"], 64, "a file and a directory would get the path a"),
         (&["-o", "old/p", "-r", "old", "here"], 64, "the plan old/p lies in"),
         (&["-o", "p", "http://h/f", "http://h/d/"], 64, "fetch it into a directory first"),
         (&["-o", "p", "-i", "list", "http://h/d/"], 64, "fetch it into a directory first"),
@@ -33,6 +37,7 @@ fn command_lines_that_make_no_plan_are_refused() {
         (&["-o", "p", "http://127.0.0.1:1/f", "here", "--retries", "0"], 69, "127.0.0.1"),
     ] {
         let run = plan().file("list", list).file("old/x", "").file("empty", "");
+        let run = run.file("old/sub/sub/f", "").file("both", "http://h/f\n out=a/b\nhttp://h/g\n out=a\n");
         let run = run.file("dir", "http://h/f\n dir=x\n").file("header", "http://h/f\n header=X: y\n");
         let run = run.args(args);
         run.run().fails(code, &[word]);

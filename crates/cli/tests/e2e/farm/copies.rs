@@ -1,9 +1,12 @@
-//! Plans of local files: copied by several workers, whole and in ranges.
+//! Plans of local files: copied by several workers.
 
 use std::fs;
+use std::fs::Permissions;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
+
+use rustix::process::Signal;
 
 use super::{Get, of_plan, plan, status, work};
 use crate::support::{
@@ -19,6 +22,11 @@ fn local_tree_is_copied_by_three_workers_and_checked() {
     fs::write(odd, "odd").unwrap();
     age(&run.path("t"), 1_000_000_000);
     symlink("a b", run.path("t/link")).unwrap();
+    let chmod = |name: &str, mode| fs::set_permissions(run.path(name), Permissions::from_mode(mode)).unwrap();
+    let mode = |name: &str| fs::metadata(run.path(name)).unwrap().permissions().mode() & 0o777;
+    for (name, mode) in [("t", 0o700), ("t/sub", 0o700), ("t/a b", 0o600)] {
+        chmod(name, mode);
+    }
     rustix::fs::mkfifoat(rustix::fs::CWD, run.path("t/pipe"), rustix::fs::Mode::RUSR).unwrap();
     let made = run.run().ok();
     assert!(made.stdout.contains("units of 141 files"), "{made:?}");
@@ -30,6 +38,7 @@ fn local_tree_is_copied_by_three_workers_and_checked() {
     fs::remove_file(run.path("t/link")).unwrap();
     fs::remove_file(run.path("t/pipe")).unwrap();
     assert_equal(&run.path("t"), &run.path("here"));
+    assert_eq!(["here", "here/sub", "here/a b"].map(mode), [0o700, 0o700, 0o600]);
     assert_eq!(fs::metadata(run.path("here/a b")).unwrap().mtime(), 1_000_000_000);
     let now = status(run.dir());
     assert_eq!((&now["done"], &now["bytes_done"]), (&now["units"], &now["bytes"]));
@@ -45,12 +54,12 @@ fn local_tree_is_copied_by_three_workers_and_checked() {
 }
 
 #[test]
-fn huge_local_file_is_copied_in_ranges_beside_other_sources() {
+fn huge_local_file_is_copied_by_one_worker_beside_other_sources() {
     let bytes = content((20 << 20) + 12_345, 5);
     let run = plan().args(["-r", "--unit-size", "1MiB", "-o", "p", "huge", "t", "here"]);
     let run = run.file("huge", &bytes).file("t/f", "f");
     age(run.dir(), 1_100_000_000);
-    assert!(run.run().ok().stdout.contains("p: 23 units of 2 files"));
+    assert!(run.run().ok().stdout.contains("p: 2 units of 2 files"));
     let workers = [(); 3].map(|()| work(run.dir(), &["-q"]));
     let running: Vec<_> = workers.iter().map(|worker| worker.start()).collect();
     running.into_iter().for_each(|worker| drop(worker.end().ok()));
@@ -71,21 +80,58 @@ fn planned(mebibytes: usize) -> Get {
 
 #[test]
 fn local_source_that_was_changed_since_is_named_and_not_mixed() {
-    for (change, word) in
-        [("echo >>", "bytes instead of"), ("touch", "instead of @1100000000"), ("rm", "No such file")]
-    {
-        for mebibytes in [1, 5] {
-            let run = planned(mebibytes);
-            let script = format!("{change} f");
-            let changed = Command::new("sh").args(["-c", &script]).current_dir(run.dir()).status();
-            assert!(changed.unwrap().success());
-            work(run.dir(), &[]).run().fails(1, &[]);
-            let now = status(run.dir());
-            let why = now["failures"][0]["why"].as_str().unwrap();
-            assert!(why.contains(word) && why.contains("/f"), "{why}");
-            assert!(!run.path("here/f").exists());
-        }
+    for (change, word) in [
+        ("echo >> f", "bytes instead of"),
+        ("touch f", "instead of @1100000000"),
+        ("rm f", "No such file"),
+        ("mv f g && ln -s g f", "a symbolic link has this name"),
+    ] {
+        let run = planned(1);
+        let changed = Command::new("sh").args(["-c", change]).current_dir(run.dir()).status();
+        assert!(changed.unwrap().success());
+        work(run.dir(), &[]).run().fails(1, &[]);
+        let now = status(run.dir());
+        let why = now["failures"][0]["why"].as_str().unwrap();
+        assert!(why.contains(word) && why.contains("/f"), "{why}");
+        assert!(!run.path("here/f").exists());
     }
+}
+
+#[test]
+fn worker_that_is_continued_after_its_source_was_edited_does_not_change_the_complete_file() {
+    let run = plan().args(["--unit-size", "1MiB", "--lease", "1s", "-o", "p", "f", "here"]);
+    let bytes = content(40 << 20, 3);
+    let run = run.file("f", &bytes);
+    age(run.dir(), 1_100_000_000);
+    run.run().ok();
+    let mut late = work(run.dir(), &["-q", "--limit", "50Mbit"]).start();
+    let receives = || status(run.dir())["workers"][0]["rate"].as_u64().is_some_and(|rate| rate > 0);
+    late.until("it copies", receives);
+    late.signal(Signal::STOP);
+    work(run.dir(), &["-q"]).run().ok();
+    let edited = fs::File::options().write(true).open(run.path("f")).unwrap();
+    edited.write_all_at(&content(40 << 20, 4), 0).unwrap();
+    late.signal(Signal::CONT);
+    late.end();
+    same(run.path("here/f"), &bytes);
+    assert_eq!(fs::metadata(run.path("here/f")).unwrap().mtime(), 1_100_000_000);
+}
+
+#[test]
+fn links_within_the_target_are_not_followed_and_those_that_name_sources_are() {
+    let run = plan().args(["-r", "-o", "p", "t", "here"]).file("t/d/e/f", "f").file("else/x", "");
+    fs::create_dir(run.path("here")).unwrap();
+    symlink("../else", run.path("here/d")).unwrap();
+    run.run().fails(73, &["cannot make the directory", "here/d: a symbolic link", "another target"]);
+    assert_eq!(names(&run.path("else")), ["x"]);
+    assert!(!run.path("p").exists());
+    symlink("t", run.path("to-t")).unwrap();
+    symlink("else/x", run.path("to-x")).unwrap();
+    let run = run.again(["-r", "-o", "p", "to-t", "to-x", "there"]);
+    run.run().ok();
+    work(run.dir(), &[]).run().ok();
+    same(run.path("there/to-t/d/e/f"), b"f");
+    same(run.path("there/to-x"), b"");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -131,6 +131,57 @@ fn local_source_that_was_changed_since_is_not_uploaded() {
         let worked = work(run.dir(), &login.each_ref().map(|word| &**word)).run();
         assert!(worked.fails(1, &["a unit has failed"]).stderr.contains(word));
         assert!(!server.path("d/f").exists());
+    }
+}
+
+#[test]
+fn state_that_was_checked_is_sent_whatever_has_its_name_when_the_server_is_ready() {
+    let run = plan().file("f", "").file("other", "other").args(["-o", "p", "f"]);
+    let names = ["other", "f"].map(|name| run.path(name));
+    let lengths = Arc::new(Mutex::new(Vec::new()));
+    let sent = Arc::clone(&lengths);
+    let server = Server::replying(move |request| {
+        let status = match request.head.split(' ').next() {
+            Some("MKCOL") => "405 Method Not Allowed",
+            Some("PUT") => {
+                let mut sent = sent.lock().unwrap();
+                sent.push(request.field("content-length").unwrap().to_owned());
+                // Another program replaces the source while the worker waits.
+                match fs::rename(&names[0], &names[1]) {
+                    Ok(()) => "423 Locked",
+                    Err(_) => "201 Created",
+                }
+            }
+            Some("HEAD") if sent.lock().unwrap().len() > 1 => "200 OK",
+            Some("OPTIONS") => "200 OK",
+            _ => "404 Not Found",
+        };
+        response(status, "").into_bytes()
+    });
+    let run = run.args([server.url("/")]);
+    run.run().ok();
+    work(run.dir(), &[]).run().ok();
+    assert_eq!(*lengths.lock().unwrap(), ["0", "0"]);
+    same(run.path("f"), b"other");
+}
+
+#[test]
+fn checksum_of_a_list_is_compared_though_the_server_has_a_file_of_equal_size_and_time() {
+    let server = Writable::start();
+    let run = planned(&server, b"12345");
+    let login = login(&server);
+    let login = login.each_ref().map(|word| &**word);
+    work(run.dir(), &login).run().ok();
+    let right = "827ccb0eea8a706c4c34a16891f84e7b";
+    for (checksum, code) in [(right.replace('8', "9"), 1), (right.to_owned(), 0)] {
+        let [list, made] = ["list", &checksum].map(|name| run.path(name).display().to_string());
+        let text = format!("file://{}\n checksum=md5={checksum}\n", run.path("f").display());
+        fs::write(&list, text).unwrap();
+        plan().args(["-i", &list, "-o", &made]).args(login).args([server.url("/d/")]).run().ok();
+        let worked = longhaul("work").args([&*made, "--json"]).args(login).run();
+        assert_eq!(worked.status.code(), Some(code), "{worked:?}");
+        let said = if code == 0 { "\"unchanged\":true" } else { "instead of md5:" };
+        assert!(worked.stdout.contains(said) || worked.stderr.contains(said), "{worked:?}");
     }
 }
 

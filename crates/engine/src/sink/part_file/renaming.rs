@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FileType, Mode, Stat, fchmod, fstat};
 
-use super::{FileLocation, PartFile};
+use super::{ALL_MODES, FileLocation, PartFile};
 use crate::sink::output_error::OutputError;
 use crate::sink::part_names::numbered;
 
@@ -95,13 +95,13 @@ impl PartFile {
     }
 
     /// Gives the partial file, to which only its owner may write, the permissions of the file to replace, or those of new
-    /// files; returns the previous ones, if different.
+    /// files, within those that it may have; returns the previous ones, if different.
     fn take_mode(&self, names: &FileLocation, replace: bool) -> io::Result<Option<Mode>> {
-        let bits = |mode| Mode::from_raw_mode(mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+        let bits = |mode| Mode::from_raw_mode(mode) & ALL_MODES;
         let is_file = |there: &Stat| FileType::from_raw_mode(there.st_mode).is_file();
         let there = names.directory.look(&names.target, false).ok().filter(|there| replace && is_file(there));
         let Some(there) = there.or_else(|| names.directory.look_at_new(0o666).ok()) else { return Ok(None) };
-        let (theirs, ours) = (bits(there.st_mode), bits(fstat(&self.file)?.st_mode));
+        let (theirs, ours) = (bits(there.st_mode) & self.max_mode, bits(fstat(&self.file)?.st_mode));
         if theirs == ours {
             return Ok(None);
         }
