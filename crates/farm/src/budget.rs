@@ -13,8 +13,8 @@
 //! - The announced shares add up to at most the limit, once every worker has read the last announcement of each other one
 //!   and has announced its own: what is free is divided between those that want more of it.
 //! - A worker that begins to receive from a host reads the announcements of that moment. It takes half of what is free, so that
-//!   others that begin within the same beat find something, at most the limit divided by the number of workers, and never less
-//!   than 100 kbit/s and one connection. Workers that begin at the same moment do not see each other's announcement; each may
+//!   others that begin within the same beat find something, at most the limit divided by the number of workers, and of that never
+//!   less than 100 kbit/s and one connection. Workers that begin at the same moment do not see each other's announcement; each may
 //!   exceed the limit by that part of it, until its next beat.
 //! - Of a rate, what a use does not need is given to others: each use gets what it needs, or as much as any other one. The
 //!   connections to a host are divided equally, as the number that a file needs changes faster than beats follow.

@@ -81,7 +81,7 @@ pub enum FarmError {
     #[error("more than {} units: plan larger ones, or several plans", u32::MAX)]
     TooLarge,
     /// The thread that renews the lease cannot be started.
-    #[error("cannot start a thread for the lease: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(io::Error),
 }
 

@@ -229,8 +229,16 @@ impl GateState {
     fn divide(&self) {
         let divides = |file: &&RunningFile| file.wants > 1 && !file.is_ending;
         let several = self.files.iter().filter(divides).count() as u64;
-        let kept: u64 =
-            self.files.iter().filter(|file| !divides(file)).map(|file| file.streams.max(1) as u64).sum();
+        // Each file has one at least.
+        let most = (self.connections + 1).saturating_sub(self.files.len() as u64).max(1);
+        let mut kept = 0;
+        for file in self.files.iter().filter(|file| !divides(file)) {
+            let own = (file.streams as u64).clamp(1, most);
+            kept += own;
+            if file.is_ending {
+                file.cap.set(usize::try_from(own).unwrap_or(usize::MAX));
+            }
+        }
         let each = self.connections.saturating_sub(kept).checked_div(several).unwrap_or(1).max(1);
         let each = usize::try_from(each).unwrap_or(usize::MAX);
         self.files.iter().filter(divides).for_each(|file| file.cap.set(each.min(file.wants)));
@@ -266,7 +274,7 @@ impl Admission {
         let file = state.files.iter_mut().find(|file| file.number == self.number && !file.is_ending);
         if let Some(file) = file {
             file.is_ending = true;
-            file.cap.set(file.streams.max(1));
+            state.divide();
         }
     }
 

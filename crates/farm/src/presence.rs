@@ -16,7 +16,7 @@ use crate::shared_dir::SILENT_POLLS;
 use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
-/// The parts of a worker's first interval that end with a beat each, which measures nothing yet.
+/// The parts of a worker's first interval; a beat stands between each two, which measures nothing yet.
 const FIRST_BEATS: u32 = 12;
 /// The intervals without a heartbeat after which other workers may soon take this one for lost.
 const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::explanation::HeldBy;
 use crate::store::Claim;
-use crate::unit::{FilePart, PlannedFile};
+use crate::unit::{FilePart, PlannedFile, UnitId};
 
 /// The most characters of a reason that are logged: a server may have chosen its words.
 const MAX_REASON: usize = 500;
@@ -84,6 +84,11 @@ pub struct FileTask {
 }
 
 impl FileTask {
+    /// Returns the unit.
+    pub(crate) fn unit(&self) -> UnitId {
+        self.unit.claim.unit
+    }
+
     /// Returns the file.
     pub fn file(&self) -> &PlannedFile {
         &self.file

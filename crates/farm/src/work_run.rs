@@ -189,7 +189,7 @@ impl<'a> WorkRun<'a> {
     /// Transfers files until no unit is left for this worker.
     fn execute(&self, parallel: usize) -> Result<WorkEnd, FarmError> {
         let ended = Cancel::new();
-        let tally = thread::scope(|threads| {
+        thread::scope(|threads| {
             let _ends = RaisedOnDrop(&ended);
             let ranges = || self.begin_ranges(threads, &ended);
             let begun = thread::Builder::new().name("ranges".into()).spawn_scoped(threads, ranges);
@@ -202,12 +202,12 @@ impl<'a> WorkRun<'a> {
         if self.cancel.is_cancelled() {
             return self.worker.release().map(|()| WorkEnd::Stopped);
         }
-        let tally = tally.map_or_else(|| self.worker.tally(), Ok)?;
-        Ok(WorkEnd::of(tally, self.worker.is_retired()))
+        // A range that was begun beside the others may have ended last.
+        Ok(WorkEnd::of(self.worker.tally()?, self.worker.is_retired()))
     }
 
-    /// Transfers files until no unit is left for this worker, it retires or is stopped; returns the tally in the first case.
-    fn execute_units(&self, parallel: usize) -> Result<Option<Tally>, FarmError> {
+    /// Transfers files until no unit is left for this worker, it retires or is stopped.
+    fn execute_units(&self, parallel: usize) -> Result<(), FarmError> {
         loop {
             let before = self.ended.load(Ordering::Relaxed);
             let files = std::iter::from_fn(|| self.worker.next_file());
@@ -217,23 +217,28 @@ impl<'a> WorkRun<'a> {
             }
             self.engine.run_each(files, admission, self.cancel, |task| self.execute_file(task));
             if self.error.lock().is_some() || self.cancel.is_cancelled() {
-                return Ok(None);
+                return Ok(());
             }
-            let tally = self.worker.pause()?;
-            if tally.is_some() || self.worker.is_retired() {
-                return Ok(tally);
+            if self.worker.pause()?.is_some() || self.worker.is_retired() {
+                return Ok(());
             }
             let since = Instant::now();
+            // Beside a range there is nothing else to do but what lost workers leave.
+            let wait = if self.worker.has_unit() { self.worker.beat_interval() } else { POLL_INTERVAL };
             // Not after a file, nor when a range ends that was begun beside these.
             while self.ended.load(Ordering::Relaxed) == before
-                && since.elapsed() < POLL_INTERVAL
+                && since.elapsed() < wait.max(POLL_INTERVAL)
                 && !self.cancel.sleep(RANGE_TICK)
             {}
         }
     }
 
-    /// Begins the worker's next range shortly before the last one ends, so that the path stays full in between.
+    /// Begins the worker's next range shortly before the last one ends, so that the path stays full in between; not with a number
+    /// of connections that is set once, which would be what the last range leaves.
     fn begin_ranges<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, ended: &Cancel) {
+        if self.options.transfer.streams != Streams::Auto {
+            return;
+        }
         let mut wait = RANGE_TICK;
         while !ended.sleep(wait) {
             wait = RANGE_TICK;
@@ -242,11 +247,13 @@ impl<'a> WorkRun<'a> {
             }
             match self.worker.next_range() {
                 Ok(Some(task)) => {
+                    let unit = task.unit();
                     let execute = move || _ = self.execute_file(task);
-                    if let Err(error) =
-                        thread::Builder::new().name("range".into()).spawn_scoped(threads, execute)
-                    {
-                        self.fail(FarmError::Thread(error));
+                    let begun = thread::Builder::new().name("range".into()).spawn_scoped(threads, execute);
+                    if let Err(error) = begun {
+                        tracing::warn!("a range begins later: cannot start a thread: {error}");
+                        wait = POLL_INTERVAL;
+                        self.worker.give_back(unit).unwrap_or_else(|error| self.fail(error));
                     }
                 }
                 Ok(None) => wait = POLL_INTERVAL,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -130,6 +131,22 @@ impl<'a> Worker<'a> {
         let mut waiting = VecDeque::new();
         self.begin(&claim, &mut waiting)?;
         Ok(waiting.pop_front())
+    }
+
+    /// Gives back a unit that was claimed and not begun.
+    pub(crate) fn give_back(&self, unit: UnitId) -> Result<(), FarmError> {
+        let run = self.under_way.lock().remove(&unit);
+        run.map_or(Ok(()), |run| self.store.finish(&run.claim, &UnitEnd::Released))
+    }
+
+    /// Returns whether a unit is under way.
+    pub(crate) fn has_unit(&self) -> bool {
+        !self.under_way.lock().is_empty()
+    }
+
+    /// Returns the interval of heartbeats.
+    pub(crate) fn beat_interval(&self) -> Duration {
+        beat_interval(self.plan.header().lease)
     }
 
     /// Returns whether one range is under way, of which little is left.

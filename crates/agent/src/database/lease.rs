@@ -11,6 +11,9 @@ use crate::json;
 use crate::live::ProgressMessage;
 use crate::transfer::{TransferFailure, TransferKind};
 
+/// The seconds in which an agent that has failed at a plan leases no other worker of it: its host may lack the file system or the
+/// login that others have, and would fail at all workers at once.
+const FAILED_PLAN_PAUSE: i64 = 600;
 /// The database's clock in milliseconds since 1970.
 const NOW: &str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
 /// The time after which an agent that was not seen is forgotten, in milliseconds.
@@ -90,14 +93,19 @@ impl Database {
     }
 
     /// Leases the next queued transfers, most urgent first, that no other agent is about to lease. Of a plan it leases one
-    /// worker, if this agent has none: further ones are for other hosts.
+    /// worker, if this agent has none, nor failed at one lately: further ones are for other hosts.
     pub(crate) fn claim(
         &self,
         most: usize,
         now: i64,
         lease: Duration,
     ) -> Result<Vec<ClaimedTransfer>, DatabaseError> {
-        let other_plans = other_plans("?2");
+        let other_plans = format!(
+            "{} AND (kind <> 'plan' OR path NOT IN (SELECT path FROM transfers
+                                                    WHERE state = 'failed' AND kind = 'plan' AND coalesce(owner, '') = ?2
+                                                       AND ended > ?1 - {FAILED_PLAN_PAUSE}))",
+            other_plans("?2")
+        );
         // Materialized, the choice is made once: a plan that repeats it leases more than `most`. Each limit has a plan of its
         // own: for a limit in a parameter, one plan may read the whole table.
         let update = format!(

@@ -34,6 +34,11 @@ impl StreamLimit {
         self.cap = cap.max(1);
     }
 
+    /// Returns whether the cap is less than a number.
+    pub fn is_capped_below(&self, streams: usize) -> bool {
+        self.cap < streams
+    }
+
     /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
     pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
         let last = self.last_refusal.filter(|last| now < last.until);

@@ -299,6 +299,11 @@ impl ClaimStore for SharedDirStore {
 
     fn claim_next_range(&self) -> Result<Option<Claim>, FarmError> {
         let mut state = self.state.lock();
+        let ranges = state.mine.keys().filter(|unit| state.join_of(**unit).is_some()).count();
+        // The one that was about to end may have ended meanwhile, and another one be claimed.
+        if ranges != 1 {
+            return Ok(None);
+        }
         state.log.refresh()?;
         self.claim_free(&mut state, &mut self.claims.all()?, |state, unit| state.join_of(unit).is_some())
     }

@@ -123,11 +123,16 @@ fn worker_whose_range_is_about_to_end_claims_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of_ranges(dir.path());
     let one = SharedDirStore::join(&plan).unwrap();
-    let first = claimed(&one).unit;
-    let mut next = [(); 2].map(|()| one.claim_next_range().unwrap().unwrap().unit);
-    next.sort_unstable();
-    assert_eq!(next, [0, 1, 2].map(UnitId).into_iter().filter(|unit| *unit != first).collect::<Vec<_>>()[..]);
+    let first = claimed(&one);
+    let next = one.claim_next_range().unwrap().unwrap();
+    assert_ne!(next.unit, first.unit);
+    assert_eq!(one.claim_next_range().unwrap(), None, "it has two");
+    one.finish(&first, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+    let last = one.claim_next_range().unwrap().unwrap();
+    one.finish(&next, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     assert_eq!(one.claim_next_range().unwrap(), None, "the unit that joins them is no range");
+    one.finish(&last, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+    assert_eq!(one.claim_next_range().unwrap(), None, "it has none that is about to end");
 }
 
 #[test]

@@ -61,8 +61,9 @@ impl StreamTuner {
             return;
         }
         let late = now > first.saturating_add(round_trips(RAMP_UP_TIMEOUT, seen));
-        if late || self.changed.settled().is_some_and(|settled| now >= settled) && self.statistics.is_level()
-        {
+        let is_settled = self.changed.settled().is_some_and(|settled| now >= settled);
+        // A cap that is soon raised leaves the initial number to be taken.
+        if late || is_settled && self.statistics.is_level() && !self.limit.is_capped_below(initial) {
             self.phase = TunerPhase::Hold;
             self.changed.since = Some(first);
             // The last three intervals are level.
