@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::failure::Failure;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;

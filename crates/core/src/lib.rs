@@ -17,12 +17,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod admission;
 pub mod advice;
 pub mod checksum;
 pub mod checksum_list;
 pub mod event;
 pub mod failure;
+pub mod files_at_once;
 pub mod happy_eyeballs;
 pub mod host_check;
 pub mod identity;

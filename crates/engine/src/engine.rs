@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::JobObserver;
 use longhaul_core::failure::Failure;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
 use url::Url;

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::advice::Finding;
 use longhaul_core::event::{Done, JobId, JobObserver, JobTag};
 use longhaul_core::failure::Failure;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;

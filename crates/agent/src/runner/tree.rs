@@ -7,9 +7,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
 use longhaul_core::failure::FailureKind;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::source::http::SafeUrl;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;

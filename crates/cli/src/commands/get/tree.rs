@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::event::{JobObserver, JobTag};
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::proto::listing::check_name;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::TransferError;

@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::failure::FailureKind;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
-use longhaul_core::admission::JobAdmission;
 use longhaul_core::failure::Failure;
+use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::proto::http::FileName;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
