@@ -13,7 +13,7 @@ use super::{is_root, skip, text};
 
 /// Maximum time for the server to start, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The user and group of the server, which does not run as root: nobody and nogroup of Debian.
+/// The user and group of the server, instead of root: nobody and nogroup of Debian.
 const NOBODY: u32 = 65534;
 
 /// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann` needs a password, and `tls`
