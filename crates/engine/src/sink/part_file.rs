@@ -290,51 +290,51 @@ impl PartFile {
         if self.is_stream() {
             return Ok(());
         }
-        if let Some(slice) = &self.slice {
-            return self.reserve_slice(slice.range());
-        }
-        let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
+        let (range, flags) = match &self.slice {
+            Some(slice) => (slice.range(), FallocateFlags::KEEP_SIZE),
+            None => (ByteRange::with_len(0, size), FallocateFlags::empty()),
+        };
+        let failed = |source: io::Error| OutputError::Reserve {
+            path: self.part_path.clone(),
+            size: range.len(),
+            source,
+        };
         let before = self.file.metadata().map_err(failed)?;
-        if size > Bytes::ZERO {
-            match fallocate(&self.file, FallocateFlags::empty(), 0, size.get()) {
-                Ok(()) => {}
-                // Some file systems cannot reserve; then at least the free space must suffice now.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    // The partial file already occupies some blocks, counted in units of 512 bytes.
-                    let held = before.blocks() * 512;
-                    if self.free_space().map_err(failed)?.get().saturating_add(held) < size.get() {
-                        return Err(failed(io::ErrorKind::StorageFull.into()));
-                    }
-                }
+        // The partial file already occupies some blocks, counted in units of 512 bytes. First, because fallocate fills the
+        // disk before it fails, and other programs' writes fail meanwhile.
+        let fillable = self.free_space().map_err(failed)?.get().saturating_add(before.blocks() * 512);
+        if fillable < range.len().get() {
+            return Err(failed(io::ErrorKind::StorageFull.into()));
+        }
+        let is_whole = self.slice.is_none();
+        if !range.is_empty() {
+            match fallocate(&self.file, flags, range.start(), range.len().get()) {
+                // Some file systems cannot reserve.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
                 Err(error) => {
-                    // Releases the space reserved before the disk was full.
-                    let _ = self.file.set_len(before.len());
+                    if is_whole {
+                        // Releases the space reserved before the disk was full.
+                        let _ = self.file.set_len(before.len());
+                    }
                     return Err(failed(error.into()));
                 }
             }
         }
-        self.file.set_len(size.get()).map_err(failed)
+        if is_whole { self.file.set_len(size.get()).map_err(failed) } else { Ok(()) }
     }
 
-    /// Reserves the space of a range of a shared file, whose length does not change. Blocks that are allocated already are
-    /// counted again.
-    fn reserve_slice(&self, range: ByteRange) -> Result<(), OutputError> {
-        let size = range.len();
-        let failed = |source: io::Error| OutputError::Reserve { path: self.part_path.clone(), size, source };
-        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, range.start(), size.get()) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.free_space().map_err(failed)? >= size => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(failed(io::ErrorKind::StorageFull.into())),
-            reserved => reserved.map_err(|error| failed(error.into())),
-        }
-    }
-
-    /// Returns the space that this user may still fill on the file's file system.
+    /// Returns the space that this user may still fill on the file's file system; no limit if it states no size.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn free_space(&self) -> io::Result<Bytes> {
         let fs = fstatvfs(&self.file)?;
-        Ok(Bytes::new(fs.f_bavail.saturating_mul(fs.f_frsize)))
+        let blocks = match fs.f_blocks {
+            0 => u64::MAX,
+            _ if geteuid().is_root() => fs.f_bfree,
+            _ => fs.f_bavail,
+        };
+        Ok(Bytes::new(blocks.saturating_mul(fs.f_frsize)))
     }
 
     /// Sets the file's modification time; a later write changes it.
