@@ -65,22 +65,29 @@ impl Batch<'_> {
     pub(crate) fn run<J: Send>(
         self,
         files: impl Iterator<Item = J> + Send,
+        size_of: impl Fn(&J) -> Option<Bytes> + Sync,
         task: impl Fn(&CommandSession, JobId, J) -> FileResult + Sync,
     ) -> ExitCode {
         let Self { engine, session, cancel, admission } = self;
         let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
         // Numbered in the order of the files: their tasks begin on several threads, in any order.
         let numbered = (1..).map(JobId::new).zip(files);
-        let all_started = engine.run_each(numbered, admission, cancel, |(job, file)| {
-            // A failure of one file, even a panic, must not stop the others.
-            let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
-            let result = run.map_or(Err(exit::SOFTWARE), identity);
-            result.unwrap_or_else(|code| {
-                interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
-                let _ = first_failure.set(code);
-                None
-            })
-        });
+        let all_started = engine.run_each(
+            numbered,
+            |(_, file)| size_of(file),
+            admission,
+            cancel,
+            |(job, file)| {
+                // A failure of one file, even a panic, must not stop the others.
+                let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
+                let result = run.map_or(Err(exit::SOFTWARE), identity);
+                result.unwrap_or_else(|code| {
+                    interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
+                    let _ = first_failure.set(code);
+                    None
+                })
+            },
+        );
         session.end();
         // Files that were never started have no result.
         let stopped = interrupted.into_inner() || !all_started;
@@ -92,6 +99,7 @@ impl Batch<'_> {
     pub(crate) fn run_walk<F: Send>(
         self,
         walk: impl Iterator<Item = Walked<F>> + Send,
+        size_of: impl Fn(&F) -> Option<Bytes> + Sync,
         task: impl Fn(&CommandSession, JobId, F) -> FileResult + Sync,
     ) -> ExitCode {
         let cancel = self.cancel;
@@ -106,18 +114,22 @@ impl Batch<'_> {
                     return exit::said(message, exit::OS).into();
                 }
             };
-            let code = self.run(files.into_iter(), |session, job, walked| match walked {
-                Walked::File(file) => task(session, job, file),
-                Walked::Skipped { what, why } => {
-                    tracing::warn!("leaving out {what}: {why}");
-                    Ok(None)
-                }
-                Walked::Failed(WalkError { what, failure }) => {
-                    let tag = JobTag::new(job, &what);
-                    let kind = |failure: &Failure| failure.kind;
-                    session.run::<Unchanged, Failure>(&tag, |_| Err(failure), kind).map(|()| None)
-                }
-            });
+            let code = self.run(
+                files.into_iter(),
+                |walked| walked.file().and_then(&size_of),
+                |session, job, walked| match walked {
+                    Walked::File(file) => task(session, job, file),
+                    Walked::Skipped { what, why } => {
+                        tracing::warn!("leaving out {what}: {why}");
+                        Ok(None)
+                    }
+                    Walked::Failed(WalkError { what, failure }) => {
+                        let tag = JobTag::new(job, &what);
+                        let kind = |failure: &Failure| failure.kind;
+                        session.run::<Unchanged, Failure>(&tag, |_| Err(failure), kind).map(|()| None)
+                    }
+                },
+            );
             match walker.join() {
                 Err(_) => exit::SOFTWARE.into(),
                 // An interrupted walk ends without an error.

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::JobObserver;
 use longhaul_core::failure::Failure;
-use longhaul_core::files_at_once::JobAdmission;
+use longhaul_core::files_at_once::{AdmittedJob, JobAdmission};
 use longhaul_core::units::Bytes;
 use parking_lot::{Condvar, Mutex};
 use url::Url;
@@ -113,7 +113,8 @@ impl Engine {
         &self.shared.sessions
     }
 
-    /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows.
+    /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for files of the size `size_of`, `None`
+    /// if unknown.
     ///
     /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
     /// job failed. No further task starts once `cancel` is set. Returns whether every task was
@@ -121,6 +122,7 @@ impl Engine {
     pub fn run_each<J, I>(
         &self,
         jobs: I,
+        size_of: impl Fn(&J) -> Option<Bytes> + Sync,
         admission: JobAdmission,
         cancel: &Cancel,
         task: impl Fn(J) -> Option<Bytes> + Sync,
@@ -131,8 +133,13 @@ impl Engine {
         I::IntoIter: Send,
     {
         let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
-        let queue =
-            JobQueue { start: Instant::now(), state: Mutex::new(state), changed: Condvar::new(), task };
+        let queue = JobQueue {
+            start: Instant::now(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            size_of,
+            task,
+        };
         // This thread is the first worker: if no thread can be started, jobs run one after the
         // other.
         thread::scope(|threads| queue.work(threads, cancel));
@@ -141,10 +148,11 @@ impl Engine {
 }
 
 /// The queued jobs, and the threads that run them.
-struct JobQueue<I: Iterator, F> {
+struct JobQueue<I: Iterator, S, F> {
     start: Instant,
     state: Mutex<QueueState<I>>,
     changed: Condvar,
+    size_of: S,
     task: F,
 }
 
@@ -157,12 +165,18 @@ struct QueueState<I: Iterator> {
     threads: bool,
 }
 
-impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> JobQueue<I, F> {
+impl<J, I, S, F> JobQueue<I, S, F>
+where
+    J: Send,
+    I: Iterator<Item = J> + Send,
+    S: Fn(&J) -> Option<Bytes> + Sync,
+    F: Fn(J) -> Option<Bytes> + Sync,
+{
     /// Runs jobs until none is left; starts another worker while a further job may run at once.
     fn work<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, cancel: &'scope Cancel) {
-        while let Some((started, job)) = self.next(threads, cancel) {
+        while let Some((admitted, job)) = self.next(threads, cancel) {
             let size = (self.task)(job);
-            self.state.lock().admission.end(started, size);
+            self.state.lock().admission.end(admitted, size);
             self.changed.notify_one();
         }
         // No job is left for the other workers either.
@@ -175,15 +189,12 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
         &'scope self,
         threads: &'scope Scope<'scope, '_>,
         cancel: &'scope Cancel,
-    ) -> Option<(Duration, J)> {
+    ) -> Option<(AdmittedJob, J)> {
         let mut state = self.state.lock();
-        let started = loop {
-            if cancel.is_cancelled() || state.jobs.peek().is_none() {
-                return None;
-            }
-            let now = self.start.elapsed();
-            if state.admission.start(now) {
-                break now;
+        let admitted = loop {
+            let size = (self.size_of)(state.jobs.peek().filter(|_| !cancel.is_cancelled())?);
+            if let Some(admitted) = state.admission.start(size, self.start.elapsed()) {
+                break admitted;
             }
             state.waiting += 1;
             self.changed.wait_for(&mut state, ADMISSION_TICK);
@@ -197,7 +208,7 @@ impl<J: Send, I: Iterator<Item = J> + Send, F: Fn(J) -> Option<Bytes> + Sync> Jo
                 state.threads = false;
             }
         }
-        job.map(|job| (started, job))
+        job.map(|job| (admitted, job))
     }
 }
 

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
+use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::input_file;
 use longhaul_sys::atomic_file;
@@ -34,7 +35,7 @@ use crate::error::FarmError;
 use crate::plan::Plan;
 
 /// The connections to each host of all workers together, unless set: what one `get` may open.
-pub const DEFAULT_CONNECTIONS: u32 = 64;
+pub const DEFAULT_CONNECTIONS: u32 = MAX_STREAMS as u32;
 /// The lowest limit of a rate, at which each of some hundred workers can send a packet a second.
 pub const MIN_LIMIT: Rate = Rate::bits_per_sec(1_000_000);
 /// The rate that a use gets before others have made room for it.

@@ -215,7 +215,13 @@ impl<'a> WorkRun<'a> {
             if self.worker.server().is_some() {
                 admission = admission.with_small(MAX_SMALL_UPLOADS);
             }
-            self.engine.run_each(files, admission, self.cancel, |task| self.execute_file(task));
+            self.engine.run_each(
+                files,
+                |task| task.file().size,
+                admission,
+                self.cancel,
+                |task| self.execute_file(task),
+            );
             if self.error.lock().is_some() || self.cancel.is_cancelled() {
                 return Ok(());
             }

@@ -96,6 +96,7 @@ impl<'a> TreeRun<'a> {
     fn run<F: Send>(
         &self,
         walk: impl Iterator<Item = Walked<F>> + Send,
+        size_of: impl Fn(&F) -> Option<Bytes> + Sync,
         admission: JobAdmission,
         task: impl Fn(&Self, JobId, F) -> Result<Bytes, RunFailure> + Sync,
     ) {
@@ -110,7 +111,8 @@ impl<'a> TreeRun<'a> {
                     .fail(RunFailure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
                 return;
             }
-            self.queue.engine.run_each(files, admission, cancel, |walked| {
+            let size_of = |walked: &Walked<F>| walked.file().and_then(&size_of);
+            self.queue.engine.run_each(files, size_of, admission, cancel, |walked| {
                 let file = match walked {
                     Walked::File(file) => file,
                     Walked::Skipped { what, why } => {
@@ -175,19 +177,24 @@ pub(super) fn get(
     // Samples of many concurrent files are not recorded.
     options.transfer.sample = None;
     let run = TreeRun::new(queue, live);
-    run.run(tree.walk(&live.cancel), JobAdmission::new(MAX_LARGE), |run, job, file| {
-        if let Some((_, size)) = tree.unchanged(&file, &live.cancel) {
-            return Ok(size);
-        }
-        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        let observer = TreeObserver(run);
-        let outcome = queue.engine.run(
-            &tree.job(&file, options.clone()),
-            JobObserver::new(&tag, &observer),
-            &live.cancel,
-        );
-        Ok(outcome?.size)
-    });
+    run.run(
+        tree.walk(&live.cancel),
+        |file| file.size,
+        JobAdmission::new(MAX_LARGE),
+        |run, job, file| {
+            if let Some((_, size)) = tree.unchanged(&file, &live.cancel) {
+                return Ok(size);
+            }
+            let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+            let observer = TreeObserver(run);
+            let outcome = queue.engine.run(
+                &tree.job(&file, options.clone()),
+                JobObserver::new(&tag, &observer),
+                &live.cancel,
+            );
+            Ok(outcome?.size)
+        },
+    );
     run.end(target)
 }
 
@@ -198,17 +205,22 @@ pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result
     let tree = tree.map_err(|error| RunFailure::new(error.kind, error))?;
     let run = TreeRun::new(queue, live);
     let admission = JobAdmission::new(MAX_LARGE).with_small(MAX_SMALL);
-    run.run(tree.walk(&live.cancel), admission, |run, job, file| {
-        if tree.is_unchanged(&file, &live.cancel) {
-            return Ok(file.size);
-        }
-        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        let mut put = request.clone();
-        put.transfer.client.requests.headers.extend(file.time_header());
-        (put.path, put.url) = (file.path, file.url);
-        let observer = TreeObserver(run);
-        let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
-        Ok(outcome?.size)
-    });
+    run.run(
+        tree.walk(&live.cancel),
+        |file| Some(file.size),
+        admission,
+        |run, job, file| {
+            if tree.is_unchanged(&file, &live.cancel) {
+                return Ok(file.size);
+            }
+            let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+            let mut put = request.clone();
+            put.transfer.client.requests.headers.extend(file.time_header());
+            (put.path, put.url) = (file.path, file.url);
+            let observer = TreeObserver(run);
+            let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
+            Ok(outcome?.size)
+        },
+    );
     run.end(&request.path)
 }

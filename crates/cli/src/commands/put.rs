@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use longhaul_core::event::{JobId, JobObserver, JobTag};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::pace::Pace;
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::send::ReaderChoice;
@@ -128,7 +129,8 @@ impl<'a> Upload<'a> {
         // The record names the destination.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
         let batch = self.batch(to.as_ref().unwrap_or(url), Some(paths.len()))?;
-        Ok(batch.run(paths.iter(), |session, job, path| {
+        let size_of = |path: &&PathBuf| Some(Bytes::new(path.metadata().ok()?.len()));
+        Ok(batch.run(paths.iter(), size_of, |session, job, path| {
             let url = upload::destination(url, path);
             let url = url.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
             self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
@@ -140,18 +142,22 @@ impl<'a> Upload<'a> {
         let options = &self.request.transfer;
         let tree = self.engine.upload_tree(directory, url, options);
         let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), self.cancel))?;
-        Ok(self.batch(url, None)?.run_walk(tree.walk(self.cancel), |session, job, file| {
-            if options.resume && tree.is_unchanged(&file, self.cancel) {
-                let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-                let (path, size) = (file.path, file.size);
-                let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
-                return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
-            }
-            let time = file.time_header();
-            let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
-            request.transfer.client.requests.headers.extend(time);
-            self.send(session, job, request)
-        }))
+        Ok(self.batch(url, None)?.run_walk(
+            tree.walk(self.cancel),
+            |file| Some(file.size),
+            |session, job, file| {
+                if options.resume && tree.is_unchanged(&file, self.cancel) {
+                    let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+                    let (path, size) = (file.path, file.size);
+                    let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
+                    return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
+                }
+                let time = file.time_header();
+                let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
+                request.transfer.client.requests.headers.extend(time);
+                self.send(session, job, request)
+            },
+        ))
     }
 
     fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {

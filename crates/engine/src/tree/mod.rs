@@ -44,6 +44,13 @@ pub enum Walked<F> {
 }
 
 impl<F> Walked<F> {
+    /// Returns the file to transfer, if it is one.
+    pub fn file(&self) -> Option<&F> {
+        if let Self::File(file) = self { Some(file) } else { None }
+    }
+}
+
+impl<F> Walked<F> {
     /// Converts the file.
     fn map<G>(self, convert: impl FnOnce(F) -> G) -> Walked<G> {
         match self {

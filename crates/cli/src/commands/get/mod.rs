@@ -267,22 +267,26 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let engine = Engine::new(args.buffers.app_buffer);
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    Ok(batch.run(files.into_iter(), |session, job, file| {
-        let tag = JobTag::new(job, &file.shown());
-        let mut job = Job {
-            options: file.options(&options),
-            output: stdout.clone().unwrap_or_else(|| file.target(args.files.output.as_deref(), several)),
-            urls: file.urls,
-            expected: file.expected,
-        };
-        let there = if args.files.if_newer { if_newer::apply(&mut job) } else { None };
-        let mut size = None;
-        let get = |observer: JobObserver<'_>| {
-            let fetched = fetched::outcome(engine.run(&job, observer, &cancel), there);
-            fetched.inspect(|fetched| size = Some(fetched.done().bytes))
-        };
-        session.run(&tag, get, TransferError::kind).map(|()| size)
-    }))
+    Ok(batch.run(
+        files.into_iter(),
+        |file| file.expected.size,
+        |session, job, file| {
+            let tag = JobTag::new(job, &file.shown());
+            let mut job = Job {
+                options: file.options(&options),
+                output: stdout.clone().unwrap_or_else(|| file.target(args.files.output.as_deref(), several)),
+                urls: file.urls,
+                expected: file.expected,
+            };
+            let there = if args.files.if_newer { if_newer::apply(&mut job) } else { None };
+            let mut size = None;
+            let get = |observer: JobObserver<'_>| {
+                let fetched = fetched::outcome(engine.run(&job, observer, &cancel), there);
+                fetched.inspect(|fetched| size = Some(fetched.done().bytes))
+            };
+            session.run(&tag, get, TransferError::kind).map(|()| size)
+        },
+    ))
 }
 
 /// Creates the options common to all files. Logins apply to the server of the `first` URL only.

@@ -40,20 +40,25 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    let code = batch.run_walk(tree.walk(&cancel), |session, job, file| {
-        let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-        if let Some((path, size)) = options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
-        {
-            let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
-            return session.run(&tag, there, TransferError::kind).map(|()| Some(size));
-        }
-        let job = tree.job(&file, options.clone());
-        let mut size = None;
-        let get = |observer: JobObserver<'_>| {
-            engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
-        };
-        session.run(&tag, get, TransferError::kind).map(|()| size)
-    });
+    let code = batch.run_walk(
+        tree.walk(&cancel),
+        |file| file.size,
+        |session, job, file| {
+            let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
+            if let Some((path, size)) =
+                options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
+            {
+                let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
+                return session.run(&tag, there, TransferError::kind).map(|()| Some(size));
+            }
+            let job = tree.job(&file, options.clone());
+            let mut size = None;
+            let get = |observer: JobObserver<'_>| {
+                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+            };
+            session.run(&tag, get, TransferError::kind).map(|()| size)
+        },
+    );
     if is_new && code != ExitCode::SUCCESS {
         // Removes the directory if it is empty because the server does not have it.
         let _ = std::fs::remove_dir(&target);

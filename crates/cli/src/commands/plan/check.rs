@@ -105,27 +105,33 @@ fn verify_server(plan: &Plan, url: &Url, client: &ClientArgs, cancel: &Cancel) -
     let verified = Mutex::new(Verified::default());
     for unit in plan.ids().take_while(|_| !cancel.is_cancelled()) {
         let unit = plan.unit(unit)?;
-        engine.run_each(unit.completes(), JobAdmission::new(LOOKUPS), cancel, |file| {
-            let found = match target.size_of(&target.url_of(&file.path), cancel) {
-                // Apache states no length of an empty file.
-                Ok(size) if size.unwrap_or_default() == file.size.unwrap_or_default() => {
-                    Ok(Comparison::Equal)
+        engine.run_each(
+            unit.completes(),
+            |_| None,
+            JobAdmission::new(LOOKUPS),
+            cancel,
+            |file| {
+                let found = match target.size_of(&target.url_of(&file.path), cancel) {
+                    // Apache states no length of an empty file.
+                    Ok(size) if size.unwrap_or_default() == file.size.unwrap_or_default() => {
+                        Ok(Comparison::Equal)
+                    }
+                    Ok(None) => Err("the server states no size".to_owned()),
+                    Ok(Some(size)) => {
+                        let planned = file.size.unwrap_or_default().get();
+                        Ok(Comparison::Differs(format!("has {} bytes instead of {planned}", size.get())))
+                    }
+                    Err(failure) if failure.kind == FailureKind::NotFound => {
+                        Ok(Comparison::Differs("is missing".to_owned()))
+                    }
+                    Err(failure) => Err(failure.to_string()),
+                };
+                if !cancel.is_cancelled() {
+                    verified.lock().add(file, found);
                 }
-                Ok(None) => Err("the server states no size".to_owned()),
-                Ok(Some(size)) => {
-                    let planned = file.size.unwrap_or_default().get();
-                    Ok(Comparison::Differs(format!("has {} bytes instead of {planned}", size.get())))
-                }
-                Err(failure) if failure.kind == FailureKind::NotFound => {
-                    Ok(Comparison::Differs("is missing".to_owned()))
-                }
-                Err(failure) => Err(failure.to_string()),
-            };
-            if !cancel.is_cancelled() {
-                verified.lock().add(file, found);
-            }
-            Some(Bytes::ZERO)
-        });
+                Some(Bytes::ZERO)
+            },
+        );
     }
     Ok(verified.into_inner())
 }

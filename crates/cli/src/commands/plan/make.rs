@@ -261,10 +261,16 @@ impl PlanRequest<'_> {
             Walked::Failed(error) => leave_out(&error.failure),
         };
         // Many servers list neither size nor time: a request for each file, several at once.
-        self.engine.run_each(tree.walk(&stop), JobAdmission::new(LOOKUPS), &stop, |walked| {
-            add(walked);
-            Some(Bytes::ZERO)
-        });
+        self.engine.run_each(
+            tree.walk(&stop),
+            |_| None,
+            JobAdmission::new(LOOKUPS),
+            &stop,
+            |walked| {
+                add(walked);
+                Some(Bytes::ZERO)
+            },
+        );
         failed.into_inner().map_or(Ok(()), Err)
     }
 

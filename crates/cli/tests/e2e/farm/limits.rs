@@ -107,7 +107,7 @@ fn share_of_a_killed_worker_is_taken_over_and_the_limit_of_a_host_is_lifted_live
     one.until("it has all again", || shares(&plan).contains(&8_000_000));
     assert_eq!(status(run.dir())["done"].as_u64().map(|done| done < 12), Some(true));
     let lifted = of_plan(run.dir(), "limit", &["127.0.0.1=off"]).ok();
-    assert_eq!(lifted.stdout, "all workers: no limit\nconnections to each host: 64\n");
+    assert_eq!(lifted.stdout, "all workers: no limit\nconnections to each host: 128\n");
     one.end().ok();
     assert_equal(&server.path("t"), &run.path("here"));
 }
