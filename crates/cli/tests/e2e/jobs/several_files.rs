@@ -28,7 +28,11 @@ fn files_at_once_are_bounded_by_parallel_and_small_ones_keep_connections() {
     const LARGE: usize = 64 << 20;
     for (options, at_once) in [(&[][..], 3), (&["--parallel", "2"], 2)] {
         let (server, load) = slow_site(Duration::ZERO, 128 << 20);
-        all_arrive(&get().args(["--streams", "1"]).args(options).args(urls(&server, LARGE, 1..=5)), LARGE, 1..=5);
+        all_arrive(
+            &get().args(["--streams", "1"]).args(options).args(urls(&server, LARGE, 1..=5)),
+            LARGE,
+            1..=5,
+        );
         assert_eq!(load.at_once(), at_once, "{options:?}");
     }
     let (server, load) = site(SMALL_DELAY);
