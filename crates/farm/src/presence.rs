@@ -8,6 +8,7 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
 
+use crate::boot_clock::since_boot;
 use crate::budget::HostUse;
 use crate::explanation::FarmRate;
 use crate::farm_view::FarmView;
@@ -20,6 +21,8 @@ use crate::unit::UnitId;
 const FIRST_BEATS: u32 = 12;
 /// The intervals without a heartbeat after which other workers may soon take this one for lost.
 const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;
+/// The longest part of a wait for the next beat: the time after which a suspension of the host is noticed.
+const MAX_WAIT_PART: Duration = Duration::from_secs(1);
 
 /// The heartbeats of a worker.
 pub(crate) struct Presence<'a> {
@@ -33,8 +36,8 @@ pub(crate) struct Presence<'a> {
     /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
     progress: Mutex<WorkerProgress>,
     farm: Mutex<FarmView>,
-    /// The time of the last beat whose lost units are cancelled.
-    beaten: Mutex<Instant>,
+    /// The time since boot of the last beat whose lost units are cancelled.
+    beaten: Mutex<Duration>,
 }
 
 impl<'a> Presence<'a> {
@@ -47,7 +50,7 @@ impl<'a> Presence<'a> {
             gates: HostGates::new(None, interval),
             progress: Mutex::default(),
             farm: Mutex::default(),
-            beaten: Mutex::new(Instant::now()),
+            beaten: Mutex::new(since_boot()),
         }
     }
 
@@ -90,13 +93,13 @@ impl<'a> Presence<'a> {
         let (mut reported, mut at) = ((0, 0), Instant::now());
         // Workers that begin together share the limits soon.
         for _ in 1..FIRST_BEATS {
-            if stop.sleep(self.interval / FIRST_BEATS) {
+            if wait(self.interval / FIRST_BEATS, stop, since_boot) {
                 return;
             }
             self.beat(None, &lose);
         }
         // More often than needed: a late timer must not cost the lease.
-        while !stop.sleep(self.interval) {
+        while !wait(self.interval, stop, since_boot) {
             let received = self.received.load(Ordering::Relaxed);
             let verified = self.verified.load(Ordering::Relaxed);
             let elapsed = at.elapsed().max(Duration::from_millis(1));
@@ -107,9 +110,10 @@ impl<'a> Presence<'a> {
         }
     }
 
-    /// Reports this worker as alive if that is overdue, as after a stop of its process.
+    /// Reports this worker as alive if that is overdue, as after a stop of its process or a suspension of its host.
     pub(crate) fn catch_up(&self, lose: impl Fn(UnitId)) {
-        if self.beaten.lock().elapsed() > self.interval * MAX_SILENT_INTERVALS {
+        let silent = since_boot().saturating_sub(*self.beaten.lock());
+        if silent > self.interval * MAX_SILENT_INTERVALS {
             self.beat(None, lose);
         }
     }
@@ -129,7 +133,7 @@ impl<'a> Presence<'a> {
             // The shares do not change.
             Err(error) => tracing::warn!("{error}"),
         }
-        let (now, lost) = (Instant::now(), self.store.beat(*last));
+        let (now, lost) = (since_boot(), self.store.beat(*last));
         drop(last);
         match lost {
             Ok(lost) => {
@@ -150,5 +154,58 @@ impl<'a> Presence<'a> {
         let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
         let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
         self.gates.share_out(&limits, &uses, is_beat)
+    }
+}
+
+/// Waits for `time` of a clock that counts suspensions, or until `stop` is raised; returns whether it is.
+fn wait(time: Duration, stop: &Cancel, clock: impl Fn() -> Duration) -> bool {
+    let end = clock() + time;
+    loop {
+        let left = end.saturating_sub(clock());
+        if left.is_zero() {
+            return stop.is_cancelled();
+        }
+        if stop.sleep(left.min(MAX_WAIT_PART)) {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::plan::Plan;
+    use crate::plan_writer::{PlanWriter, UnitSize};
+    use crate::shared_dir::{SharedDirStore, beat_interval};
+    use crate::unit::PlannedFile;
+
+    #[test]
+    fn beat_follows_a_suspension_at_once_and_before_a_file_gets_its_name() {
+        let hour = Duration::from_secs(3600);
+        // The host is suspended within the first part of the wait.
+        let clock = Cell::new(Duration::ZERO);
+        let began = Instant::now();
+        assert!(!wait(hour, &Cancel::new(), || clock.replace(hour)));
+        assert!(began.elapsed() < hour / 2);
+
+        let dir = tempfile::tempdir().unwrap();
+        let (at, target, size) = (dir.path().join("p"), dir.path().join("t"), UnitSize::default());
+        let lease = Duration::from_secs(60);
+        let mut writer = PlanWriter::create(&at, &target, size, lease).unwrap();
+        let (urls, path) = (vec!["http://h/f".into()], "f".into());
+        writer.add(PlannedFile { urls, path, size: None, modified: None, checksum: None }).unwrap();
+        writer.finish().unwrap();
+        let plan = Plan::open(&at).unwrap();
+        let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+        let presence = Presence::new(&store, beat_interval(lease));
+        let seen = || other.farm().unwrap().others[0].beat;
+        let before = seen();
+        presence.catch_up(|_| ());
+        assert_eq!(seen(), before, "it is not overdue");
+        *presence.beaten.lock() = Duration::ZERO;
+        presence.catch_up(|_| ());
+        assert!(seen() > before);
     }
 }
