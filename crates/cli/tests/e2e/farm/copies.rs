@@ -9,8 +9,10 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::{Get, of_plan, plan, status, work};
+use crate::support::lab::ran;
 use crate::support::{
-    age, assert_equal, content, fetched_and_unchanged, longhaul, make_tree, many_files, names, same,
+    age, assert_equal, content, fetched_and_unchanged, longhaul, make_tree, many_files, names, needs_root,
+    public_copy, same, write_secret,
 };
 
 #[test]
@@ -152,4 +154,32 @@ fn lists_name_local_files_and_demand_sizes_and_checksums() {
         assert_eq!((worked.status.success(), told), (is_right, !is_right), "{worked:?}");
         assert_eq!(run.path("here/d/g").exists(), is_right);
     }
+}
+
+#[test]
+fn local_files_that_cannot_be_read_are_named_and_left_out() {
+    let Some(()) = needs_root("becoming another user") else { return };
+    let (dir, program) = public_copy();
+    let at = |name: &str| dir.path().join(name);
+    let plan = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("plan");
+        command.args(args).current_dir(dir.path());
+        ran(command)
+    };
+    fs::create_dir_all(at("t/closed")).unwrap();
+    fs::write(at("t/f"), "abc").unwrap();
+    write_secret(at("t/secret"), "secret");
+    fs::set_permissions(at("t/closed"), Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    let made = plan(&["-r", "-o", "p", "t", "here"]);
+    assert!(made.stdout.contains("1 unit of 1 file"), "{made:?}");
+    for words in ["t/secret: Permission denied (os error 13); permit it", "t/closed: "] {
+        assert!(made.stderr.contains(words), "{made:?}");
+    }
+    made.fails(77, &["not planned: cannot read"]);
+    assert_eq!(status(dir.path())["left_out"], 2);
+    // One that is named is not left out of its plan.
+    plan(&["-o", "q", "t/f", "t/secret", "here"]).fails(77, &["cannot read", "t/secret: Permission denied"]);
+    assert!(!at("q").exists());
 }
