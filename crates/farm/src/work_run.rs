@@ -320,11 +320,13 @@ impl<'a> WorkRun<'a> {
             Some(FilePart::Range { start, end, .. }) => Some(ByteRange::new(start, end)),
             _ => None,
         };
-        if let Some(size) = target.present(file).filter(|_| range.is_none()) {
-            return self.present(&tag, target.path_of(file), size);
-        }
         if let Some(FilePart::Join { .. }) = task.part() {
             return self.worker.join(target, task);
+        }
+        if range.is_none()
+            && let Some(size) = self.find_complete(task, target)
+        {
+            return self.present(&tag, target.path_of(file), size);
         }
         if file.local_source().is_some() {
             return self.copy(task, &tag, target);

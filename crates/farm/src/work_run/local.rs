@@ -14,7 +14,7 @@ use longhaul_engine::upload::{PutRequest, UploadError, put_open};
 use url::Url;
 
 use super::{WorkRun, file_failed};
-use crate::files;
+use crate::files::{self, Comparison};
 use crate::target::Target;
 use crate::worker::{FileEnd, FileTask};
 
@@ -27,6 +27,24 @@ const MAX_LOCKED: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WorkRun<'_> {
+    /// Returns the size of a file that is there already, with the planned size and time, and the checksum if there is one.
+    pub(super) fn find_complete(&self, task: &FileTask, target: &Target) -> Option<Bytes> {
+        let file = task.file();
+        let size = target.present(file)?;
+        if file.checksum.is_none() {
+            return Some(size);
+        }
+        let (path, count) = (target.path_of(file), |bytes| self.worker.count_verified(bytes));
+        match files::compare_at(&path, file, task.cancel(), &count) {
+            Comparison::Equal => Some(size),
+            Comparison::Differs(how) => {
+                tracing::warn!("{} {how}: it is replaced", path.display());
+                None
+            }
+            Comparison::Cancelled => None,
+        }
+    }
+
     /// Copies a file. It counts as one connection to the worker's own host.
     pub(super) fn copy(&self, task: &FileTask, tag: &JobTag, target: &Target) -> FileEnd {
         let (file, cancel) = (task.file(), task.cancel());
