@@ -17,8 +17,11 @@ use crate::shared_dir::SILENT_POLLS;
 use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
-/// The parts of a worker's first interval; a beat stands between each two, which measures nothing yet.
-const FIRST_BEATS: u32 = 12;
+/// The parts of a worker's first interval; a beat between two of them measures nothing yet.
+const FIRST_PARTS: u32 = 12;
+/// The other workers for each of which a beat reads a heartbeat in each part of the first interval. Of more, beats are rarer: a
+/// hundred that begin together read about a hundred heartbeats each in that interval, not a thousand.
+const MAX_OTHERS_IN_PART: usize = 8;
 /// The intervals without a heartbeat after which other workers may soon take this one for lost.
 const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;
 /// The longest part of a wait for the next beat: the time after which a suspension of the host is noticed.
@@ -92,11 +95,13 @@ impl<'a> Presence<'a> {
     pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId)) {
         let (mut reported, mut at) = ((0, 0), Instant::now());
         // Workers that begin together share the limits soon.
-        for _ in 1..FIRST_BEATS {
-            if wait(self.interval / FIRST_BEATS, stop, since_boot) {
+        let (mut passed, mut others) = (0, 0);
+        while let Some(parts) = parts_until_beat(passed, others) {
+            if wait(self.interval / FIRST_PARTS * parts, stop, since_boot) {
                 return;
             }
-            self.beat(None, &lose);
+            passed += parts;
+            others = self.beat(None, &lose);
         }
         // More often than needed: a late timer must not cost the lease.
         while !wait(self.interval, stop, since_boot) {
@@ -124,12 +129,16 @@ impl<'a> Presence<'a> {
         self.farm.lock().rate_with(own)
     }
 
-    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing.
-    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) {
-        let mut last = self.progress.lock();
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing. Returns the
+    /// number of other workers.
+    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) -> usize {
+        let (mut last, mut others) = (self.progress.lock(), 0);
         *last = progress.unwrap_or(*last);
         match self.store.farm() {
-            Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
+            Ok(farm) => {
+                others = farm.others.len();
+                self.store.announce(self.share_out(farm, progress.is_some()));
+            }
             // The shares do not change.
             Err(error) => tracing::warn!("{error}"),
         }
@@ -144,6 +153,7 @@ impl<'a> Presence<'a> {
             // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
             Err(error) => tracing::warn!("{error}"),
         }
+        others
     }
 
     /// Sets the next shares; returns what to announce.
@@ -155,6 +165,13 @@ impl<'a> Presence<'a> {
         let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
         self.gates.share_out(&limits, &uses, is_beat)
     }
+}
+
+/// Returns the parts of the first interval until the next beat in it, with this number of other workers; `None` if no further
+/// one is made after those that have passed.
+fn parts_until_beat(passed: u32, others: usize) -> Option<u32> {
+    let parts = u32::try_from(1 + others / MAX_OTHERS_IN_PART).unwrap_or(FIRST_PARTS);
+    Some(parts).filter(|parts| passed.saturating_add(*parts) < FIRST_PARTS)
 }
 
 /// Waits for `time` of a clock that counts suspensions, or until `stop` is raised; returns whether it is.
@@ -180,6 +197,18 @@ mod tests {
     use crate::plan_writer::{PlanWriter, UnitSize};
     use crate::shared_dir::{SharedDirStore, beat_interval};
     use crate::unit::PlannedFile;
+
+    #[test]
+    fn beats_of_the_first_interval_are_rarer_the_more_workers_begin_together() {
+        for (others, beats) in [(0, 11), (7, 11), (8, 6), (20, 4), (50, 2), (99, 1), (usize::MAX, 1)] {
+            let (mut passed, mut made) = (0, 0);
+            // The first one is made before the others are seen.
+            while let Some(parts) = parts_until_beat(passed, if made == 0 { 0 } else { others }) {
+                (passed, made) = (passed + parts, made + 1);
+            }
+            assert_eq!(made, beats, "{others} others");
+        }
+    }
 
     #[test]
     fn beat_follows_a_suspension_at_once_and_before_a_file_gets_its_name() {
