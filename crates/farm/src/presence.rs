@@ -91,8 +91,8 @@ impl<'a> Presence<'a> {
         gate.admit(wants, cancel)
     }
 
-    /// Reports this worker as alive until `stop` is raised.
-    pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId)) {
+    /// Reports this worker as alive until `stop` is raised; calls `tend` before it renews its lease.
+    pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId), tend: impl Fn()) {
         let (mut reported, mut at) = ((0, 0), Instant::now());
         // Workers that begin together share the limits soon.
         let (mut passed, mut others) = (0, 0);
@@ -105,6 +105,7 @@ impl<'a> Presence<'a> {
         }
         // More often than needed: a late timer must not cost the lease.
         while !wait(self.interval, stop, since_boot) {
+            tend();
             let received = self.received.load(Ordering::Relaxed);
             let verified = self.verified.load(Ordering::Relaxed);
             let elapsed = at.elapsed().max(Duration::from_millis(1));

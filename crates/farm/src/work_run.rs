@@ -169,7 +169,7 @@ impl<'a> WorkRun<'a> {
         let ended = thread::scope(|threads| {
             // The scope waits for the thread, however the work ends.
             let _ends = RaisedOnDrop(&alive);
-            let keep = || self.guard("lease", || self.worker.keep_alive(&alive));
+            let keep = || self.guard("lease", || self.worker.keep_alive(&alive, self.options.transfer.stall));
             let lease = thread::Builder::new().name("lease".into()).spawn_scoped(threads, keep);
             lease.map_err(FarmError::Thread)?;
             self.execute(parallel)

@@ -50,9 +50,14 @@ impl WorkRun<'_> {
         let (file, cancel) = (task.file(), task.cancel());
         let admission = self.worker.admit(&self.worker.host().to_ascii_lowercase(), 1, cancel);
         self.execute_job(task, tag, &admission, |observer| {
-            let source = &file.open_source()?;
+            // Each further file of a unit that was lost to a file system that hangs would wait for it, too.
+            if cancel.is_cancelled() {
+                return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
+            }
+            let reads = &task.watch_reads();
+            let source = &reads.during(|| file.open_source())?;
             let (root, path) = (target.root().clone(), task.staged().to_owned());
-            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()) };
+            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()), reads };
             let outcome = copy(&request, observer, cancel)?;
             if file.checksum.is_some() {
                 self.check_checksum(task, &SourceFile::open(&outcome.path)?)?;

@@ -7,7 +7,8 @@ use super::*;
 use crate::budget::HostUse;
 use crate::plan::Plan;
 use crate::plan_writer::{PlanWriter, UnitSize};
-use crate::shared_dir::SharedDirStore;
+use crate::shared_dir::{SharedDirStore, retry};
+use crate::status::PlanStatus;
 use crate::store::{Claim, ClaimStore, FarmState, NextUnit, UnitEnd, WorkerProgress};
 use crate::unit::UnitId;
 
@@ -104,4 +105,41 @@ fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
         let NextUnit::Claimed(claim) = next else { panic!("{next:?}") };
         other.finish(&claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     }
+}
+
+#[test]
+fn unit_whose_source_does_not_answer_is_for_another_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, lease) = (dir.path().join("p"), Duration::from_secs(5));
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
+    let source = PlannedFile::of_local(dir.path(), "f".as_ref(), "f".into(), Bytes::new(1), Some(7));
+    writer.add(source).unwrap();
+    writer.finish().unwrap();
+    let plan = Plan::open(&path).unwrap();
+    let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    let task = worker.next_file().unwrap();
+    let claim = task.watch_reads().during(|| {
+        worker.give_up_hung(Duration::from_secs(3600));
+        assert!(!task.cancel().is_cancelled(), "it may answer yet");
+        let stop = Cancel::new();
+        thread::scope(|threads| {
+            let _ends = RaisedOnDrop(&stop);
+            threads.spawn(|| worker.keep_alive(&stop, Duration::ZERO));
+            assert!(task.cancel().sleep(Duration::from_secs(60)));
+        });
+        let failure = PlanStatus::read(&plan).unwrap().failures.remove(0);
+        assert!(failure.why.contains("/f: its file system has not answered"), "{failure:?}");
+        assert_eq!((failure.attempts, failure.given_up), (1, false));
+        // Even after a retry: it would be begun a second time beside the thread that waits.
+        retry(&plan).unwrap();
+        assert!(matches!(store.claim().unwrap(), NextUnit::Finished(_)));
+        other.claim().unwrap()
+    });
+    let NextUnit::Claimed(claim) = claim else { panic!("{claim:?}") };
+    // The read is answered at last.
+    assert!(!worker.finish_file(task, FileEnd::Received(Bytes::new(1))).unwrap());
+    assert_eq!(PlanStatus::read(&plan).unwrap().workers[0].worker, other.worker());
+    other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
+    assert_eq!(store.tally().unwrap(), Tally { units: 1, done: 1, failed: 0 });
 }
