@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use longhaul_farm::boot_clock::since_boot;
 use parking_lot::Mutex;
 use rustix::thread::{NanosleepRelativeResult, clock_nanosleep_relative};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -111,12 +112,6 @@ impl Farm {
     fn since_renewal(&self) -> Duration {
         since_boot().saturating_sub(*self.renewed.lock())
     }
-}
-
-/// Returns the time since boot with that of suspensions, in which leases expire too, and other clocks stand still.
-fn since_boot() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    Duration::try_from(now).unwrap_or_default()
 }
 
 /// Sleeps for this time, in which a suspension counts where the kernel supports that, or until a signal.

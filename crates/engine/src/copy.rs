@@ -14,6 +14,7 @@ use longhaul_core::advice::{Finding, LimitedBy, Shares};
 use longhaul_core::event::{ByteProgress, Event, JobObserver, LossCounts, Progress};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::units::{Bytes, Rate};
+use parking_lot::Mutex;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
@@ -47,6 +48,27 @@ pub struct CopyRequest<'a> {
     pub path: PathBuf,
     /// The rate limit, shared with other transfers.
     pub limit: Option<RateLimit>,
+    /// The reads of the source.
+    pub reads: &'a PendingRead,
+}
+
+/// Shows for how long a read has not been answered: one of a file system that hangs cannot be interrupted.
+#[derive(Debug, Default)]
+pub struct PendingRead(Mutex<Option<Instant>>);
+
+impl PendingRead {
+    /// Reads.
+    pub fn during<T>(&self, read: impl FnOnce() -> T) -> T {
+        *self.0.lock() = Some(Instant::now());
+        let done = read();
+        *self.0.lock() = None;
+        done
+    }
+
+    /// Returns the time since the begin of the read that is not answered.
+    pub fn time(&self) -> Option<Duration> {
+        self.0.lock().map(|since| since.elapsed())
+    }
 }
 
 /// Copies a file; returns once it is synced under its final name, with the time of its source.
@@ -89,7 +111,7 @@ impl Copying<'_> {
             writer: WRITER.into(),
         });
         let held_back = self.copy(size)?;
-        source.check().map_err(|_| self.changed())?;
+        self.request.reads.during(|| source.check()).map_err(|_| self.changed())?;
         if let Ok(modified) = source.metadata().modified() {
             self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;
         }
@@ -124,7 +146,7 @@ impl Copying<'_> {
             let limit = self.request.limit.as_ref();
             let left = usize::try_from(size.get() - at).unwrap_or(usize::MAX).min(MAX_STEP);
             let step = limit.map_or(left, |limit| limit.read_at_most(left));
-            let copied = self.step(at, step, &mut buffer)?;
+            let copied = self.request.reads.during(|| self.step(at, step, &mut buffer))?;
             at += copied;
             if let Some(limit) = limit {
                 let wait = limit.read(Bytes::new(copied));
@@ -205,7 +227,8 @@ mod tests {
         let source = SourceFile::open(from).unwrap();
         let root = Arc::new(Directory::open(to.parent().unwrap()).unwrap());
         let path = to.file_name().unwrap().into();
-        let request = CopyRequest { source: &source, root, path, limit: None };
+        let reads = &PendingRead::default();
+        let request = CopyRequest { source: &source, root, path, limit: None, reads };
         copy(&request, JobObserver::new(&JobTag::of_all(), &()), cancel)
     }
 

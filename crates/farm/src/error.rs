@@ -83,6 +83,9 @@ pub enum FarmError {
     /// The thread that renews the lease cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
+    /// A thread of the worker has panicked.
+    #[error("an internal error has ended the thread {0}: report it as a bug, and start the worker again")]
+    Internal(&'static str),
 }
 
 impl FarmError {
@@ -106,6 +109,7 @@ impl FarmError {
             Self::Exists(_) => FailureKind::CannotCreate,
             Self::Twice(_) | Self::FileAndDirectory(_) | Self::TooLarge => FailureKind::Usage,
             Self::Thread(_) => FailureKind::Host,
+            Self::Internal(_) => FailureKind::Internal,
         }
     }
 }

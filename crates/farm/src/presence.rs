@@ -8,6 +8,7 @@ use longhaul_engine::cancel::Cancel;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
 
+use crate::boot_clock::since_boot;
 use crate::budget::HostUse;
 use crate::explanation::FarmRate;
 use crate::farm_view::FarmView;
@@ -16,10 +17,15 @@ use crate::shared_dir::SILENT_POLLS;
 use crate::store::{ClaimStore, FarmState, WorkerProgress};
 use crate::unit::UnitId;
 
-/// The parts of a worker's first interval; a beat stands between each two, which measures nothing yet.
-const FIRST_BEATS: u32 = 12;
+/// The parts of a worker's first interval; a beat between two of them measures nothing yet.
+const FIRST_PARTS: u32 = 12;
+/// The other workers for each of which a beat reads a heartbeat in each part of the first interval. Of more, beats are rarer: a
+/// hundred that begin together read about a hundred heartbeats each in that interval, not a thousand.
+const MAX_OTHERS_IN_PART: usize = 8;
 /// The intervals without a heartbeat after which other workers may soon take this one for lost.
 const MAX_SILENT_INTERVALS: u32 = SILENT_POLLS - 2;
+/// The longest part of a wait for the next beat: the time after which a suspension of the host is noticed.
+const MAX_WAIT_PART: Duration = Duration::from_secs(1);
 
 /// The heartbeats of a worker.
 pub(crate) struct Presence<'a> {
@@ -33,8 +39,8 @@ pub(crate) struct Presence<'a> {
     /// What was reported last. Held while a beat is made, as one that is overtaken would announce old shares.
     progress: Mutex<WorkerProgress>,
     farm: Mutex<FarmView>,
-    /// The time of the last beat whose lost units are cancelled.
-    beaten: Mutex<Instant>,
+    /// The time since boot of the last beat whose lost units are cancelled.
+    beaten: Mutex<Duration>,
 }
 
 impl<'a> Presence<'a> {
@@ -47,7 +53,7 @@ impl<'a> Presence<'a> {
             gates: HostGates::new(None, interval),
             progress: Mutex::default(),
             farm: Mutex::default(),
-            beaten: Mutex::new(Instant::now()),
+            beaten: Mutex::new(since_boot()),
         }
     }
 
@@ -85,18 +91,21 @@ impl<'a> Presence<'a> {
         gate.admit(wants, cancel)
     }
 
-    /// Reports this worker as alive until `stop` is raised.
-    pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId)) {
+    /// Reports this worker as alive until `stop` is raised; calls `tend` before it renews its lease.
+    pub(crate) fn keep(&self, stop: &Cancel, lose: impl Fn(UnitId), tend: impl Fn()) {
         let (mut reported, mut at) = ((0, 0), Instant::now());
         // Workers that begin together share the limits soon.
-        for _ in 1..FIRST_BEATS {
-            if stop.sleep(self.interval / FIRST_BEATS) {
+        let (mut passed, mut others) = (0, 0);
+        while let Some(parts) = parts_until_beat(passed, others) {
+            if wait(self.interval / FIRST_PARTS * parts, stop, since_boot) {
                 return;
             }
-            self.beat(None, &lose);
+            passed += parts;
+            others = self.beat(None, &lose);
         }
         // More often than needed: a late timer must not cost the lease.
-        while !stop.sleep(self.interval) {
+        while !wait(self.interval, stop, since_boot) {
+            tend();
             let received = self.received.load(Ordering::Relaxed);
             let verified = self.verified.load(Ordering::Relaxed);
             let elapsed = at.elapsed().max(Duration::from_millis(1));
@@ -107,9 +116,10 @@ impl<'a> Presence<'a> {
         }
     }
 
-    /// Reports this worker as alive if that is overdue, as after a stop of its process.
+    /// Reports this worker as alive if that is overdue, as after a stop of its process or a suspension of its host.
     pub(crate) fn catch_up(&self, lose: impl Fn(UnitId)) {
-        if self.beaten.lock().elapsed() > self.interval * MAX_SILENT_INTERVALS {
+        let silent = since_boot().saturating_sub(*self.beaten.lock());
+        if silent > self.interval * MAX_SILENT_INTERVALS {
             self.beat(None, lose);
         }
     }
@@ -120,16 +130,20 @@ impl<'a> Presence<'a> {
         self.farm.lock().rate_with(own)
     }
 
-    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing.
-    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) {
-        let mut last = self.progress.lock();
+    /// Reports and announces, and applies the shares of the farm's limits; one without progress measures nothing. Returns the
+    /// number of other workers.
+    fn beat(&self, progress: Option<WorkerProgress>, lose: impl Fn(UnitId)) -> usize {
+        let (mut last, mut others) = (self.progress.lock(), 0);
         *last = progress.unwrap_or(*last);
         match self.store.farm() {
-            Ok(farm) => self.store.announce(self.share_out(farm, progress.is_some())),
+            Ok(farm) => {
+                others = farm.others.len();
+                self.store.announce(self.share_out(farm, progress.is_some()));
+            }
             // The shares do not change.
             Err(error) => tracing::warn!("{error}"),
         }
-        let (now, lost) = (Instant::now(), self.store.beat(*last));
+        let (now, lost) = (since_boot(), self.store.beat(*last));
         drop(last);
         match lost {
             Ok(lost) => {
@@ -140,6 +154,7 @@ impl<'a> Presence<'a> {
             // The lease ends if it goes on; nothing that this worker writes meanwhile is wrong.
             Err(error) => tracing::warn!("{error}"),
         }
+        others
     }
 
     /// Sets the next shares; returns what to announce.
@@ -150,5 +165,77 @@ impl<'a> Presence<'a> {
         let limits = limits.without(unseen.fold(Rate::default(), |sum, other| sum + other.rate));
         let uses: Vec<Vec<HostUse>> = others.into_iter().filter_map(|other| other.uses).collect();
         self.gates.share_out(&limits, &uses, is_beat)
+    }
+}
+
+/// Returns the parts of the first interval until the next beat in it, with this number of other workers; `None` if no further
+/// one is made after those that have passed.
+fn parts_until_beat(passed: u32, others: usize) -> Option<u32> {
+    let parts = u32::try_from(1 + others / MAX_OTHERS_IN_PART).unwrap_or(FIRST_PARTS);
+    Some(parts).filter(|parts| passed.saturating_add(*parts) < FIRST_PARTS)
+}
+
+/// Waits for `time` of a clock that counts suspensions, or until `stop` is raised; returns whether it is.
+fn wait(time: Duration, stop: &Cancel, clock: impl Fn() -> Duration) -> bool {
+    let end = clock() + time;
+    loop {
+        let left = end.saturating_sub(clock());
+        if left.is_zero() {
+            return stop.is_cancelled();
+        }
+        if stop.sleep(left.min(MAX_WAIT_PART)) {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::plan::Plan;
+    use crate::plan_writer::{PlanWriter, UnitSize};
+    use crate::shared_dir::{SharedDirStore, beat_interval};
+    use crate::unit::PlannedFile;
+
+    #[test]
+    fn beats_of_the_first_interval_are_rarer_the_more_workers_begin_together() {
+        for (others, beats) in [(0, 11), (7, 11), (8, 6), (20, 4), (50, 2), (99, 1), (usize::MAX, 1)] {
+            let (mut passed, mut made) = (0, 0);
+            // The first one is made before the others are seen.
+            while let Some(parts) = parts_until_beat(passed, if made == 0 { 0 } else { others }) {
+                (passed, made) = (passed + parts, made + 1);
+            }
+            assert_eq!(made, beats, "{others} others");
+        }
+    }
+
+    #[test]
+    fn beat_follows_a_suspension_at_once_and_before_a_file_gets_its_name() {
+        let hour = Duration::from_secs(3600);
+        // The host is suspended within the first part of the wait.
+        let clock = Cell::new(Duration::ZERO);
+        let began = Instant::now();
+        assert!(!wait(hour, &Cancel::new(), || clock.replace(hour)));
+        assert!(began.elapsed() < hour / 2);
+
+        let dir = tempfile::tempdir().unwrap();
+        let (at, target, size) = (dir.path().join("p"), dir.path().join("t"), UnitSize::default());
+        let lease = Duration::from_secs(60);
+        let mut writer = PlanWriter::create(&at, &target, size, lease).unwrap();
+        let (urls, path) = (vec!["http://h/f".into()], "f".into());
+        writer.add(PlannedFile { urls, path, size: None, modified: None, checksum: None }).unwrap();
+        writer.finish().unwrap();
+        let plan = Plan::open(&at).unwrap();
+        let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+        let presence = Presence::new(&store, beat_interval(lease));
+        let seen = || other.farm().unwrap().others[0].beat;
+        let before = seen();
+        presence.catch_up(|_| ());
+        assert_eq!(seen(), before, "it is not overdue");
+        *presence.beaten.lock() = Duration::ZERO;
+        presence.catch_up(|_| ());
+        assert!(seen() > before);
     }
 }

@@ -101,6 +101,9 @@ pub enum UnitEnd {
     Done(UnitDone),
     /// A file failed; the reason.
     Failed(String),
+    /// As failed, but a file of it has not ended, and cannot be interrupted: this worker does not claim the unit until it has ended
+    /// the claim once more.
+    Hung(String),
     /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed instead of this one, once
     /// for all ranges that this worker may try.
     Unjoinable(String),

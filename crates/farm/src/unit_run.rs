@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::copy::PendingRead;
 use parking_lot::Mutex;
 
 use crate::explanation::HeldBy;
@@ -31,6 +32,8 @@ pub(crate) struct UnitRun {
     pub(crate) received: AtomicU64,
     /// Whether it is a range of which little is left.
     pub(crate) ends_soon: AtomicBool,
+    /// The reads of local sources.
+    reads: Mutex<Vec<(PathBuf, Arc<PendingRead>)>>,
     pub(crate) state: Mutex<RunState>,
 }
 
@@ -43,8 +46,16 @@ impl UnitRun {
             started: Instant::now(),
             received: AtomicU64::new(0),
             ends_soon: AtomicBool::new(false),
+            reads: Mutex::default(),
             state: Mutex::new(RunState { files_left: files, ..RunState::default() }),
         }
+    }
+
+    /// Returns a local source of which a read has not been answered for `stall`.
+    pub(crate) fn hung_source(&self, stall: Duration) -> Option<PathBuf> {
+        let reads = self.reads.lock();
+        let hung = reads.iter().find(|(_, read)| read.time().is_some_and(|time| time >= stall));
+        hung.map(|(path, _)| path.clone())
     }
 }
 
@@ -116,6 +127,13 @@ impl FileTask {
         let left = (end - start).saturating_sub(received);
         let time_left = self.unit.started.elapsed().as_secs_f64() * left as f64 / received.max(1) as f64;
         received > 0 && time_left <= NEXT_RANGE_AHEAD.as_secs_f64()
+    }
+
+    /// Lets the worker give up the unit while a read of the file's local source is not answered.
+    pub(crate) fn watch_reads(&self) -> Arc<PendingRead> {
+        let read = Arc::default();
+        self.unit.reads.lock().push((self.file.local_source().unwrap_or_default(), Arc::clone(&read)));
+        read
     }
 
     /// Lets the worker begin its next range.

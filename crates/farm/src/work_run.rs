@@ -169,7 +169,7 @@ impl<'a> WorkRun<'a> {
         let ended = thread::scope(|threads| {
             // The scope waits for the thread, however the work ends.
             let _ends = RaisedOnDrop(&alive);
-            let keep = || self.worker.keep_alive(&alive);
+            let keep = || self.guard("lease", || self.worker.keep_alive(&alive, self.options.transfer.stall));
             let lease = thread::Builder::new().name("lease".into()).spawn_scoped(threads, keep);
             lease.map_err(FarmError::Thread)?;
             self.execute(parallel)
@@ -191,7 +191,7 @@ impl<'a> WorkRun<'a> {
         let ended = Cancel::new();
         thread::scope(|threads| {
             let _ends = RaisedOnDrop(&ended);
-            let ranges = || self.begin_ranges(threads, &ended);
+            let ranges = || self.guard("ranges", || self.begin_ranges(threads, &ended));
             let begun = thread::Builder::new().name("ranges".into()).spawn_scoped(threads, ranges);
             begun.map_err(FarmError::Thread)?;
             self.execute_units(parallel)
@@ -254,7 +254,7 @@ impl<'a> WorkRun<'a> {
             match self.worker.next_range() {
                 Ok(Some(task)) => {
                     let unit = task.unit();
-                    let execute = move || _ = self.execute_file(task);
+                    let execute = move || self.guard("range", || _ = self.execute_file(task));
                     let begun = thread::Builder::new().name("range".into()).spawn_scoped(threads, execute);
                     if let Err(error) = begun {
                         tracing::warn!("a range begins later: cannot start a thread: {error}");
@@ -265,6 +265,14 @@ impl<'a> WorkRun<'a> {
                 Ok(None) => wait = POLL_INTERVAL,
                 Err(error) => self.fail(error),
             }
+        }
+    }
+
+    /// Executes what a thread does beside the files. A panic in it ends the run with an error, and with the run this worker's
+    /// claims, which would be renewed and never executed.
+    fn guard(&self, thread: &'static str, body: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(body)).is_err() {
+            self.fail(FarmError::Internal(thread));
         }
     }
 
@@ -312,11 +320,13 @@ impl<'a> WorkRun<'a> {
             Some(FilePart::Range { start, end, .. }) => Some(ByteRange::new(start, end)),
             _ => None,
         };
-        if let Some(size) = target.present(file).filter(|_| range.is_none()) {
-            return self.present(&tag, target.path_of(file), size);
-        }
         if let Some(FilePart::Join { .. }) = task.part() {
             return self.worker.join(target, task);
+        }
+        if range.is_none()
+            && let Some(size) = self.find_complete(task, target)
+        {
+            return self.present(&tag, target.path_of(file), size);
         }
         if file.local_source().is_some() {
             return self.copy(task, &tag, target);
@@ -389,3 +399,6 @@ fn expected(file: &PlannedFile, is_range: bool) -> Expected {
 fn file_failed(why: String) -> FileEnd {
     FileEnd::Failed { why, is_refused: false }
 }
+
+#[cfg(test)]
+mod tests;

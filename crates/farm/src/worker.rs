@@ -340,9 +340,29 @@ impl<'a> Worker<'a> {
         self.store.leave()
     }
 
-    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over.
-    pub fn keep_alive(&self, stop: &Cancel) {
-        self.presence.keep(stop, |unit| self.lose(unit));
+    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over, and gives up those
+    /// with a local source that has not answered for `stall`.
+    pub fn keep_alive(&self, stop: &Cancel, stall: Duration) {
+        self.presence.keep(stop, |unit| self.lose(unit), || self.give_up_hung(stall));
+    }
+
+    /// Lets other workers have the units with a local source that has not answered for `stall`. Its thread waits in the kernel, and
+    /// cannot be interrupted.
+    pub(crate) fn give_up_hung(&self, stall: Duration) {
+        let hung = |run: &Arc<UnitRun>| Some((run.claim.clone(), run.hung_source(stall)?));
+        let hung: Vec<_> = self.under_way.lock().values().filter_map(hung).collect();
+        for (claim, source) in hung {
+            let why = format!(
+                "cannot read {}: its file system has not answered for {} s; see whether this host has it mounted, and its server runs",
+                source.display(),
+                stall.as_secs()
+            );
+            if self.part_with(claim.unit) {
+                tracing::warn!("unit {} is given up: {why}", claim.unit);
+                let ended = self.store.finish(&claim, &UnitEnd::Hung(why));
+                ended.unwrap_or_else(|error| tracing::warn!("{error}"));
+            }
+        }
     }
 
     /// Returns how a unit was done, if something was received.
@@ -353,11 +373,18 @@ impl<'a> Worker<'a> {
     }
 
     fn lose(&self, unit: UnitId) {
-        let run = self.under_way.lock().remove(&unit);
-        if let Some(run) = run {
+        if self.part_with(unit) {
             tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
+        }
+    }
+
+    /// Ends the files of a unit that another worker executes; returns whether there were any.
+    fn part_with(&self, unit: UnitId) -> bool {
+        let run = self.under_way.lock().remove(&unit);
+        if let Some(run) = &run {
             run.state.lock().is_lost = true;
             run.cancel.cancel();
         }
+        run.is_some()
     }
 }

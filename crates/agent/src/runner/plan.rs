@@ -130,7 +130,10 @@ pub(super) fn work(
         }
         WorkEnd::Stopped => failed(FailureKind::Interrupted, end.to_string()),
         // Units of theirs that fail are left for a later run.
-        WorkEnd::UnitsLeft => failed(FailureKind::Temporary, end.to_string()),
+        WorkEnd::UnitsLeft => {
+            let why = format!("{end}; longhaul plan status {} names them", path.display());
+            failed(FailureKind::Temporary, why)
+        }
         WorkEnd::HostFailed | WorkEnd::UnitsFailed(_) => {
             let (path, id) = (path.display(), live.id);
             let remedy = format!("to try again: longhaul plan retry {path}, then longhaul queue retry {id}");

@@ -133,8 +133,13 @@ fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {
     let mut transfer: Transfer = row.transfer.clone();
     live.show_in(&mut transfer);
     let progress = transfer.progress;
-    // A run that has extended the file makes earlier failures count no longer.
-    let (attempts, busy_retries) = match progress.bytes > row.transfer.progress.bytes {
+    // Earlier failures count no longer after a run that has extended the file or, as a worker, whose bytes are those of one run,
+    // has done a unit.
+    let has_progressed = match transfer.kind {
+        TransferKind::Plan => progress.run.units.is_some_and(|units| units.done > 0),
+        _ => progress.bytes > row.transfer.progress.bytes,
+    };
+    let (attempts, busy_retries) = match has_progressed {
         true => (0, 0),
         false => (row.attempts, row.busy_retries),
     };
@@ -196,7 +201,7 @@ pub(super) fn completed_before(row: &Row) -> Option<RunEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::TransferRequest;
+    use crate::request::{Endpoints, TransferRequest};
     use crate::scope::Scope;
 
     #[test]
@@ -213,6 +218,38 @@ mod tests {
         assert_eq!(counts(), (3, 2));
         live.note_total(1, 1, 1);
         assert_eq!(counts(), (0, 0));
+    }
+
+    #[test]
+    fn worker_of_a_plan_fails_for_good_after_its_retries_unless_one_has_done_a_unit() {
+        let (_dir, queue) = crate::runner::tests::queue();
+        let request = TransferRequest {
+            endpoints: Endpoints { plan: Some("/p".into()), ..Endpoints::default() },
+            ..TransferRequest::default()
+        };
+        let id = queue.add(vec![request], Scope::All).unwrap()[0].id;
+        let mut row = queue.row(id).unwrap();
+        // Each run receives other numbers of bytes, and fails for a reason that may pass.
+        let mut failed = |run: u64, units_done: u32| {
+            let live = Live::new(&row.transfer, row.epoch, queue.runs.limit.clone());
+            live.note_plan(None, 9);
+            live.note_total(run % 3, run % 3, 1);
+            (0..units_done).for_each(|_| live.note_unit());
+            let failure = RunFailure::new(FailureKind::Temporary, "busy");
+            let (state, end) = state_after_run(&queue, &live, &row, Err(failure));
+            (row.attempts, row.transfer.progress.bytes) = (end.attempts, end.bytes);
+            (state, end.error.unwrap().message)
+        };
+        let retries = u64::from(queue.settings().retries);
+        for run in 0..retries {
+            assert_eq!(failed(run, 0).0, TransferState::Scheduled, "{run}");
+        }
+        assert_eq!(failed(retries, 0), (TransferState::Failed, "busy".to_owned()));
+        assert_eq!(failed(0, 1).0, TransferState::Scheduled, "earlier failures no longer count");
+        for run in 1..retries {
+            assert_eq!(failed(run, 0).0, TransferState::Scheduled, "{run}");
+        }
+        assert_eq!(failed(0, 0).0, TransferState::Failed);
     }
 
     #[test]

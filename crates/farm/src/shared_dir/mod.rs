@@ -319,12 +319,14 @@ impl ClaimStore for SharedDirStore {
         let Claim { unit, epoch, .. } = *claim;
         let mut state = self.state.lock();
         let is_held = self.holds(unit, epoch, &self.claims.all()?)?;
-        state.mine.remove(&unit);
+        if !matches!(end, UnitEnd::Hung(_)) {
+            state.mine.remove(&unit);
+        }
         let entry = match end {
             UnitEnd::Done(done) => LogEntry::Done { bytes: done.bytes, report: done.report.clone() },
             // The result of the worker that holds the unit counts.
             _ if !is_held => return Ok(()),
-            UnitEnd::Failed(why) => {
+            UnitEnd::Failed(why) | UnitEnd::Hung(why) => {
                 state.fail_here(unit);
                 LogEntry::Failed { why: why.clone(), host: state.heartbeat.host().to_owned() }
             }

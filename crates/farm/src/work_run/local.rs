@@ -14,7 +14,7 @@ use longhaul_engine::upload::{PutRequest, UploadError, put_open};
 use url::Url;
 
 use super::{WorkRun, file_failed};
-use crate::files;
+use crate::files::{self, Comparison};
 use crate::target::Target;
 use crate::worker::{FileEnd, FileTask};
 
@@ -27,14 +27,37 @@ const MAX_LOCKED: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl WorkRun<'_> {
+    /// Returns the size of a file that is there already, with the planned size and time, and the checksum if there is one.
+    pub(super) fn find_complete(&self, task: &FileTask, target: &Target) -> Option<Bytes> {
+        let file = task.file();
+        let size = target.present(file)?;
+        if file.checksum.is_none() {
+            return Some(size);
+        }
+        let (path, count) = (target.path_of(file), |bytes| self.worker.count_verified(bytes));
+        match files::compare_at(&path, file, task.cancel(), &count) {
+            Comparison::Equal => Some(size),
+            Comparison::Differs(how) => {
+                tracing::warn!("{} {how}: it is replaced", path.display());
+                None
+            }
+            Comparison::Cancelled => None,
+        }
+    }
+
     /// Copies a file. It counts as one connection to the worker's own host.
     pub(super) fn copy(&self, task: &FileTask, tag: &JobTag, target: &Target) -> FileEnd {
         let (file, cancel) = (task.file(), task.cancel());
         let admission = self.worker.admit(&self.worker.host().to_ascii_lowercase(), 1, cancel);
         self.execute_job(task, tag, &admission, |observer| {
-            let source = &file.open_source()?;
+            // Each further file of a unit that was lost to a file system that hangs would wait for it, too.
+            if cancel.is_cancelled() {
+                return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
+            }
+            let reads = &task.watch_reads();
+            let source = &reads.during(|| file.open_source())?;
             let (root, path) = (target.root().clone(), task.staged().to_owned());
-            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()) };
+            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()), reads };
             let outcome = copy(&request, observer, cancel)?;
             if file.checksum.is_some() {
                 self.check_checksum(task, &SourceFile::open(&outcome.path)?)?;

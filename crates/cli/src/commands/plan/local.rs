@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use longhaul_engine::sink::part_names::is_partial;
 use longhaul_engine::tree::{LocalEntry, LocalFile, LocalWalk, Walked};
 use longhaul_farm::plan_writer::PlanWriter;
 use longhaul_farm::unit::{PlannedFile, seconds_of};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::make::{LeftOut, PlanRequest};
 use super::sources::refuse_source_in;
@@ -51,6 +54,10 @@ impl PlanRequest<'_> {
         for walked in walk {
             match walked {
                 Walked::File(LocalEntry::File(file)) => {
+                    if let Err(error) = access(&file.path, Access::READ_OK) {
+                        left_out.add(writer, &unreadable(&file.path, error));
+                        continue;
+                    }
                     let LocalFile { below: name, size, modified, .. } = file;
                     let to = below.join(&name);
                     self.add_planned(writer, PlannedFile::of_local(path, &name, to, size, modified))?;
@@ -149,6 +156,13 @@ fn make_local(target: &Path, directories: &BTreeMap<PathBuf, u32>) -> Result<(),
     Ok(())
 }
 
+/// Creates the failure of a file that the user cannot read.
+fn unreadable(path: &Path, error: Errno) -> Failure {
+    let kind = if error == Errno::ACCESS { FailureKind::Denied } else { FailureKind::NotFound };
+    let (shown, error) = (path.display(), io::Error::from(error));
+    Failure::new(kind, format!("cannot read {shown}: {error}; permit it, and make the plan anew"))
+}
+
 /// Describes a local file as it is now; `path` is below the target, by default its name.
 fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> {
     let shown = source.display();
@@ -163,6 +177,9 @@ fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> 
     if path.file_name().is_some_and(|name| is_partial(name.as_encoded_bytes())) {
         bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
     }
+    access(source, Access::READ_OK)
+        .map_err(io::Error::from)
+        .with_context(|| format!("cannot read {shown}"))?;
     let modified = found.modified().ok().and_then(seconds_of);
     // Workers follow no link at the last name, which may be replaced by one.
     let is_link = fs::symlink_metadata(source).is_ok_and(|found| found.is_symlink());

@@ -9,8 +9,10 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::{Get, of_plan, plan, status, work};
+use crate::support::lab::ran;
 use crate::support::{
-    age, assert_equal, content, fetched_and_unchanged, longhaul, make_tree, many_files, names, same,
+    age, assert_equal, content, fetched_and_unchanged, longhaul, make_tree, many_files, names, needs_root,
+    public_copy, same, write_secret,
 };
 
 #[test]
@@ -141,15 +143,58 @@ fn lists_name_local_files_and_demand_sizes_and_checksums() {
     let run = plan().file("f", "abc").args(["-i", "list", "-o", "p", "here"]);
     fs::write(run.path("list"), listed(&run, " size=4\n")).unwrap();
     run.run().fails(64, &["/f has 3 bytes"]);
-    let right = "900150983cd24fb0d6963f7d28e17f72";
-    for (checksum, is_right) in [(right.replace('9', "8"), false), (right.to_owned(), true)] {
-        fs::write(run.path("list"), listed(&run, &format!(" checksum=md5={checksum}\n"))).unwrap();
-        let name = if is_right { "right" } else { "wrong" };
+    // Plans the file under a name, and executes the plan.
+    let worked = |name: &str, options: &str| {
+        fs::write(run.path("list"), listed(&run, options)).unwrap();
         let [list, made, target] = ["list", name, "here"].map(|name| run.path(name).display().to_string());
         plan().args(["-i", &list, "-o", &made, &target]).run().ok();
-        let worked = longhaul("work").args([made]).run();
-        let told = worked.stderr.contains(&format!("instead of md5:{checksum}"));
+        longhaul("work").args([&*made, "--json"]).run()
+    };
+    let right = " checksum=md5=900150983cd24fb0d6963f7d28e17f72\n";
+    for (name, options, is_right) in [("wrong", &*right.replace("=9", "=8"), false), ("right", right, true)] {
+        let worked = worked(name, options);
+        let told = worked.stderr.contains("instead of md5:8");
         assert_eq!((worked.status.success(), told), (is_right, !is_right), "{worked:?}");
         assert_eq!(run.path("here/d/g").exists(), is_right);
     }
+    // Another file of equal size and time is there.
+    let there = run.path("here/d/g");
+    let modified = fs::metadata(&there).unwrap().modified().unwrap();
+    fs::write(&there, "xyz").unwrap();
+    fs::File::options().write(true).open(&there).unwrap().set_modified(modified).unwrap();
+    for (name, options, content, unchanged) in
+        [("unstated", "", "xyz", 1), ("replaced", right, "abc", 0), ("equal", right, "abc", 1)]
+    {
+        let worked = worked(name, options).ok();
+        assert_eq!(fetched_and_unchanged(&worked).1.len(), unchanged, "{name}: {worked:?}");
+        same(&there, content.as_bytes());
+    }
+}
+
+#[test]
+fn local_files_that_cannot_be_read_are_named_and_left_out() {
+    let Some(()) = needs_root("becoming another user") else { return };
+    let (dir, program) = public_copy();
+    let at = |name: &str| dir.path().join(name);
+    let plan = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("plan");
+        command.args(args).current_dir(dir.path());
+        ran(command)
+    };
+    fs::create_dir_all(at("t/closed")).unwrap();
+    fs::write(at("t/f"), "abc").unwrap();
+    write_secret(at("t/secret"), "secret");
+    fs::set_permissions(at("t/closed"), Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    let made = plan(&["-r", "-o", "p", "t", "here"]);
+    assert!(made.stdout.contains("1 unit of 1 file"), "{made:?}");
+    for words in ["t/secret: Permission denied (os error 13); permit it", "t/closed: "] {
+        assert!(made.stderr.contains(words), "{made:?}");
+    }
+    made.fails(77, &["not planned: cannot read"]);
+    assert_eq!(status(dir.path())["left_out"], 2);
+    // One that is named is not left out of its plan.
+    plan(&["-o", "q", "t/f", "t/secret", "here"]).fails(77, &["cannot read", "t/secret: Permission denied"]);
+    assert!(!at("q").exists());
 }

@@ -1,0 +1,145 @@
+use longhaul_engine::job::{ExistingFilePolicy, TransferOptions};
+use longhaul_engine::sink::memory_budget::AppBuffer;
+use longhaul_engine::sink::writer::WriterChoice;
+use longhaul_engine::verify::Verify;
+
+use super::*;
+use crate::budget::HostUse;
+use crate::plan::Plan;
+use crate::plan_writer::{PlanWriter, UnitSize};
+use crate::shared_dir::{SharedDirStore, retry};
+use crate::status::PlanStatus;
+use crate::store::{Claim, ClaimStore, FarmState, NextUnit, UnitEnd, WorkerProgress};
+use crate::unit::UnitId;
+
+/// A store that panics after it has claimed a next range.
+struct PanickingStore(SharedDirStore);
+
+impl ClaimStore for PanickingStore {
+    fn worker(&self) -> &str {
+        self.0.worker()
+    }
+
+    fn host(&self) -> &str {
+        self.0.host()
+    }
+
+    fn claim(&self) -> Result<NextUnit, FarmError> {
+        self.0.claim()
+    }
+
+    fn claim_next_range(&self) -> Result<Option<Claim>, FarmError> {
+        panic!("after the claim {:?}", self.0.claim_next_range());
+    }
+
+    fn has_range(&self, unit: UnitId) -> Result<bool, FarmError> {
+        self.0.has_range(unit)
+    }
+
+    fn finish(&self, claim: &Claim, end: &UnitEnd) -> Result<(), FarmError> {
+        self.0.finish(claim, end)
+    }
+
+    fn beat(&self, progress: WorkerProgress) -> Result<Vec<UnitId>, FarmError> {
+        self.0.beat(progress)
+    }
+
+    fn farm(&self) -> Result<FarmState, FarmError> {
+        self.0.farm()
+    }
+
+    fn announce(&self, uses: Vec<HostUse>) {
+        self.0.announce(uses);
+    }
+
+    fn tally(&self) -> Result<Tally, FarmError> {
+        self.0.tally()
+    }
+
+    fn leave(&self) -> Result<(), FarmError> {
+        self.0.leave()
+    }
+}
+
+struct NoDisplay;
+
+impl FileDisplay for NoDisplay {
+    fn show(&self, _: &JobTag, _: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {}
+}
+
+fn options() -> JobOptions {
+    JobOptions {
+        transfer: TransferOptions::default(),
+        segment: None,
+        count_pages: false,
+        verify: Verify::default(),
+        writer: WriterChoice::Auto,
+        max_size: None,
+        assume_unchanged: false,
+        existing: ExistingFilePolicy::default(),
+        keep_time: true,
+        logins_for: None,
+    }
+}
+
+#[test]
+fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, size) = (dir.path().join("p"), UnitSize { bytes: Bytes::mib(1), files: 1 });
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, Duration::from_secs(60)).unwrap();
+    let (urls, size) = (vec!["http://h/f".into()], Some(Bytes::mib(3)));
+    let file = PlannedFile { urls, path: "f".into(), size, modified: Some(7), checksum: None };
+    writer.add_in_ranges(file).unwrap();
+    writer.finish().unwrap();
+    let plan = Plan::open(&path).unwrap();
+    let (store, cancel) = (PanickingStore(SharedDirStore::join(&plan).unwrap()), Cancel::new());
+    let worker = Worker::new(&plan, &store, &cancel).unwrap();
+    // A range that is under way, and about to end.
+    worker.next_file().unwrap().end_soon();
+    let engine = Engine::new(AppBuffer::Auto);
+    let ended = WorkRun::new(&engine, &worker, &NoDisplay, options(), &cancel).run(1);
+    assert!(matches!(ended, Err(FarmError::Internal("ranges"))), "{ended:?}");
+    let other = SharedDirStore::join(&plan).unwrap();
+    for _ in 0..3 {
+        let next = other.claim().unwrap();
+        let NextUnit::Claimed(claim) = next else { panic!("{next:?}") };
+        other.finish(&claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
+    }
+}
+
+#[test]
+fn unit_whose_source_does_not_answer_is_for_another_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, lease) = (dir.path().join("p"), Duration::from_secs(5));
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
+    let source = PlannedFile::of_local(dir.path(), "f".as_ref(), "f".into(), Bytes::new(1), Some(7));
+    writer.add(source).unwrap();
+    writer.finish().unwrap();
+    let plan = Plan::open(&path).unwrap();
+    let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    let task = worker.next_file().unwrap();
+    let claim = task.watch_reads().during(|| {
+        worker.give_up_hung(Duration::from_secs(3600));
+        assert!(!task.cancel().is_cancelled(), "it may answer yet");
+        let stop = Cancel::new();
+        thread::scope(|threads| {
+            let _ends = RaisedOnDrop(&stop);
+            threads.spawn(|| worker.keep_alive(&stop, Duration::ZERO));
+            assert!(task.cancel().sleep(Duration::from_secs(60)));
+        });
+        let failure = PlanStatus::read(&plan).unwrap().failures.remove(0);
+        assert!(failure.why.contains("/f: its file system has not answered"), "{failure:?}");
+        assert_eq!((failure.attempts, failure.given_up), (1, false));
+        // Even after a retry: it would be begun a second time beside the thread that waits.
+        retry(&plan).unwrap();
+        assert!(matches!(store.claim().unwrap(), NextUnit::Finished(_)));
+        other.claim().unwrap()
+    });
+    let NextUnit::Claimed(claim) = claim else { panic!("{claim:?}") };
+    // The read is answered at last.
+    assert!(!worker.finish_file(task, FileEnd::Received(Bytes::new(1))).unwrap());
+    assert_eq!(PlanStatus::read(&plan).unwrap().workers[0].worker, other.worker());
+    other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
+    assert_eq!(store.tally().unwrap(), Tally { units: 1, done: 1, failed: 0 });
+}
