@@ -1,36 +1,22 @@
 //! An open directory: entries are accessed relative to it, independent of later renames of its path.
 
+mod ownership;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use longhaul_core::units::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, PROC_SUPER_MAGIC, RenameFlags, Stat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
-use super::part_names::JOURNAL_FRESH;
+use ownership::CREATED_MODE;
+pub(super) use ownership::is_of_others;
 
 /// The flags for opening a directory: for looking up names, which requires no read permission.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// Explains the kernel's error on a symbolic link, which is not followed.
-fn of_link(error: Errno) -> io::Error {
-    match error {
-        Errno::LOOP => io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a symbolic link has this name, and is not followed; remove the link",
-        ),
-        error => error.into(),
-    }
-}
-
-/// The permissions of partial files and journals, as far as the umask permits them.
-const CREATED_MODE: u32 = 0o644;
 
 /// An open directory. Each `name` is that of an entry, without a slash.
 #[derive(Debug)]
@@ -187,33 +173,13 @@ impl Directory {
         Ok(PathBuf::from(OsString::from_vec(to.into_bytes())))
     }
 
-    /// Refuses to follow a symbolic link of another user in a directory where all may write, as fs.protected_symlinks
-    /// makes the kernel do (proc_sys_fs(5)).
-    ///
-    /// # Errors
-    /// `PermissionDenied`, or the kernel's error on the link.
-    pub fn check_link(&self, name: &OsStr) -> io::Result<()> {
-        let (directory, link) = (rustix::fs::fstat(&self.fd)?, self.look(name, false)?);
-        let shared = Mode::SVTX | Mode::WOTH;
-        let is_shared = Mode::from_raw_mode(directory.st_mode).contains(shared);
-        if is_shared && ![directory.st_uid, geteuid().as_raw()].contains(&link.st_uid) {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "it is a symbolic link of another user in a directory that all may write to; give another name",
-            ));
-        }
-        Ok(())
-    }
-
     /// Opens an existing file for reading and writing without following a symbolic link, because the name may be
     /// predictable.
     ///
     /// # Errors
     /// The kernel's error; for a link, what to do about it.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
-        opened.map(File::from).map_err(of_link)
+        self.open_entry(name, OFlags::RDWR, 0)
     }
 
     /// Opens a file for reading without following a symbolic link, nor blocking on the other end of a pipe.
@@ -221,16 +187,23 @@ impl Directory {
     /// # Errors
     /// The kernel's error; for a link, what to do about it.
     pub fn open_to_read(&self, name: &OsStr) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::empty());
-        opened.map(File::from).map_err(of_link)
+        self.open_entry(name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)
     }
 
     /// Opens a file for reading and writing, or creates it with the permissions of new files; does not follow a symbolic link.
     pub(super) fn open_or_create(&self, name: &OsStr) -> io::Result<File> {
-        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(0o666));
-        opened.map(File::from).map_err(of_link)
+        self.open_entry(name, OFlags::CREATE | OFlags::RDWR, 0o666)
+    }
+
+    fn open_entry(&self, name: &OsStr, flags: OFlags, mode: u32) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode)) {
+            Err(Errno::LOOP) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a symbolic link has this name, and is not followed; remove the link",
+            )),
+            opened => Ok(opened?.into()),
+        }
     }
 
     /// Creates a symbolic link, which exists with its text or not at all.
@@ -246,67 +219,11 @@ impl Directory {
     /// # Errors
     /// `AlreadyExists`, or another error of the kernel.
     pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
-        self.create(name, Mode::from_raw_mode(CREATED_MODE))
+        self.create(name, CREATED_MODE)
     }
 
-    fn create(&self, name: &OsStr, mode: Mode) -> io::Result<File> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.fd, name, flags, mode)?.into())
-    }
-
-    /// Returns the metadata of a file that is created with this mode, and removed: its owner and permissions are those
-    /// of new files here, by the umask, the directory's access control list and the file system.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub(super) fn look_at_new(&self, mode: u32) -> io::Result<Stat> {
-        // Without a name, nothing stays behind if this process is killed.
-        let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        if let Ok(file) = rustix::fs::openat(&self.fd, c".", unnamed, Mode::from_raw_mode(mode)) {
-            return Ok(rustix::fs::fstat(&file)?);
-        }
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = OsString::from(format!(".{}-{number}{JOURNAL_FRESH}", std::process::id()));
-        let file = self.create(&name, Mode::from_raw_mode(mode))?;
-        let found = rustix::fs::fstat(&file);
-        self.remove(&name)?;
-        Ok(found?)
-    }
-
-    /// Returns whether a file can be trusted to hold what this user's earlier run has written: it is a regular file of
-    /// this user, has no other name, and no one else may write to it.
-    pub(super) fn is_own(&self, found: &Stat) -> bool {
-        let others = Mode::WGRP | Mode::WOTH;
-        let open_to = |found: &Stat| Mode::from_raw_mode(found.st_mode) & others;
-        let is_single = FileType::from_raw_mode(found.st_mode).is_file() && found.st_nlink <= 1;
-        // Some file systems give all files one owner and one mode.
-        let is_as_new = || {
-            self.look_at_new(CREATED_MODE)
-                .is_ok_and(|new| new.st_uid == found.st_uid && open_to(&new).contains(open_to(found)))
-        };
-        is_single && ((found.st_uid == geteuid().as_raw() && open_to(found).is_empty()) || is_as_new())
-    }
-
-    /// Reads a whole file that only this user can have written.
-    ///
-    /// # Errors
-    /// `InvalidData` for a file of another user, or one of more than `limit`; else the kernel's error.
-    pub(super) fn read_own(&self, name: &OsStr, limit: Bytes) -> io::Result<Vec<u8>> {
-        let mut content = Vec::new();
-        let file = self.open_to_read(name)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let unusable = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-        if !self.is_own(&rustix::fs::fstat(&file)?) {
-            return unusable("others than this user may have written it".to_owned());
-        }
-        file.take(limit.get() + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > limit.get() {
-            return unusable(format!("it is larger than {limit}"));
-        }
-        Ok(content)
+    fn create(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        self.open_entry(name, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, mode)
     }
 
     /// Removes a file.
@@ -375,6 +292,8 @@ fn or_here(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use longhaul_core::units::Bytes;
 
     use super::*;
 

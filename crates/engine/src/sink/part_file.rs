@@ -1,7 +1,9 @@
 //! The partial file: locked, its space reserved, and finally renamed.
 
 mod beside_target;
+mod locking;
 mod renaming;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
@@ -15,14 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use longhaul_core::ranges::{ByteRange, RangeSet};
-use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, Stat, fallocate, fchmod, flock, fstat, fstatvfs};
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use longhaul_core::ranges::RangeSet;
+use rustix::fs::{Mode, fchmod, fstat};
 
 pub(crate) use beside_target::remove_stray_journal;
-use beside_target::stem;
 pub use beside_target::{journal_of, part_of, remove_leftovers};
 pub use renaming::Finished;
 
@@ -31,7 +29,6 @@ use super::file_slice::KeptSlice;
 use super::journal::{Journal, StoredJournal};
 use super::journal_file::JournalFile;
 use super::output_error::OutputError;
-use super::part_names::{PART, beside};
 
 /// The permissions of owner, group and others.
 const ALL_MODES: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
@@ -66,82 +63,6 @@ struct FileLocation {
 }
 
 impl PartFile {
-    /// Opens or creates the partial file of `target` in `directory`, and locks it against other transfers.
-    ///
-    /// A file that others could have written is not used: another user's is left alone, and this user's is replaced.
-    ///
-    /// # Errors
-    /// [`OutputError`]: the target is a directory, the partial file cannot be created, or another transfer writes it.
-    pub fn open_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open(directory, target, true)
-    }
-
-    /// Opens an existing partial file of `target` in `directory`, and locks it against other transfers.
-    ///
-    /// # Errors
-    /// See [`PartFile::open_in`]; [`OutputError::Create`] with `NotFound` if there is no partial file.
-    pub fn open_existing_in(directory: Directory, target: &OsStr) -> Result<Self, OutputError> {
-        Self::open(directory, target, false)
-    }
-
-    fn open(directory: Directory, target: &OsStr, creates: bool) -> Result<Self, OutputError> {
-        let stem = stem(&directory, target);
-        let part = beside(&stem, PART);
-        let (target_path, part_path) = (directory.path_of(target), directory.path_of(&part));
-        if directory.is_directory(target) {
-            return Err(OutputError::IsDirectory(target_path));
-        }
-        let failed = |source| OutputError::Create { path: part_path.clone(), source };
-        let file = loop {
-            let opened = match directory.open_file(&part) {
-                Err(error) if creates && error.kind() == io::ErrorKind::NotFound => {
-                    directory.create_file(&part)
-                }
-                opened => opened,
-            };
-            let file = match opened {
-                // Another run has created it since.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                opened => opened.map_err(failed)?,
-            };
-            if !file.metadata().map_err(failed)?.is_file() {
-                return Err(OutputError::NotAFile(part_path));
-            }
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                // Some cluster file systems have no locks; the user must then avoid two transfers to one name.
-                Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
-                Err(Errno::WOULDBLOCK) => return Err(OutputError::Busy(target_path)),
-                Err(error) => return Err(failed(error.into())),
-            }
-            let ours = identity(&file).map_err(failed)?;
-            let there = directory.look(&part, false);
-            if !there.is_ok_and(|there| (there.st_dev, there.st_ino) == ours) {
-                // Another run renamed this file to its final name before it was locked here.
-                continue;
-            }
-            let found = fstat(&file).map_err(|error| failed(error.into()))?;
-            // One with another name may be complete: a run may have been killed between link and unlink of a rename.
-            if directory.is_own(&found) {
-                break file;
-            }
-            if is_of_others(&found) {
-                return Err(failed(io::Error::new(
-                    io::ErrorKind::PermissionDenied,
-                    "it is another user's; write into a directory of your own",
-                )));
-            }
-            tracing::info!("{} is begun anew: others may write to what is there", part_path.display());
-            let _ = JournalFile::beside(&stem, &directory).remove(&directory);
-            directory.remove(&part).map_err(failed)?;
-        };
-        let journal = JournalFile::beside(&stem, &directory);
-        let names =
-            Some(FileLocation { directory, target: target.to_owned(), part, journal, numbered: None });
-        let is_discarded = AtomicBool::new(false);
-        Ok(Self { names, slice: None, target_path, part_path, file, is_discarded, max_mode: Mode::all() })
-    }
-
     /// Wraps an open pipe, terminal or file that is written in order; `name` is for messages.
     pub fn of_stream(file: File, name: &str) -> Self {
         Self::unnamed(name.into(), file, None)
@@ -269,74 +190,6 @@ impl PartFile {
         }
     }
 
-    /// Truncates the file, if no space is reserved.
-    ///
-    /// # Errors
-    /// [`OutputError::Create`].
-    pub fn empty(&self) -> Result<(), OutputError> {
-        if self.is_stream() {
-            return Ok(());
-        }
-        let emptied = self.file.set_len(0);
-        emptied.map_err(|source| OutputError::Create { path: self.part_path.clone(), source })
-    }
-
-    /// Reserves the file's space on disk, so that a full disk is reported before the first byte; of a shared file, that of
-    /// the range alone.
-    ///
-    /// # Errors
-    /// [`OutputError::Reserve`] if the space is insufficient; the file and its journal are then unchanged.
-    pub fn reserve(&self, size: Bytes) -> Result<(), OutputError> {
-        if self.is_stream() {
-            return Ok(());
-        }
-        let (range, flags) = match &self.slice {
-            Some(slice) => (slice.range(), FallocateFlags::KEEP_SIZE),
-            None => (ByteRange::with_len(0, size), FallocateFlags::empty()),
-        };
-        let failed = |source: io::Error| OutputError::Reserve {
-            path: self.part_path.clone(),
-            size: range.len(),
-            source,
-        };
-        let before = self.file.metadata().map_err(failed)?;
-        // The partial file already occupies some blocks, counted in units of 512 bytes. First, because fallocate fills the
-        // disk before it fails, and other programs' writes fail meanwhile.
-        let fillable = self.free_space().map_err(failed)?.get().saturating_add(before.blocks() * 512);
-        if fillable < range.len().get() {
-            return Err(failed(io::ErrorKind::StorageFull.into()));
-        }
-        let is_whole = self.slice.is_none();
-        if !range.is_empty() {
-            match fallocate(&self.file, flags, range.start(), range.len().get()) {
-                // Some file systems cannot reserve.
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                Err(error) => {
-                    if is_whole {
-                        // Releases the space reserved before the disk was full.
-                        let _ = self.file.set_len(before.len());
-                    }
-                    return Err(failed(error.into()));
-                }
-            }
-        }
-        if is_whole { self.file.set_len(size.get()).map_err(failed) } else { Ok(()) }
-    }
-
-    /// Returns the space that this user may still fill on the file's file system; no limit if it states no size.
-    ///
-    /// # Errors
-    /// The kernel's error.
-    pub fn free_space(&self) -> io::Result<Bytes> {
-        let fs = fstatvfs(&self.file)?;
-        let blocks = match fs.f_blocks {
-            0 => u64::MAX,
-            _ if geteuid().is_root() => fs.f_bfree,
-            _ => fs.f_bavail,
-        };
-        Ok(Bytes::new(blocks.saturating_mul(fs.f_frsize)))
-    }
-
     /// Sets the file's modification time; a later write changes it.
     ///
     /// # Errors
@@ -423,10 +276,6 @@ impl PartFile {
     pub fn is_resumable(&self) -> bool {
         !matches!(self.journal(), Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }))
     }
-}
-
-fn is_of_others(found: &Stat) -> bool {
-    found.st_uid != geteuid().as_raw()
 }
 
 /// Returns a file's device and inode.

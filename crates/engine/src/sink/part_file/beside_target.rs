@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::{PartFile, is_of_others};
-use crate::sink::directory::Directory;
+use super::PartFile;
+use crate::sink::directory::{Directory, is_of_others};
 use crate::sink::journal::StoredJournal;
 use crate::sink::journal_file::JournalFile;
 use crate::sink::output_error::OutputError;

@@ -3,6 +3,8 @@ use std::fs;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::units::Bytes;
+use rustix::io::Errno;
 
 use super::*;
 use crate::sink::journal::JournalSource;
