@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use longhaul_core::proto::http::{
     Condition, ContentRange, ETag, MultipartByteranges, RangeHeader, ReplyHead, RequestHead, Validators,
@@ -13,8 +13,8 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 use longhaul_engine::send::{Piece, SourceFile};
 
-use crate::reply::Reply;
-use crate::reply::piece_digests;
+use crate::reply::etag::entity_tag;
+use crate::reply::{Reply, piece_digests};
 
 /// What the replies of a server say of its files.
 #[derive(Debug, Clone, Copy)]
@@ -96,40 +96,10 @@ pub(crate) fn file_reply(
     })
 }
 
-/// Returns the entity tag of a file: of its size and time of modification (seconds and nanoseconds), which replicas and restored
-/// files share (`rsync -t`). A client that sets an upload's time sets its seconds only.
-pub(crate) fn entity_tag(size: u64, (seconds, nanoseconds): (i64, i64), now: SystemTime) -> io::Result<ETag> {
-    let since = Duration::from_secs(seconds.unsigned_abs());
-    let second = match seconds < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(since),
-        false => SystemTime::UNIX_EPOCH.checked_add(since),
-    };
-    let fraction = Duration::from_nanos(nanoseconds.unsigned_abs());
-    let written = second.and_then(|second| second.checked_add(fraction)).unwrap_or(now);
-    let weak = if is_unsettled(written, now) { "W/" } else { "" };
-    ETag::parse(&format!("{weak}\"{size:x}-{seconds:x}.{nanoseconds:09}\""))
-        .ok_or_else(|| io::Error::other("an entity tag with an illegal character"))
-}
-
 /// Returns whether a browser runs scripts of this type in the site's origin.
 fn runs_scripts(media: &str) -> bool {
     let kind = media.split(';').next().unwrap_or_default().trim();
     kind == "text/html" || kind.ends_with("+xml") || kind.ends_with("/xml")
-}
-
-/// Returns whether the file was written so recently that a further write could keep the entity tag.
-///
-/// Linux stamps files with its tick, 10 ms at most, where the file system keeps a fraction of a second. Others have a resolution of
-/// up to two seconds (FAT), and the clock of a file server may be ahead of this one.
-fn is_unsettled(written: SystemTime, now: SystemTime) -> bool {
-    const COARSE_RESOLUTION: Duration = Duration::from_secs(2);
-    const FINE_RESOLUTION: Duration = Duration::from_millis(100);
-    let fraction = written.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.subsec_nanos());
-    match now.duration_since(written) {
-        Ok(age) if fraction != 0 => age < FINE_RESOLUTION,
-        Ok(age) => age < COARSE_RESOLUTION,
-        Err(ahead) => ahead.duration() < COARSE_RESOLUTION,
-    }
 }
 
 /// Returns the requested ranges; Range applies to GET only (RFC 9110, section 14.2).

@@ -3,6 +3,7 @@
 pub(crate) mod directory_entries;
 pub(crate) mod directory_json;
 pub(crate) mod directory_page;
+pub(crate) mod etag;
 pub(crate) mod file_reply;
 pub(crate) mod piece_digests;
 pub(crate) mod static_files;

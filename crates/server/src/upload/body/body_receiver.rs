@@ -18,8 +18,8 @@ use crate::connection::stall_detector::SETTLING_STALLS;
 use crate::reply::Reply;
 use crate::upload::body::body_reader::{BODY_READ_TIMEOUT, BodyRead, BodyReader, UploadBodyError};
 use crate::upload::registry::active::{ActiveUploads, UploadLiveness};
+use crate::upload::registry::disk_reserve::leaves_reserve;
 use crate::upload::registry::partials::PartialUploads;
-use crate::upload::registry::reserve::leaves_reserve;
 use crate::upload::request::refusal;
 
 /// The connection of an upload's body.

@@ -11,7 +11,7 @@ use crate::paths::disks::UploadSlot;
 use crate::reply::Reply;
 use crate::upload::Uploads;
 use crate::upload::registry::active::{ActiveEntry, PartFileLock, UploadLiveness};
-use crate::upload::registry::reserve::leaves_reserve;
+use crate::upload::registry::disk_reserve::leaves_reserve;
 use crate::upload::request::refusal;
 
 /// What an upload holds until its last byte is in the journal. The order of the fields is that in which they are dropped.

@@ -2,7 +2,7 @@
 
 pub(super) mod active;
 pub(super) mod digests;
+pub(super) mod disk_reserve;
 pub(super) mod partials;
 pub(super) mod recently_completed;
-pub(super) mod reserve;
 pub(super) mod upload_journal;

@@ -11,7 +11,7 @@ use longhaul_engine::sink::part_names::is_partial;
 
 use crate::reply::Reply;
 use crate::reply::static_files::StaticFiles;
-use crate::upload::registry::reserve::leaves_reserve;
+use crate::upload::registry::disk_reserve::leaves_reserve;
 use crate::upload::request::refusal;
 
 /// Makes the directory at `path`; those above it must exist.

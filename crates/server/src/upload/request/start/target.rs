@@ -22,7 +22,7 @@ use rustix::fs::FileType;
 use super::NotStarted;
 use crate::access::Grant;
 use crate::reply::Reply;
-use crate::reply::file_reply::entity_tag;
+use crate::reply::etag::entity_tag;
 use crate::reply::static_files::StaticFiles;
 use crate::upload::Uploads;
 use crate::upload::registry::active::ActiveUploads;
