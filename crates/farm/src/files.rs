@@ -12,7 +12,7 @@ use longhaul_engine::digest::{self, WantedDigests};
 use longhaul_engine::input_file;
 
 use crate::error::FarmError;
-use crate::target::Target;
+use crate::target_directory::Target;
 use crate::unit::PlannedFile;
 
 /// Returns the digest of a file of the target; of one that is uploaded, that of its source. `None` if cancelled.

@@ -70,7 +70,7 @@ mod presence;
 pub mod shared_dir;
 pub mod status;
 pub mod store;
-pub mod target;
+pub mod target_directory;
 pub mod unit;
 mod unit_run;
 pub mod work_run;

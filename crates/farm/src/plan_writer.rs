@@ -20,7 +20,7 @@ use crate::plan::{
 };
 use crate::plan_target::PlanTarget;
 use crate::shared_dir;
-use crate::target::Target;
+use crate::target_directory::Target;
 use crate::unit::{FilePart, PlannedFile, Unit, UnitId, seconds_of};
 
 /// How a plan is cut.

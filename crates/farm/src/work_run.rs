@@ -31,7 +31,7 @@ use url::Url;
 use crate::error::FarmError;
 use crate::host_gate::Admission;
 use crate::store::Tally;
-use crate::target::Target;
+use crate::target_directory::Target;
 use crate::unit::{FilePart, PlannedFile};
 use crate::worker::{FileEnd, FileTask, Worker};
 

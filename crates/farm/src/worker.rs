@@ -19,7 +19,7 @@ use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitDone, UnitEnd};
-use crate::target::Target;
+use crate::target_directory::Target;
 use crate::unit::{FilePart, UnitId};
 pub use crate::unit_run::{FileEnd, FileTask};
 use crate::unit_run::{RunState, UnitRun};

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::{WorkRun, file_failed};
 use crate::files::{self, Comparison};
-use crate::target::Target;
+use crate::target_directory::Target;
 use crate::worker::{FileEnd, FileTask};
 
 /// The status of a name to which another upload is under way: `longhaul serve` keeps that of a killed worker until its disk has

@@ -13,7 +13,7 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_farm::files::{self, Comparison};
 use longhaul_farm::plan::Plan;
-use longhaul_farm::target::Target;
+use longhaul_farm::target_directory::Target;
 use longhaul_farm::unit::PlannedFile;
 use parking_lot::Mutex;
 use url::Url;

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand, ValueHint};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
-use longhaul_farm::target::Target;
+use longhaul_farm::target_directory::Target;
 use longhaul_sys::atomic_file;
 use rustix::process::geteuid;
 
