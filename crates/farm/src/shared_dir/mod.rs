@@ -4,11 +4,11 @@ mod claims;
 pub(crate) mod heartbeat;
 mod liveness;
 pub(crate) mod unit_log;
+mod worker_state;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,14 +17,13 @@ use parking_lot::Mutex;
 use crate::budget::{FarmLimits, HostUse};
 use crate::error::FarmError;
 use crate::plan::Plan;
-use crate::store::{
-    Claim, ClaimStore, FarmState, MAX_ATTEMPTS, NextUnit, OtherWorker, Tally, UnitEnd, WorkerProgress,
-};
+use crate::store::{Claim, ClaimStore, FarmState, NextUnit, OtherWorker, Tally, UnitEnd, WorkerProgress};
 use crate::unit::UnitId;
 pub(crate) use claims::Claims;
 use heartbeat::Heartbeat;
 use liveness::Liveness;
 use unit_log::{LogEntry, LogWriter, UnitLog};
+use worker_state::{WorkerState, ranges_of};
 
 pub(crate) const CLAIMS: &str = "claims";
 pub(crate) const WORKERS: &str = "workers";
@@ -55,23 +54,6 @@ pub struct SharedDirStore {
     interval: Duration,
     claims: Claims,
     state: Mutex<WorkerState>,
-}
-
-#[derive(Debug)]
-struct WorkerState {
-    heartbeat: Heartbeat,
-    log: UnitLog,
-    writer: LogWriter,
-    liveness: Liveness,
-    /// The units under way in this worker, with their epochs. A lost one stays until its files have ended, so that it is not
-    /// begun a second time meanwhile.
-    mine: BTreeMap<UnitId, u64>,
-    /// The units that this worker has failed at, with how many of their failures were forgiven at that time.
-    failed_here: HashMap<UnitId, u32>,
-    /// The unit at which the search begins.
-    cursor: u32,
-    /// The units that join ranges, with the numbers of ranges, which are the units before them.
-    joins: BTreeMap<UnitId, u32>,
 }
 
 impl SharedDirStore {
@@ -223,50 +205,6 @@ impl SharedDirStore {
         Ok(claimed.get(&unit) == Some(&epoch)
             && self.claims.holder(unit, epoch)?.as_deref() == Some(self.claims.worker()))
     }
-}
-
-impl WorkerState {
-    /// Returns whether this worker may execute a unit now.
-    fn is_open(&self, unit: UnitId) -> bool {
-        let is_ready = || match self.joins.get(&unit) {
-            Some(ranges) => self.log.next_undone(ranges_of(unit, *ranges)).is_none(),
-            None => self.join_of(unit).is_none_or(|(join, _)| self.may_execute(join)),
-        };
-        self.may_execute(unit) && is_ready()
-    }
-
-    /// Returns whether a unit is not done, and neither given up nor failed in this worker.
-    fn may_execute(&self, unit: UnitId) -> bool {
-        !self.log.is_done(unit) && !self.has_failed_here(unit) && self.log.failures(unit) < MAX_ATTEMPTS
-    }
-
-    /// Returns whether this worker has failed at a unit, and not been forgiven since.
-    fn has_failed_here(&self, unit: UnitId) -> bool {
-        self.failed_here.get(&unit).is_some_and(|before| *before >= self.log.forgiven(unit))
-    }
-
-    /// Notes that this worker has failed at a unit; returns whether that is new.
-    fn fail_here(&mut self, unit: UnitId) -> bool {
-        let is_new = !self.has_failed_here(unit);
-        self.failed_here.insert(unit, self.log.forgiven(unit));
-        is_new
-    }
-
-    /// Returns whether a range is under way in this worker.
-    fn holds_range(&self) -> bool {
-        self.mine.keys().any(|unit| self.join_of(*unit).is_some())
-    }
-
-    /// Returns the unit that joins a range, and its number of ranges.
-    fn join_of(&self, range: UnitId) -> Option<(UnitId, u32)> {
-        let (join, ranges) = self.joins.range(range..).next()?;
-        ranges_of(*join, *ranges).contains(&range.0).then_some((*join, *ranges))
-    }
-}
-
-/// Returns the ranges that a unit joins.
-fn ranges_of(join: UnitId, ranges: u32) -> Range<u32> {
-    join.0.saturating_sub(ranges)..join.0
 }
 
 impl ClaimStore for SharedDirStore {

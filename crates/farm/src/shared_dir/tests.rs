@@ -5,6 +5,7 @@ use longhaul_core::units::Bytes;
 
 use super::*;
 use crate::plan_writer::{PlanWriter, UnitSize};
+use crate::store::MAX_ATTEMPTS;
 use crate::unit::PlannedFile;
 
 /// Writes a plan of `units` units of one file.
