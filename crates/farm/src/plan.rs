@@ -58,10 +58,8 @@ pub(crate) const MAX_UNIT_LINE: u64 = 64 << 20;
 /// What is said of a plan as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanHeader {
-    pub(crate) format: String,
-    pub(crate) version: u32,
-    /// The version of the program that made the plan.
-    pub made_by: String,
+    #[serde(flatten)]
+    pub(crate) format: PlanFormat,
     /// A random name, which keeps the staging directories of plans apart.
     pub id: String,
     /// Where the files go.
@@ -71,6 +69,27 @@ pub struct PlanHeader {
     /// The time after which a silent worker loses its units.
     #[serde(with = "seconds")]
     pub lease: Duration,
+    /// How much the plan holds.
+    #[serde(flatten)]
+    pub counts: PlanCounts,
+    pub(crate) units_length: u64,
+    pub(crate) index: String,
+    pub(crate) checksum: String,
+}
+
+/// What every version of a header has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlanFormat {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    /// The version of the program that made the plan.
+    #[serde(default)]
+    pub(crate) made_by: String,
+}
+
+/// How much a plan holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlanCounts {
     /// The number of units.
     pub units: u32,
     /// The number of files.
@@ -82,18 +101,6 @@ pub struct PlanHeader {
     /// The number of entries of the sources that could not be planned.
     #[serde(default)]
     pub left_out: u64,
-    pub(crate) units_length: u64,
-    pub(crate) index: String,
-    pub(crate) checksum: String,
-}
-
-/// What every version of a header has.
-#[derive(Deserialize)]
-struct HeaderVersion {
-    format: String,
-    version: u32,
-    #[serde(default)]
-    made_by: String,
 }
 
 /// An open plan.
@@ -108,7 +115,7 @@ pub struct Plan {
 impl PlanHeader {
     /// Returns a note that the plan does not hold all of its sources, if so.
     pub fn left_out_note(&self) -> Option<String> {
-        let left_out = self.left_out;
+        let left_out = self.counts.left_out;
         (left_out > 0)
             .then(|| format!("entries of the sources that could not be planned: {left_out}; make a new plan"))
     }
@@ -141,7 +148,7 @@ impl Plan {
         let damaged = |what: String| FarmError::Damaged { path: path.to_owned(), what };
         let at = path.join(INDEX);
         let length = fs::metadata(&at).map_err(FarmError::io("read", &at))?.len();
-        let expected = u64::from(header.units) * ENTRY_LENGTH as u64;
+        let expected = u64::from(header.counts.units) * ENTRY_LENGTH as u64;
         if length != expected {
             return Err(damaged(format!("{INDEX} has {length} bytes instead of {expected}")));
         }
@@ -169,13 +176,12 @@ impl Plan {
         };
         let damaged =
             |what: &str| FarmError::Damaged { path: path.to_owned(), what: format!("{HEADER} {what}") };
-        let version: HeaderVersion =
+        let PlanFormat { format, version, made_by } =
             serde_json::from_slice(&text).map_err(|_| damaged("is truncated or edited"))?;
-        if version.format != FORMAT {
+        if format != FORMAT {
             return Err(FarmError::NoPlan(path.to_owned()));
         }
-        if version.version > VERSION {
-            let (version, made_by) = (version.version, version.made_by);
+        if version > VERSION {
             return Err(FarmError::Newer { path: path.to_owned(), version, made_by });
         }
         let header: PlanHeader = serde_json::from_slice(&text).map_err(|_| damaged("was edited"))?;
@@ -204,7 +210,7 @@ impl Plan {
 
     /// Returns the numbers of all units.
     pub fn ids(&self) -> impl Iterator<Item = UnitId> + use<> {
-        (0..self.header.units).map(UnitId)
+        (0..self.header.counts.units).map(UnitId)
     }
 
     /// Reads a unit.

@@ -1,22 +1,24 @@
 //! Writes a plan: groups files into units, in bounded memory.
 
 mod planned_paths;
+mod unit_files;
 
 use std::cell::OnceCell;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use planned_paths::PlannedPaths;
+use unit_files::UnitFiles;
 
 use crate::budget::FarmLimits;
 use crate::error::FarmError;
 use crate::plan::{
-    FORMAT, HEADER, ID_LENGTH, INDEX, MAX_RANGES, MAX_UNITS_LENGTH, PlanHeader, UNITS, VERSION,
-    VERSION_OF_FILES, VERSION_OF_RANGES, entry_of,
+    FORMAT, HEADER, ID_LENGTH, MAX_RANGES, MAX_UNITS_LENGTH, PlanCounts, PlanFormat, PlanHeader, VERSION,
+    VERSION_OF_FILES, VERSION_OF_RANGES,
 };
 use crate::plan_target::PlanTarget;
 use crate::shared_dir;
@@ -54,15 +56,19 @@ pub struct PlanWriter {
     size: UnitSize,
     limits: FarmLimits,
     header: PlanHeader,
-    units: BufWriter<File>,
-    index: BufWriter<File>,
-    index_digest: blake3::Hasher,
-    unit: Unit,
-    unit_bytes: Bytes,
+    files: UnitFiles,
+    growing: GrowingUnit,
     paths: PlannedPaths,
     holds_queries: bool,
     /// Whether the target's file system has symbolic links, which ranges of a file need.
     has_links: OnceCell<bool>,
+}
+
+/// The unit that is not yet written: further files may be added.
+#[derive(Debug, Default)]
+struct GrowingUnit {
+    unit: Unit,
+    bytes: Bytes,
 }
 
 impl PlanWriter {
@@ -84,26 +90,19 @@ impl PlanWriter {
         name.push(format!(".{id}~"));
         let unfinished = path.with_file_name(name);
         fs::create_dir(&unfinished).map_err(FarmError::io("make the directory", &unfinished))?;
-        let create = |name| {
-            let at = unfinished.join(name);
-            File::create_new(&at).map(BufWriter::new).map_err(FarmError::io("create", &at))
-        };
-        let files = create(UNITS).and_then(|units| Ok((units, create(INDEX)?)));
-        let (units, index) = files.inspect_err(|_| drop(fs::remove_dir_all(&unfinished)))?;
+        let files = UnitFiles::create(&unfinished).inspect_err(|_| drop(fs::remove_dir_all(&unfinished)))?;
         let target = target.into();
         let header = PlanHeader {
-            format: FORMAT.to_owned(),
-            version: VERSION_OF_FILES,
-            made_by: env!("CARGO_PKG_VERSION").to_owned(),
+            format: PlanFormat {
+                format: FORMAT.to_owned(),
+                version: VERSION_OF_FILES,
+                made_by: env!("CARGO_PKG_VERSION").to_owned(),
+            },
             id,
             source: target.server().map_or_else(String::new, ToString::to_string),
             target,
             lease,
-            units: 0,
-            files: 0,
-            bytes: Bytes::ZERO,
-            files_of_unknown_size: 0,
-            left_out: 0,
+            counts: PlanCounts::default(),
             units_length: 0,
             index: String::new(),
             checksum: String::new(),
@@ -114,11 +113,8 @@ impl PlanWriter {
             size,
             limits: FarmLimits::default(),
             header,
-            units,
-            index,
-            index_digest: blake3::Hasher::new(),
-            unit: Unit::default(),
-            unit_bytes: Bytes::ZERO,
+            files,
+            growing: GrowingUnit::default(),
             paths: PlannedPaths::default(),
             holds_queries: false,
             has_links: OnceCell::new(),
@@ -132,7 +128,7 @@ impl PlanWriter {
 
     /// Counts an entry of the sources that cannot be planned.
     pub fn leave_out(&mut self) {
-        self.header.left_out += 1;
+        self.header.counts.left_out += 1;
     }
 
     /// Returns whether a URL has a query, which may be a signature: then only the user can read the plan.
@@ -146,9 +142,10 @@ impl PlanWriter {
     /// [`FarmError::Twice`], [`FarmError::FileAndDirectory`], or that the plan cannot be written.
     pub fn add(&mut self, file: PlannedFile) -> Result<(), FarmError> {
         self.count(&file)?;
-        self.unit_bytes += file.size.unwrap_or_default();
-        self.unit.files.push(file);
-        if self.unit_bytes >= self.size.bytes || self.unit.files.len() >= self.size.files {
+        let GrowingUnit { unit, bytes } = &mut self.growing;
+        *bytes += file.size.unwrap_or_default();
+        unit.files.push(file);
+        if *bytes >= self.size.bytes || unit.files.len() >= self.size.files {
             self.end_unit()?;
         }
         Ok(())
@@ -165,17 +162,17 @@ impl PlanWriter {
     fn count(&mut self, file: &PlannedFile) -> Result<(), FarmError> {
         self.paths.add_file(&file.path)?;
         if !self.holds_queries && file.urls.iter().any(|url| url.contains('?')) {
-            let set = self.units.get_ref().set_permissions(fs::Permissions::from_mode(0o600));
-            set.map_err(FarmError::io("set the mode of the units of", &self.path))?;
+            let private = self.files.make_private();
+            private.map_err(FarmError::io("set the mode of the units of", &self.path))?;
             self.holds_queries = true;
         }
         if file.local_source().is_some() {
-            self.header.version = VERSION;
+            self.require_version(VERSION);
         } else if self.header.source.is_empty() {
             self.header.source = file.urls.first().cloned().unwrap_or_default();
         }
-        self.header.files += 1;
-        self.header.files_of_unknown_size += u64::from(file.size.is_none());
+        self.header.counts.files += 1;
+        self.header.counts.files_of_unknown_size += u64::from(file.size.is_none());
         Ok(())
     }
 
@@ -228,45 +225,37 @@ impl PlanWriter {
             return self.add(file);
         }
         self.count(&file)?;
-        if !self.unit.files.is_empty() {
-            self.end_unit()?;
-        }
+        self.end_unit()?;
         let (length, size) = (self.range_length(), file.size.unwrap_or_default().get());
         let ranges = u32::try_from(size.div_ceil(length)).map_err(|_| FarmError::TooLarge)?;
-        let joined_by = UnitId(self.header.units.checked_add(ranges).ok_or(FarmError::TooLarge)?);
+        let joined_by = UnitId(self.header.counts.units.checked_add(ranges).ok_or(FarmError::TooLarge)?);
         for range in 0..u64::from(ranges) {
             let (start, end) = (range * length, (range + 1).saturating_mul(length).min(size));
             let part = Some(FilePart::Range { start, end, joined_by });
-            self.unit = Unit { files: vec![file.clone()], part };
-            self.unit_bytes = Bytes::new(end - start);
-            self.end_unit()?;
+            self.write(&Unit { files: vec![file.clone()], part }, Bytes::new(end - start))?;
         }
-        self.header.version = self.header.version.max(VERSION_OF_RANGES);
-        self.unit = Unit { files: vec![file], part: Some(FilePart::Join { ranges }) };
-        self.end_unit()
+        self.require_version(VERSION_OF_RANGES);
+        self.write(&Unit { files: vec![file], part: Some(FilePart::Join { ranges }) }, Bytes::ZERO)
     }
 
+    /// Makes the plan one of at least this version.
+    fn require_version(&mut self, version: u32) {
+        self.header.format.version = self.header.format.version.max(version);
+    }
+
+    /// Writes the unit that files were added to, if any.
     fn end_unit(&mut self) -> Result<(), FarmError> {
-        let failed = |source| FarmError::Io { operation: "write", path: self.path.clone(), source };
-        let mut line = serde_json::to_vec(&self.unit).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
-        let ranges = match self.unit.part {
-            Some(FilePart::Join { ranges }) => ranges,
-            _ => 0,
-        };
-        let entry = entry_of(self.header.units_length, ranges, &line);
-        self.units.write_all(&line).and_then(|()| self.index.write_all(&entry)).map_err(failed)?;
-        self.index_digest.update(&entry);
-        self.header.units = self.header.units.checked_add(1).ok_or(FarmError::TooLarge)?;
-        self.header.units_length += line.len() as u64;
-        if self.header.units_length > MAX_UNITS_LENGTH {
-            return Err(FarmError::TooLarge);
-        }
-        self.header.bytes += self.unit_bytes;
-        self.unit.files.clear();
-        self.unit.part = None;
-        self.unit_bytes = Bytes::ZERO;
-        Ok(())
+        let GrowingUnit { unit, bytes } = std::mem::take(&mut self.growing);
+        if unit.files.is_empty() { Ok(()) } else { self.write(&unit, bytes) }
+    }
+
+    fn write(&mut self, unit: &Unit, bytes: Bytes) -> Result<(), FarmError> {
+        let PlanHeader { counts, units_length, .. } = &mut self.header;
+        let written = self.files.append(unit, *units_length);
+        *units_length += written.map_err(FarmError::io("write", &self.path))?;
+        counts.units = counts.units.checked_add(1).ok_or(FarmError::TooLarge)?;
+        counts.bytes += bytes;
+        if *units_length > MAX_UNITS_LENGTH { Err(FarmError::TooLarge) } else { Ok(()) }
     }
 
     /// Completes the plan: syncs it, and gives it its name.
@@ -274,18 +263,16 @@ impl PlanWriter {
     /// # Errors
     /// [`FarmError::Empty`], [`FarmError::Exists`], or that the plan cannot be written.
     pub fn finish(mut self) -> Result<PlanHeader, FarmError> {
-        if !self.unit.files.is_empty() {
-            self.end_unit()?;
-        }
-        if self.header.units == 0 {
+        self.end_unit()?;
+        if self.header.counts.units == 0 {
             return Err(FarmError::Empty);
         }
         let is_limited = self.limits != FarmLimits::default();
         if is_limited {
             // A worker of version 1 keeps to no limit.
-            self.header.version = self.header.version.max(VERSION_OF_RANGES);
+            self.require_version(VERSION_OF_RANGES);
         }
-        self.header.index = self.index_digest.finalize().to_hex().to_string();
+        self.header.index = self.files.index_digest();
         self.header.checksum = self.header.digest();
         let Some(unfinished) = self.unfinished.clone() else { return Err(FarmError::Empty) };
         let at = unfinished.join(HEADER);
@@ -295,10 +282,7 @@ impl PlanWriter {
             let mode = if self.holds_queries { 0o600 } else { 0o666 };
             let mut header = File::options().write(true).create_new(true).mode(mode).open(&at)?;
             header.write_all(&text)?;
-            for file in [&mut self.units, &mut self.index] {
-                file.flush()?;
-                file.get_ref().sync_all()?;
-            }
+            self.files.sync()?;
             header.sync_all()?;
             shared_dir::make_directories(&unfinished.join(self.header.state()))?;
             File::open(&unfinished)?.sync_all()

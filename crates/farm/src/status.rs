@@ -81,7 +81,7 @@ impl PlanStatus {
     /// # Errors
     /// The state cannot be read.
     pub fn read(plan: &Plan) -> Result<Self, FarmError> {
-        let mut log = UnitLog::new(plan.state().join(LOG), plan.header().units);
+        let mut log = UnitLog::new(plan.state().join(LOG), plan.header().counts.units);
         log.refresh()?;
         let mut failures: Vec<UnitFailure> = log
             .failed()
@@ -106,10 +106,10 @@ impl PlanStatus {
         let explanation = Explanation::of(&hosts, &log.evidence().rates(), is_capped);
         Ok(Self {
             tally: log.tally(),
-            files: plan.header().files,
-            bytes: plan.header().bytes,
+            files: plan.header().counts.files,
+            bytes: plan.header().counts.bytes,
             bytes_done: log.done_bytes(),
-            left_out: plan.header().left_out,
+            left_out: plan.header().counts.left_out,
             workers,
             hosts,
             limits,
@@ -121,7 +121,7 @@ impl PlanStatus {
 
 /// Returns the workers with claims of units that are not done.
 fn workers(plan: &Plan, log: &UnitLog, heartbeats: &[Heartbeat]) -> Result<Vec<WorkerStatus>, FarmError> {
-    let claims = Claims::new(plan.state().join(CLAIMS), "", plan.header().units);
+    let claims = Claims::new(plan.state().join(CLAIMS), "", plan.header().counts.units);
     let mut held: Vec<(String, UnitId)> = Vec::new();
     for (unit, epoch) in claims.all()? {
         if !log.is_done(unit) {

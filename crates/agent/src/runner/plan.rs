@@ -115,7 +115,8 @@ pub(super) fn work(
     }
     let store = SharedDirStore::join(&plan)?;
     let worker = Worker::new(&plan, &store, &live.cancel)?.with_limit(options.transfer.limit.clone());
-    live.note_plan((header.files_of_unknown_size == 0).then(|| header.bytes.get()), header.units);
+    let counts = header.counts;
+    live.note_plan((counts.files_of_unknown_size == 0).then(|| counts.bytes.get()), counts.units);
     let display = WorkerDisplay { queue, live, received: Mutex::default() };
     let end = WorkRun::new(&queue.engine, &worker, &display, options, &live.cancel).run(PARALLEL)?;
     let failed = |kind, why: String| Err(RunFailure::new(kind, why));

@@ -1,7 +1,9 @@
+use std::os::unix::fs::PermissionsExt;
+
 use url::Url;
 
 use super::*;
-use crate::plan::Plan;
+use crate::plan::{INDEX, Plan, UNITS};
 
 fn file(number: u64) -> PlannedFile {
     PlannedFile {
@@ -25,7 +27,8 @@ fn units_end_by_bytes_or_files_and_are_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
     let header = write(&path, 9, UnitSize { bytes: Bytes::new(10), files: 3 }).unwrap();
-    assert_eq!((header.units, header.files, header.bytes), (4, 9, Bytes::new(45)));
+    let counts = PlanCounts { units: 4, files: 9, bytes: Bytes::new(45), ..PlanCounts::default() };
+    assert_eq!(header.counts, counts);
     assert_eq!(header.source, "http://h/1");
     let plan = Plan::open(&path).unwrap();
     assert_eq!(plan.header(), &header);
@@ -65,7 +68,11 @@ fn plan_is_of_the_version_that_it_needs() {
         writer.finish().unwrap();
         let plan = Plan::open(&path).unwrap();
         let header = plan.header();
-        assert_eq!((header.version, header.units, &*header.source), (version, units, source), "{name}");
+        assert_eq!(
+            (header.format.version, header.counts.units, &*header.source),
+            (version, units, source),
+            "{name}"
+        );
         assert_eq!((&header.target, FarmLimits::of(&plan).unwrap()), (&target, limits), "{name}");
     }
 }
@@ -114,7 +121,7 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
         writer.add_in_ranges(file).unwrap();
     }
     let header = writer.finish().unwrap();
-    assert_eq!((header.version, header.units, header.files), (2, 10, 7));
+    assert_eq!((header.format.version, header.counts.units, header.counts.files), (2, 10, 7));
     let plan = Plan::open(&path).unwrap();
     let parts: Vec<_> = plan.ids().map(|id| plan.unit(id).unwrap().part).collect();
     let range = |start, end| Some(FilePart::Range { start, end, joined_by: UnitId(4) });
@@ -137,6 +144,25 @@ fn huge_file_is_cut_into_ranges_and_a_unit_that_joins_them() {
     writer.finish().unwrap();
     let last = Plan::open(&path).unwrap().unit(UnitId(3)).unwrap().part;
     assert_eq!(last, Some(FilePart::Range { start: 3 << 62, end: u64::MAX, joined_by: UnitId(4) }));
+}
+
+#[test]
+fn header_is_an_object_whose_last_field_is_the_digest_of_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    let header = write(&path, 1, UnitSize::default()).unwrap();
+    let (made_by, id, index) = (env!("CARGO_PKG_VERSION"), &header.id, &header.index);
+    let (target, length) = (&header.target, fs::metadata(path.join(UNITS)).unwrap().len());
+    let with = |checksum: &str| {
+        format!(
+            r#"{{"format":"longhaul-plan","version":1,"made_by":"{made_by}","id":"{id}","target":"{target}","source":"http://h/1","#
+        ) + &format!(
+            r#""lease":30.0,"units":1,"files":1,"bytes":1,"files_of_unknown_size":0,"left_out":0,"units_length":{length},"#
+        ) + &format!(r#""index":"{index}","checksum":"{checksum}"}}"#)
+    };
+    let text = fs::read_to_string(path.join(HEADER)).unwrap();
+    let compact: String = text.lines().map(|line| line.trim_start().replacen("\": ", "\":", 1)).collect();
+    assert_eq!(compact, with(blake3::hash(with("").as_bytes()).to_hex().as_str()));
 }
 
 #[test]
@@ -213,7 +239,7 @@ fn last_of_many_units_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p");
     let header = write(&path, 20_000, UnitSize { bytes: Bytes::new(1), files: 1 }).unwrap();
-    assert_eq!(header.units, 20_000);
+    assert_eq!(header.counts.units, 20_000);
     let plan = Plan::open(&path).unwrap();
     assert_eq!(plan.unit(UnitId(19_999)).unwrap().files, [file(20_000)]);
 }

@@ -65,7 +65,7 @@ impl SharedDirStore {
         // Later, they could only be warned of.
         FarmLimits::of(plan)?;
         let heartbeat = Heartbeat::of_this_process();
-        let units = plan.header().units;
+        let units = plan.header().counts.units;
         let [logs, workers, claims] = [LOG, WORKERS, CLAIMS].map(|name| plan.state().join(name));
         let writer = LogWriter::create(&logs, heartbeat.worker())?;
         let state = WorkerState {
@@ -347,7 +347,7 @@ impl ClaimStore for SharedDirStore {
 /// The state cannot be read or written.
 pub fn retry(plan: &Plan) -> Result<usize, FarmError> {
     let directory = plan.state().join(LOG);
-    let mut log = UnitLog::new(directory.clone(), plan.header().units);
+    let mut log = UnitLog::new(directory.clone(), plan.header().counts.units);
     log.refresh()?;
     let failed: Vec<UnitId> = log.failed().map(|(unit, _)| unit).collect();
     if failed.is_empty() {

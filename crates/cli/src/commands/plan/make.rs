@@ -300,16 +300,17 @@ fn name_of(url: &Url) -> anyhow::Result<PathBuf> {
 
 fn say_plan(plan: &Path, header: &PlanHeader) {
     let several = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let unknown = match header.files_of_unknown_size {
+    let counts = header.counts;
+    let unknown = match counts.files_of_unknown_size {
         0 => String::new(),
         files => format!(", {files} of unknown size"),
     };
     say::output(format_args!(
         "{}: {} of {}, {}{unknown}, into {}\nstart any number of workers: longhaul work {}",
         plan.display(),
-        several(header.units.into(), "unit"),
-        several(header.files, "file"),
-        header.bytes,
+        several(counts.units.into(), "unit"),
+        several(counts.files, "file"),
+        counts.bytes,
         header.target,
         plan.display()
     ));
