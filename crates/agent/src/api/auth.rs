@@ -1,9 +1,7 @@
-//! Access control of the loopback address, to which any program on this host and any web page can connect.
+//! Access control of the loopback address, to which any program on this host can connect.
 //!
-//! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or the token. Its
-//! Host must be this address, because a page could map a name to 127.0.0.1 (DNS rebinding). Its Origin, if any, must be
-//! this address (CSRF). Browsers send cookies to all ports of a host: the cookie is for a path that other servers do not
-//! know.
+//! A request requires a token, as a bearer token or as the cookie that `/login` sets for a code or the token. Browsers send
+//! cookies to all ports of a host: the cookie is for a path that other servers do not know.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -63,21 +61,6 @@ impl Access {
         &self.page
     }
 
-    fn is_this_host(&self, host: &str) -> bool {
-        let port = self.address.port();
-        [self.address.to_string(), format!("localhost:{port}")]
-            .iter()
-            .any(|known| host.eq_ignore_ascii_case(known))
-    }
-
-    /// Returns whether the request is of no page, or of a page of this address.
-    pub(crate) fn has_no_foreign_origin(&self, headers: &HeaderMap) -> bool {
-        headers.get_all(header::ORIGIN).iter().all(|origin| {
-            let host = origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://"));
-            host.is_some_and(|host| self.is_this_host(host))
-        })
-    }
-
     /// Returns the tokens, for comparison elsewhere.
     pub(crate) fn tokens(&self) -> [(&str, Scope); 2] {
         [(&self.token, Scope::All), (&self.download_token, Scope::Downloads)]
@@ -110,36 +93,6 @@ impl Access {
 fn is_same(given: &str, wanted: &str) -> bool {
     // The comparison of hashes takes constant time.
     blake3::hash(given.as_bytes()) == blake3::hash(wanted.as_bytes())
-}
-
-/// Refuses requests with the Host of another address.
-pub(super) async fn require_this_host(
-    State(state): State<ApiState>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let (access, hosts) = (&state.access, request.headers().get_all(header::HOST).iter());
-    let hosts: Vec<_> = hosts.map(|host| host.to_str().unwrap_or_default()).collect();
-    if !matches!(&hosts[..], [host] if access.is_this_host(host)) {
-        let message = format!("this is {}, and no other host", access.address());
-        let advice = "use the address that longhaul queue open prints";
-        return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", message, advice));
-    }
-    Ok(next.run(request).await)
-}
-
-/// Refuses requests from another origin.
-pub(super) async fn require_this_origin(
-    State(state): State<ApiState>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    if !state.access.has_no_foreign_origin(request.headers()) {
-        let message = "requests from pages of another origin are refused";
-        let advice = "use the dashboard, or longhaul queue";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong-origin", message, advice));
-    }
-    Ok(next.run(request).await)
 }
 
 /// Refuses requests without a token.

@@ -1,4 +1,4 @@
-//! The HTTP API, on the Unix socket and on the loopback address; there, the checks of `auth` apply.
+//! The HTTP API, on the Unix socket and on the loopback address; there, the checks of `auth` and `origin_check` apply.
 
 mod auth;
 mod error;
@@ -7,6 +7,7 @@ mod extract;
 mod login_codes;
 mod metrics;
 mod openapi;
+mod origin_check;
 mod report;
 mod settings;
 mod transfers;
@@ -81,12 +82,13 @@ pub fn loopback(state: ApiState, aria2_rpc: bool) -> Router {
     let guarded = routes().layer(middleware::from_fn_with_state(state.clone(), auth::require_token));
     let guarded = guarded.clone().nest(state.access.page(), guarded);
     let open = Router::new().route("/login", get(auth::login)).merge(dashboard::routes());
-    let of_this_origin =
-        guarded.merge(open).layer(middleware::from_fn_with_state(state.clone(), auth::require_this_origin));
+    let of_this_origin = guarded
+        .merge(open)
+        .layer(middleware::from_fn_with_state(state.clone(), origin_check::require_this_origin));
     let of_any_origin = if aria2_rpc { aria2::routes() } else { Router::new() };
     of_this_origin
         .merge(of_any_origin)
-        .layer(middleware::from_fn_with_state(state.clone(), auth::require_this_host))
+        .layer(middleware::from_fn_with_state(state.clone(), origin_check::require_this_host))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(state)
 }

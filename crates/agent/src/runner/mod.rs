@@ -4,7 +4,7 @@ mod execute;
 mod farm_runs;
 mod observe;
 mod plan;
-mod records;
+mod record_retention;
 mod run;
 mod tree;
 

@@ -12,7 +12,7 @@ use longhaul_engine::sink::part_file;
 
 use super::execute::{self, RunFailure};
 use super::observe::RunObserver;
-use super::records;
+use super::record_retention;
 use crate::database::{Row, RunEnd};
 use crate::live::Live;
 use crate::queue::Queue;
@@ -39,7 +39,7 @@ pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
     // The transfer may have been removed meanwhile.
     let _ = queue.changed(live.id);
     queue.tell_stats();
-    records::prune(&queue.records());
+    record_retention::prune(&queue.records());
     queue.runs.wake();
 }
 
