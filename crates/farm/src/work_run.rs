@@ -210,7 +210,8 @@ impl<'a> WorkRun<'a> {
     fn execute_units(&self, parallel: usize) -> Result<(), FarmError> {
         loop {
             let before = self.ended.load(Ordering::Relaxed);
-            let files = std::iter::from_fn(|| self.worker.next_file());
+            // One unit of each large file, and one that is begun next.
+            let files = std::iter::from_fn(|| self.worker.next_file(parallel + 1));
             let mut admission = JobAdmission::new(parallel);
             if self.worker.server().is_some() {
                 admission = admission.with_small(MAX_SMALL_UPLOADS);

@@ -99,12 +99,13 @@ impl<'a> Worker<'a> {
         self.store.host()
     }
 
-    /// Returns the next file; claims a unit if the last one has no further file. `None` if there is nothing to begin now:
-    /// [`pause`](Self::pause) says why.
-    pub fn next_file(&self) -> Option<FileTask> {
+    /// Returns the next file; claims a unit if the last one has no further file, but no more than `max_units` at once: others are
+    /// for other workers. `None` if there is nothing to begin now: [`pause`](Self::pause) says why.
+    pub fn next_file(&self, max_units: usize) -> Option<FileTask> {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() {
-            if self.cancel.is_cancelled() || self.retires.load(Ordering::Relaxed) {
+            let is_full = || self.under_way.lock().len() >= max_units;
+            if self.cancel.is_cancelled() || self.retires.load(Ordering::Relaxed) || is_full() {
                 return None;
             }
             let next = self.store.claim().and_then(|next| match &next {

@@ -95,7 +95,7 @@ fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
     let (store, cancel) = (PanickingStore(SharedDirStore::join(&plan).unwrap()), Cancel::new());
     let worker = Worker::new(&plan, &store, &cancel).unwrap();
     // A range that is under way, and about to end.
-    worker.next_file().unwrap().end_soon();
+    worker.next_file(1).unwrap().end_soon();
     let engine = Engine::new(AppBuffer::Auto);
     let ended = WorkRun::new(&engine, &worker, &NoDisplay, options(), &cancel).run(1);
     assert!(matches!(ended, Err(FarmError::Internal("ranges"))), "{ended:?}");
@@ -105,6 +105,32 @@ fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
         let NextUnit::Claimed(claim) = next else { panic!("{next:?}") };
         other.finish(&claim, &UnitEnd::Done(Bytes::mib(1).into())).unwrap();
     }
+}
+
+#[test]
+fn worker_has_so_many_units_at_once_and_leaves_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, size) = (dir.path().join("p"), UnitSize { bytes: Bytes::gib(1), files: 1 });
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, Duration::from_secs(60)).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let urls = vec![format!("http://h/{name}")];
+        let file = PlannedFile {
+            urls,
+            path: name.into(),
+            size: Some(Bytes::new(1)),
+            modified: None,
+            checksum: None,
+        };
+        writer.add(file).unwrap();
+    }
+    writer.finish().unwrap();
+    let plan = Plan::open(&path).unwrap();
+    let store = SharedDirStore::join(&plan).unwrap();
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    let [first, second] = [(); 2].map(|()| worker.next_file(2).unwrap());
+    assert!(worker.next_file(2).is_none() && worker.pause().unwrap().is_none());
+    assert!(!worker.finish_file(first, file_failed("missing".to_owned())).unwrap());
+    assert!(worker.next_file(2).is_some_and(|task| task.unit() != second.unit()));
 }
 
 #[test]
@@ -118,7 +144,7 @@ fn unit_whose_source_does_not_answer_is_for_another_worker() {
     let plan = Plan::open(&path).unwrap();
     let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
     let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
-    let task = worker.next_file().unwrap();
+    let task = worker.next_file(1).unwrap();
     let claim = task.watch_reads().during(|| {
         worker.give_up_hung(Duration::from_secs(3600));
         assert!(!task.cancel().is_cancelled(), "it may answer yet");
