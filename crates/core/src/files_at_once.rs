@@ -50,10 +50,11 @@ impl JobAdmission {
 
     /// Starts the job of a file of `size`, `None` if unknown, at `now` if the limit permits.
     pub fn start(&mut self, size: Option<Bytes>, now: Duration) -> Option<AdmittedJob> {
-        let used: usize = self.running.iter().map(|job| self.weight(job.size, now - job.since)).sum();
+        let used: usize =
+            self.running.iter().map(|job| self.weight(job.size, now.saturating_sub(job.since))).sum();
         let limit = self.parallel * self.large();
         let has_room = used + self.weight(size, Duration::ZERO) <= limit && self.running.len() < self.most();
-        (has_room || self.running.is_empty()).then(|| {
+        has_room.then(|| {
             let number = AdmittedJob(self.next);
             self.next += 1;
             self.running.push(RunningJob { number, since: now, size });

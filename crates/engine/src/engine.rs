@@ -15,7 +15,6 @@
 //! # }
 //! ```
 
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
@@ -114,7 +113,7 @@ impl Engine {
     }
 
     /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for files of the size `size_of`, `None`
-    /// if unknown.
+    /// if unknown. `jobs` may have none for now: they are asked again when a job has ended.
     ///
     /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
     /// job failed. No further task starts once `cancel` is set. Returns whether every task was
@@ -132,7 +131,14 @@ impl Engine {
         I: IntoIterator<Item = J>,
         I::IntoIter: Send,
     {
-        let state = QueueState { jobs: jobs.into_iter().peekable(), admission, waiting: 0, threads: true };
+        let state = QueueState {
+            jobs: jobs.into_iter(),
+            next: None,
+            is_empty: false,
+            admission,
+            waiting: 0,
+            threads: true,
+        };
         let queue = JobQueue {
             start: Instant::now(),
             state: Mutex::new(state),
@@ -143,7 +149,7 @@ impl Engine {
         // This thread is the first worker: if no thread can be started, jobs run one after the
         // other.
         thread::scope(|threads| queue.work(threads, cancel));
-        queue.state.lock().jobs.peek().is_none()
+        queue.state.lock().peek().is_none()
     }
 }
 
@@ -157,12 +163,27 @@ struct JobQueue<I: Iterator, S, F> {
 }
 
 struct QueueState<I: Iterator> {
-    jobs: Peekable<I>,
+    jobs: I,
+    /// The next job, taken from `jobs`.
+    next: Option<I::Item>,
+    /// Whether `jobs` had none since the last job has ended.
+    is_empty: bool,
     admission: JobAdmission,
     /// The number of workers that wait for admission.
     waiting: usize,
     /// Whether further threads can be started.
     threads: bool,
+}
+
+impl<I: Iterator> QueueState<I> {
+    /// Returns the next job.
+    fn peek(&mut self) -> Option<&I::Item> {
+        if self.next.is_none() && !self.is_empty {
+            self.next = self.jobs.next();
+            self.is_empty = self.next.is_none();
+        }
+        self.next.as_ref()
+    }
 }
 
 impl<J, I, S, F> JobQueue<I, S, F>
@@ -176,7 +197,10 @@ where
     fn work<'scope>(&'scope self, threads: &'scope Scope<'scope, '_>, cancel: &'scope Cancel) {
         while let Some((admitted, job)) = self.next(threads, cancel) {
             let size = (self.task)(job);
-            self.state.lock().admission.end(admitted, size);
+            let mut state = self.state.lock();
+            state.admission.end(admitted, size);
+            state.is_empty = false;
+            drop(state);
             self.changed.notify_one();
         }
         // No job is left for the other workers either.
@@ -192,7 +216,7 @@ where
     ) -> Option<(AdmittedJob, J)> {
         let mut state = self.state.lock();
         let admitted = loop {
-            let size = (self.size_of)(state.jobs.peek().filter(|_| !cancel.is_cancelled())?);
+            let size = (self.size_of)(state.peek().filter(|_| !cancel.is_cancelled())?);
             if let Some(admitted) = state.admission.start(size, self.start.elapsed()) {
                 break admitted;
             }
@@ -200,8 +224,8 @@ where
             self.changed.wait_for(&mut state, ADMISSION_TICK);
             state.waiting -= 1;
         };
-        let job = state.jobs.next();
-        if state.threads && state.waiting == 0 && state.jobs.peek().is_some() {
+        let job = state.next.take();
+        if state.threads && state.waiting == 0 && state.peek().is_some() {
             let worker = move || self.work(threads, cancel);
             if let Err(error) = named("job").spawn_scoped(threads, worker) {
                 tracing::warn!("fewer files are fetched at once: cannot start a thread: {error}");
@@ -224,5 +248,41 @@ impl EngineState {
     /// Returns the initial size of the application buffer of all jobs.
     pub(crate) fn app_buffer_at_start(&self) -> Bytes {
         self.app_buffer.at_start()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::sink::memory_budget::AppBuffer;
+
+    #[test]
+    fn jobs_that_have_none_for_now_are_asked_again_while_one_runs() {
+        let (running, done, mut left) = (AtomicUsize::new(0), AtomicUsize::new(0), 9);
+        let jobs = std::iter::from_fn(|| {
+            let has_one = left > 0 && running.load(Ordering::SeqCst) < 2;
+            has_one.then(|| {
+                running.fetch_add(1, Ordering::SeqCst);
+                left -= 1;
+                left
+            })
+        });
+        let task = |number: usize| {
+            // The first one ends last.
+            let began = Instant::now();
+            while number == 8 && done.load(Ordering::SeqCst) < 8 && began.elapsed() < Duration::from_secs(60)
+            {
+                std::thread::yield_now();
+            }
+            running.fetch_sub(1, Ordering::SeqCst);
+            let before = done.fetch_add(1, Ordering::SeqCst);
+            assert!(number != 8 || before == 8, "{before} have ended beside the first");
+            Some(Bytes::new(1))
+        };
+        let engine = Engine::new(AppBuffer::Auto);
+        assert!(engine.run_each(jobs, |_| Some(Bytes::new(1)), JobAdmission::new(3), &Cancel::new(), task));
+        assert_eq!(done.into_inner(), 9);
     }
 }

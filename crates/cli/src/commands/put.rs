@@ -46,7 +46,7 @@ pub(crate) struct PutArgs {
     #[arg(short, long, help_heading = "Files")]
     recursive: bool,
 
-    /// Send this many files at once; small ones go more at once
+    /// Send this many large files at once; smaller ones go more at once
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 
@@ -129,12 +129,17 @@ impl<'a> Upload<'a> {
         // The record names the destination.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
         let batch = self.batch(to.as_ref().unwrap_or(url), Some(paths.len()))?;
-        let size_of = |path: &&PathBuf| Some(Bytes::new(path.metadata().ok()?.len()));
-        Ok(batch.run(paths.iter(), size_of, |session, job, path| {
-            let url = upload::destination(url, path);
-            let url = url.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
-            self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
-        }))
+        let size_of = |path: &PathBuf| Some(Bytes::new(path.metadata().ok()?.len()));
+        let files = paths.iter().map(|path| (path, size_of(path)));
+        Ok(batch.run(
+            files,
+            |(_, size)| *size,
+            |session, job, (path, _)| {
+                let url = upload::destination(url, path);
+                let url = url.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+                self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
+            },
+        ))
     }
 
     /// Sends a directory.

@@ -35,7 +35,7 @@ pub(crate) struct WorkArgs {
     #[arg(value_name = "PLAN", value_hint = ValueHint::DirPath)]
     plan: PathBuf,
 
-    /// Transfer this many files at once; small ones go more at once over kept connections
+    /// Transfer this many large files at once; smaller ones go more at once over kept connections
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 

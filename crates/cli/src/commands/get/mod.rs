@@ -45,7 +45,7 @@ pub(crate) struct GetArgs {
     #[command(flatten)]
     files: FileArgs,
 
-    /// Fetch this many files at once; small ones go more at once over kept connections
+    /// Fetch this many large files at once; smaller ones go more at once over kept connections
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = parallel, help_heading = "Speed")]
     parallel: usize,
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatvfs, seek};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -44,13 +44,19 @@ impl PartFile {
             source,
         };
         let before = self.file.metadata().map_err(failed)?;
-        // The partial file already occupies some blocks, counted in units of 512 bytes. First, because fallocate fills the
-        // disk before it fails, and other programs' writes fail meanwhile.
-        let fillable = self.free_space().map_err(failed)?.get().saturating_add(before.blocks() * 512);
-        if fillable < range.len().get() {
+        let is_whole = self.slice.is_none();
+        // Blocks of the partial file are counted in units of 512 bytes. Which of a shared one are the range's is not known; one
+        // without data has none, unless a worker was killed before its first byte.
+        let held = match is_whole {
+            true => before.blocks() * 512,
+            false if self.has_data(range) => range.len().get(),
+            false => 0,
+        };
+        // First, because fallocate fills the disk before it fails, and other programs' writes fail meanwhile.
+        let free = self.free_of(geteuid().is_root()).map_err(failed)?.get();
+        if free.saturating_add(held) < range.len().get() {
             return Err(failed(io::ErrorKind::StorageFull.into()));
         }
-        let is_whole = self.slice.is_none();
         if !range.is_empty() {
             match fallocate(&self.file, flags, range.start(), range.len().get()) {
                 // Some file systems cannot reserve.
@@ -67,15 +73,28 @@ impl PartFile {
         if is_whole { self.file.set_len(size.get()).map_err(failed) } else { Ok(()) }
     }
 
-    /// Returns the space that this user may still fill on the file's file system; no limit if it states no size.
+    /// Returns whether something was written within `range`; true where the file system cannot say.
+    fn has_data(&self, range: ByteRange) -> bool {
+        match seek(&self.file, SeekFrom::Data(range.start())) {
+            Ok(at) => at < range.end(),
+            Err(error) => error != Errno::NXIO,
+        }
+    }
+
+    /// Returns the space that all users may still fill on the file's file system; no limit if it states no size.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn free_space(&self) -> io::Result<Bytes> {
+        self.free_of(false)
+    }
+
+    /// Returns the free space, with what is reserved for the superuser or without.
+    fn free_of(&self, is_root: bool) -> io::Result<Bytes> {
         let fs = fstatvfs(&self.file)?;
         let blocks = match fs.f_blocks {
             0 => u64::MAX,
-            _ if geteuid().is_root() => fs.f_bfree,
+            _ if is_root => fs.f_bfree,
             _ => fs.f_bavail,
         };
         Ok(Bytes::new(blocks.saturating_mul(fs.f_frsize)))
