@@ -118,7 +118,7 @@ mod tests {
             set(&mut limits, &rates);
             let lines = lines(&limits);
             assert_eq!(lines[..lines.len() - 1], *expected);
-            assert_eq!(lines.last().unwrap(), "connections to each host: 64");
+            assert_eq!(lines.last().unwrap(), "connections to each host: 128");
         }
         for (text, word) in [
             ("10", "10bit"),

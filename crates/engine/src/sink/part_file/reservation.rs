@@ -55,7 +55,7 @@ impl PartFile {
         // First, because fallocate fills the disk before it fails, and other programs' writes fail meanwhile.
         let free = self.free_of(geteuid().is_root()).map_err(failed)?.get();
         if free.saturating_add(held) < range.len().get() {
-            return Err(failed(io::ErrorKind::StorageFull.into()));
+            return Err(failed(Errno::NOSPC.into()));
         }
         if !range.is_empty() {
             match fallocate(&self.file, flags, range.start(), range.len().get()) {
