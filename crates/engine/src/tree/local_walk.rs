@@ -1,6 +1,7 @@
 //! The walk of a local directory.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +33,10 @@ pub struct LocalFile {
     pub size: Bytes,
     /// The modification time in seconds since 1970; `None` if earlier.
     pub modified: Option<u64>,
+    /// The mode.
+    pub mode: u32,
+    /// The user that owns it.
+    pub owner: u32,
 }
 
 /// The walk of a local directory; a directory is returned before its entries. Symbolic links are not followed, except at the
@@ -78,6 +83,8 @@ impl LocalWalk {
                     below: self.below(entry),
                     size: Bytes::new(metadata.len()),
                     modified: metadata.modified().ok().and_then(seconds),
+                    mode: metadata.mode(),
+                    owner: metadata.uid(),
                 }),
                 Err(error) => Walked::Failed(unreadable(entry.path(), error)),
             },

@@ -99,7 +99,7 @@ impl UploadWalk {
     }
 
     fn file(&mut self, file: LocalFile) -> UploadFile {
-        let LocalFile { path, below, size, modified } = file;
+        let LocalFile { path, below, size, modified, .. } = file;
         self.above.truncate(below.iter().count());
         let is_new = self.above.last().is_some_and(|is_new| *is_new);
         UploadFile { path, url: self.target.url_of(&below), size, modified, is_new }

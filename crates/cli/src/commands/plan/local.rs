@@ -17,6 +17,7 @@ use longhaul_farm::plan_writer::PlanWriter;
 use longhaul_farm::unit::{PlannedFile, seconds_of};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
+use rustix::process::getuid;
 
 use super::make::{LeftOut, PlanRequest};
 use super::sources::refuse_source_in;
@@ -54,7 +55,7 @@ impl PlanRequest<'_> {
         for walked in walk {
             match walked {
                 Walked::File(LocalEntry::File(file)) => {
-                    if let Err(error) = access(&file.path, Access::READ_OK) {
+                    if let Err(error) = check_readable(&file.path, file.mode, file.owner) {
                         left_out.add(writer, &unreadable(&file.path, error));
                         continue;
                     }
@@ -158,9 +159,24 @@ fn make_local(target: &Path, directories: &BTreeMap<PathBuf, u32>) -> Result<(),
 
 /// Creates the failure of a file that the user cannot read.
 fn unreadable(path: &Path, error: Errno) -> Failure {
-    let kind = if error == Errno::ACCESS { FailureKind::Denied } else { FailureKind::NotFound };
+    let (kind, remedy) = match error {
+        Errno::ACCESS => (FailureKind::Denied, "; permit it, and make the plan anew"),
+        _ => (FailureKind::NotFound, ""),
+    };
     let (shown, error) = (path.display(), io::Error::from(error));
-    Failure::new(kind, format!("cannot read {shown}: {error}; permit it, and make the plan anew"))
+    Failure::new(kind, format!("cannot read {shown}: {error}{remedy}"))
+}
+
+/// Checks that the user can read a file of this mode and owner.
+fn check_readable(path: &Path, mode: u32, owner: u32) -> Result<(), Errno> {
+    if is_readable_by(getuid().as_raw(), mode, owner) { Ok(()) } else { access(path, Access::READ_OK) }
+}
+
+/// Returns whether the mode of a file permits a user to read it, so that the file server need not be asked for each of a million
+/// files. A group's bits alone prove nothing, and a server may take root for another user.
+fn is_readable_by(user: u32, mode: u32, owner: u32) -> bool {
+    let is_owner = user == owner && user != 0;
+    if is_owner { mode & 0o400 > 0 } else { mode & 0o044 == 0o044 }
 }
 
 /// Describes a local file as it is now; `path` is below the target, by default its name.
@@ -177,7 +193,7 @@ fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> 
     if path.file_name().is_some_and(|name| is_partial(name.as_encoded_bytes())) {
         bail!("{shown}: partial files have such names; give another by out=NAME in a list (-i)");
     }
-    access(source, Access::READ_OK)
+    check_readable(source, found.mode(), found.uid())
         .map_err(io::Error::from)
         .with_context(|| format!("cannot read {shown}"))?;
     let modified = found.modified().ok().and_then(seconds_of);
@@ -191,4 +207,34 @@ fn planned(source: &Path, path: Option<PathBuf>) -> anyhow::Result<PlannedFile> 
 
 fn named_after(path: &Path) -> anyhow::Result<&OsStr> {
     path.file_name().with_context(|| format!("{} has no name: plan what it holds", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_is_asked_only_for_files_whose_mode_does_not_permit_reading() {
+        for (user, mode, owner, is_readable) in [
+            (7, 0o100_400, 7, true),
+            (7, 0o100_044, 7, false),
+            (7, 0o100_644, 8, true),
+            (7, 0o100_640, 8, false),
+            (7, 0o100_604, 8, false),
+            (0, 0o100_600, 0, false),
+            (0, 0o100_644, 0, true),
+        ] {
+            assert_eq!(is_readable_by(user, mode, owner), is_readable, "{user} {mode:o} {owner}");
+        }
+    }
+
+    #[test]
+    fn only_a_file_that_is_denied_can_be_permitted() {
+        for (error, kind, is_permitted) in
+            [(Errno::ACCESS, FailureKind::Denied, true), (Errno::STALE, FailureKind::NotFound, false)]
+        {
+            let failure = unreadable(Path::new("f"), error);
+            assert_eq!((failure.kind, failure.to_string().contains("permit it")), (kind, is_permitted));
+        }
+    }
 }
