@@ -232,8 +232,9 @@ impl<'a> WorkRun<'a> {
             let since = Instant::now();
             // Beside a range there is nothing else to do but what lost workers leave.
             let wait = if self.worker.has_unit() { self.worker.beat_interval() } else { POLL_INTERVAL };
-            // Not after a file, nor when a range ends that was begun beside these.
+            // Not after a file or an error, nor when a range ends that was begun beside these.
             while self.ended.load(Ordering::Relaxed) == before
+                && !self.worker.is_retired()
                 && since.elapsed() < wait.max(POLL_INTERVAL)
                 && !self.cancel.sleep(RANGE_TICK)
             {}
@@ -269,8 +270,8 @@ impl<'a> WorkRun<'a> {
         }
     }
 
-    /// Executes what a thread does beside the files. A panic in it ends the run with an error, and with the run this worker's
-    /// claims, which would be renewed and never executed.
+    /// Executes what a thread does beside the files. After a panic in it the worker claims nothing more; the run ends with an error
+    /// after the files under way, and with it the claims, which would be renewed and never executed.
     fn guard(&self, thread: &'static str, body: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(body)).is_err() {
             self.fail(FarmError::Internal(thread));

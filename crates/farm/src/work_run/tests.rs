@@ -86,7 +86,8 @@ fn options() -> JobOptions {
 fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
     let dir = tempfile::tempdir().unwrap();
     let (path, size) = (dir.path().join("p"), UnitSize { bytes: Bytes::mib(1), files: 1 });
-    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, Duration::from_secs(60)).unwrap();
+    let lease = Duration::from_secs(600);
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, lease).unwrap();
     let (urls, size) = (vec!["http://h/f".into()], Some(Bytes::mib(3)));
     let file = PlannedFile { urls, path: "f".into(), size, modified: Some(7), checksum: None };
     writer.add_in_ranges(file).unwrap();
@@ -96,9 +97,10 @@ fn panic_where_a_next_range_is_begun_ends_the_worker_and_frees_its_units() {
     let worker = Worker::new(&plan, &store, &cancel).unwrap();
     // A range that is under way, and about to end.
     worker.next_file(1).unwrap().end_soon();
-    let engine = Engine::new(AppBuffer::Auto);
+    let (engine, began) = (Engine::new(AppBuffer::Auto), Instant::now());
     let ended = WorkRun::new(&engine, &worker, &NoDisplay, options(), &cancel).run(1);
     assert!(matches!(ended, Err(FarmError::Internal("ranges"))), "{ended:?}");
+    assert!(began.elapsed() < worker.beat_interval() / 2, "the error is noticed at once");
     let other = SharedDirStore::join(&plan).unwrap();
     for _ in 0..3 {
         let next = other.claim().unwrap();
