@@ -48,24 +48,24 @@ pub struct CopyRequest<'a> {
     pub path: PathBuf,
     /// The rate limit, shared with other transfers.
     pub limit: Option<RateLimit>,
-    /// The reads of the source.
-    pub reads: &'a PendingRead,
+    /// The steps, each of which reads the source or writes the destination.
+    pub steps: &'a PendingCopyStep,
 }
 
-/// Shows for how long a read has not been answered: one of a file system that hangs cannot be interrupted.
+/// Shows for how long a step of a copy has not ended: one that waits for a file system that hangs cannot be interrupted.
 #[derive(Debug, Default)]
-pub struct PendingRead(Mutex<Option<Instant>>);
+pub struct PendingCopyStep(Mutex<Option<Instant>>);
 
-impl PendingRead {
-    /// Reads.
-    pub fn during<T>(&self, read: impl FnOnce() -> T) -> T {
+impl PendingCopyStep {
+    /// Executes a step.
+    pub fn during<T>(&self, step: impl FnOnce() -> T) -> T {
         *self.0.lock() = Some(Instant::now());
-        let done = read();
+        let done = step();
         *self.0.lock() = None;
         done
     }
 
-    /// Returns the time since the begin of the read that is not answered.
+    /// Returns the time since the begin of the step that has not ended.
     pub fn time(&self) -> Option<Duration> {
         self.0.lock().map(|since| since.elapsed())
     }
@@ -111,7 +111,7 @@ impl Copying<'_> {
             writer: WRITER.into(),
         });
         let held_back = self.copy(size)?;
-        self.request.reads.during(|| source.check()).map_err(|_| self.changed())?;
+        self.request.steps.during(|| source.check()).map_err(|_| self.changed())?;
         if let Ok(modified) = source.metadata().modified() {
             self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;
         }
@@ -146,7 +146,7 @@ impl Copying<'_> {
             let limit = self.request.limit.as_ref();
             let left = usize::try_from(size.get() - at).unwrap_or(usize::MAX).min(MAX_STEP);
             let step = limit.map_or(left, |limit| limit.read_at_most(left));
-            let copied = self.request.reads.during(|| self.step(at, step, &mut buffer))?;
+            let copied = self.request.steps.during(|| self.step(at, step, &mut buffer))?;
             at += copied;
             if let Some(limit) = limit {
                 let wait = limit.read(Bytes::new(copied));
@@ -227,8 +227,8 @@ mod tests {
         let source = SourceFile::open(from).unwrap();
         let root = Arc::new(Directory::open(to.parent().unwrap()).unwrap());
         let path = to.file_name().unwrap().into();
-        let reads = &PendingRead::default();
-        let request = CopyRequest { source: &source, root, path, limit: None, reads };
+        let steps = &PendingCopyStep::default();
+        let request = CopyRequest { source: &source, root, path, limit: None, steps };
         copy(&request, JobObserver::new(&JobTag::of_all(), &()), cancel)
     }
 

@@ -25,7 +25,7 @@
 //! | `claims/UNIT.EPOCH` | a symbolic link that names the worker | exclusive creation: succeeds for one worker |
 //! | `workers/WORKER` | host, process, a counter, units under way, shares of the [limits](budget) | its worker, replaced by a rename at each beat |
 //! | `limits.json` | the limits of all workers | `plan`, `plan limit` |
-//! | `log/WORKER.log` | lines: unit done, failed or released | its worker, which only appends and syncs |
+//! | `log/WORKER.log` | lines: unit done, failed, hung or released | its worker, which only appends and syncs |
 //!
 //! Creating a symbolic link is exclusive and atomic together with its content, also on NFS; no lock is used. Claims exist
 //! only for units under way, so that the directory stays small in a plan of a million units.

@@ -37,7 +37,7 @@ pub struct PlanStatus {
     pub limits: FarmLimits,
     /// What holds the workers back.
     pub explanation: Explanation,
-    /// The units that have failed and are not done since, by their number.
+    /// The units that have failed, or have waited for a file system that did not answer, and are not done since, by their number.
     pub failures: Vec<UnitFailure>,
 }
 
@@ -60,18 +60,18 @@ pub struct WorkerStatus {
     pub ended: bool,
 }
 
-/// A unit that has failed.
+/// A unit that has failed, or has waited for a file system that did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnitFailure {
     /// The unit.
     pub unit: UnitId,
-    /// How often it has failed since the last retry.
+    /// How often it has failed since the last retry; 0 if a file system did not answer.
     pub attempts: u32,
     /// Whether no worker tries it again.
     pub given_up: bool,
-    /// The reason of the last failure.
+    /// The last reason.
     pub why: String,
-    /// The host of the last failure.
+    /// The host of that reason.
     pub host: String,
 }
 
@@ -84,7 +84,7 @@ impl PlanStatus {
         let mut log = UnitLog::new(plan.state().join(LOG), plan.header().counts.units);
         log.refresh()?;
         let mut failures: Vec<UnitFailure> = log
-            .failed()
+            .failed_or_hung()
             .map(|(unit, failures)| UnitFailure {
                 unit,
                 attempts: failures.left(),

@@ -77,7 +77,7 @@ pub trait ClaimStore: Send + Sync {
 pub enum NextUnit {
     /// Execute this unit.
     Claimed(Claim),
-    /// Ask again: other workers execute what is left, and may fail or be lost.
+    /// Ask again: other workers execute what is left, and may fail or be lost, or it waits for a file system.
     Wait,
     /// Nothing is left for this worker.
     Finished(Tally),
@@ -101,8 +101,8 @@ pub enum UnitEnd {
     Done(UnitDone),
     /// A file failed; the reason.
     Failed(String),
-    /// As failed, but a file of it has not ended, and cannot be interrupted: this worker does not claim the unit until it has ended
-    /// the claim once more.
+    /// A file system does not answer; the reason. It is no failure, and its files have not ended: this worker does not claim the unit
+    /// until it has ended the claim once more.
     Hung(String),
     /// The ranges of its file cannot be joined; the reason. The unit that joins them has failed instead of this one, once
     /// for all ranges that this worker may try.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::copy::PendingRead;
+use longhaul_engine::copy::PendingCopyStep;
 use parking_lot::Mutex;
 
 use crate::explanation::HeldBy;
@@ -32,8 +32,12 @@ pub(crate) struct UnitRun {
     pub(crate) received: AtomicU64,
     /// Whether it is a range of which little is left.
     pub(crate) ends_soon: AtomicBool,
-    /// The reads of local sources.
-    reads: Mutex<Vec<(PathBuf, Arc<PendingRead>)>>,
+    /// Whether a file of it was begun.
+    is_begun: AtomicBool,
+    /// Whether other workers may have it, as a file system does not answer.
+    is_handed_over: AtomicBool,
+    /// The steps of copies, by their sources.
+    steps: Mutex<Vec<(PathBuf, Arc<PendingCopyStep>)>>,
     pub(crate) state: Mutex<RunState>,
 }
 
@@ -46,16 +50,40 @@ impl UnitRun {
             started: Instant::now(),
             received: AtomicU64::new(0),
             ends_soon: AtomicBool::new(false),
-            reads: Mutex::default(),
+            is_begun: AtomicBool::new(false),
+            is_handed_over: AtomicBool::new(false),
+            steps: Mutex::default(),
             state: Mutex::new(RunState { files_left: files, ..RunState::default() }),
         }
     }
 
-    /// Returns a local source of which a read has not been answered for `stall`.
+    /// Returns the source of a copy of which a step has not ended for `stall`.
     pub(crate) fn hung_source(&self, stall: Duration) -> Option<PathBuf> {
-        let reads = self.reads.lock();
-        let hung = reads.iter().find(|(_, read)| read.time().is_some_and(|time| time >= stall));
+        let steps = self.steps.lock();
+        let hung = steps.iter().find(|(_, step)| step.time().is_some_and(|time| time >= stall));
         hung.map(|(path, _)| path.clone())
+    }
+
+    /// Returns whether its first file has waited for a thread or a connection for `stall`.
+    pub(crate) fn waits(&self, stall: Duration) -> bool {
+        !self.is_begun.load(Ordering::Relaxed) && self.started.elapsed() >= stall
+    }
+
+    /// Ends its files, so that another worker can execute it; returns whether this worker had it until now.
+    pub(crate) fn hand_over(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_new = !state.is_lost && state.files_left > 0;
+        if is_new {
+            state.is_lost = true;
+            self.is_handed_over.store(true, Ordering::Relaxed);
+            self.cancel.cancel();
+        }
+        is_new
+    }
+
+    /// Returns whether it was handed over.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::Relaxed)
     }
 }
 
@@ -129,11 +157,16 @@ impl FileTask {
         received > 0 && time_left <= NEXT_RANGE_AHEAD.as_secs_f64()
     }
 
-    /// Lets the worker give up the unit while a read of the file's local source is not answered.
-    pub(crate) fn watch_reads(&self) -> Arc<PendingRead> {
-        let read = Arc::default();
-        self.unit.reads.lock().push((self.file.local_source().unwrap_or_default(), Arc::clone(&read)));
-        read
+    /// Notes that the file is begun.
+    pub(crate) fn begin(&self) {
+        self.unit.is_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the worker hand over the unit while a step of the file's copy does not end.
+    pub(crate) fn watch_steps(&self) -> Arc<PendingCopyStep> {
+        let step = Arc::default();
+        self.unit.steps.lock().push((self.file.local_source().unwrap_or_default(), Arc::clone(&step)));
+        step
     }
 
     /// Lets the worker begin its next range.

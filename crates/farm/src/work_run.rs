@@ -323,6 +323,7 @@ impl<'a> WorkRun<'a> {
             _ => None,
         };
         if let Some(FilePart::Join { .. }) = task.part() {
+            task.begin();
             return self.worker.join(target, task);
         }
         if range.is_none()

@@ -250,7 +250,8 @@ impl<'a> Worker<'a> {
                 state.fail(&why);
             }
         }
-        if state.files_left > 0 {
+        // The end of one that was handed over is that of its files, and of what it waited for.
+        if state.files_left > 0 || unit.is_handed_over() {
             return Ok(false);
         }
         self.under_way.lock().remove(&unit.claim.unit);
@@ -341,29 +342,43 @@ impl<'a> Worker<'a> {
         self.store.leave()
     }
 
-    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over, and gives up those
-    /// with a local source that has not answered for `stall`.
+    /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over, and hands over those
+    /// that wait for a file system that has not answered for `stall`.
     pub fn keep_alive(&self, stop: &Cancel, stall: Duration) {
-        self.presence.keep(stop, |unit| self.lose(unit), || self.give_up_hung(stall));
+        self.presence.keep(stop, |unit| self.lose(unit), || self.hand_over_hung(stall));
     }
 
-    /// Lets other workers have the units with a local source that has not answered for `stall`. Its thread waits in the kernel, and
-    /// cannot be interrupted.
-    pub(crate) fn give_up_hung(&self, stall: Duration) {
-        let hung = |run: &Arc<UnitRun>| Some((run.claim.clone(), run.hung_source(stall)?));
-        let hung: Vec<_> = self.under_way.lock().values().filter_map(hung).collect();
-        for (claim, source) in hung {
-            let why = format!(
-                "cannot read {}: its file system has not answered for {} s; see whether this host has it mounted, and its server runs",
-                source.display(),
-                stall.as_secs()
-            );
-            if self.part_with(claim.unit) {
-                tracing::warn!("unit {} is given up: {why}", claim.unit);
-                let ended = self.store.finish(&claim, &UnitEnd::Hung(why));
-                ended.unwrap_or_else(|error| tracing::warn!("{error}"));
+    /// Lets other workers have the units with a copy of which a step has not ended for `stall`, and those that have waited to begin for
+    /// as long: the threads wait in the kernel, and cannot be interrupted. This worker claims none of them while such a step lasts.
+    pub(crate) fn hand_over_hung(&self, stall: Duration) {
+        let runs: Vec<Arc<UnitRun>> = self.under_way.lock().values().cloned().collect();
+        let Some(source) = runs.iter().find_map(|run| run.hung_source(stall)) else {
+            return runs.iter().filter(|run| run.is_handed_over()).for_each(|run| self.end_handed_over(run));
+        };
+        for run in runs.iter().filter(|run| run.hung_source(stall).is_some() || run.waits(stall)) {
+            if run.hand_over() {
+                let why = format!(
+                    "cannot copy {}: a file system has not answered for {} s; see whether this host has those of the source and of the \
+                     target mounted, and their servers run",
+                    run.hung_source(stall).as_ref().unwrap_or(&source).display(),
+                    stall.as_secs()
+                );
+                tracing::warn!("unit {} is for other workers: {why}", run.claim.unit);
+                self.end_claim(run, &UnitEnd::Hung(why));
             }
         }
+    }
+
+    /// Lets this worker claim a unit again that it has handed over, once its last file has ended.
+    fn end_handed_over(&self, run: &UnitRun) {
+        if run.state.lock().files_left == 0 {
+            self.under_way.lock().remove(&run.claim.unit);
+            self.end_claim(run, &UnitEnd::Released);
+        }
+    }
+
+    fn end_claim(&self, run: &UnitRun, end: &UnitEnd) {
+        self.store.finish(&run.claim, end).unwrap_or_else(|error| tracing::warn!("{error}"));
     }
 
     /// Returns how a unit was done, if something was received.
@@ -373,19 +388,18 @@ impl<'a> Worker<'a> {
         Some(UnitReport { host, time, limited_by: *limited_by, farm: self.presence.farm_rate() })
     }
 
+    /// Ends the files of a unit that another worker has taken over.
     fn lose(&self, unit: UnitId) {
-        if self.part_with(unit) {
-            tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
+        let mut under_way = self.under_way.lock();
+        if under_way.get(&unit).is_none_or(|run| run.is_handed_over()) {
+            return;
         }
-    }
-
-    /// Ends the files of a unit that another worker executes; returns whether there were any.
-    fn part_with(&self, unit: UnitId) -> bool {
-        let run = self.under_way.lock().remove(&unit);
-        if let Some(run) = &run {
+        let run = under_way.remove(&unit);
+        drop(under_way);
+        if let Some(run) = run {
+            tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
             run.state.lock().is_lost = true;
             run.cancel.cancel();
         }
-        run.is_some()
     }
 }

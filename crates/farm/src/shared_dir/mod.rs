@@ -229,8 +229,9 @@ impl ClaimStore for SharedDirStore {
         if let Some(claim) = self.claim_expired(&mut state, &claimed)? {
             return Ok(NextUnit::Claimed(claim));
         }
-        let is_left = state.holds_range()
-            || claimed.keys().any(|unit| state.is_open(*unit))
+        // One of this worker that is not claimed waits for a file system, and can be executed when that answers.
+        let is_left = claimed.keys().chain(state.mine.keys()).any(|unit| state.is_open(*unit))
+            || state.holds_range()
             || self.awaits_ranges(&mut state, &claimed)?;
         Ok(if is_left { NextUnit::Wait } else { NextUnit::Finished(state.log.tally()) })
     }
@@ -264,9 +265,12 @@ impl ClaimStore for SharedDirStore {
             UnitEnd::Done(done) => LogEntry::Done { bytes: done.bytes, report: done.report.clone() },
             // The result of the worker that holds the unit counts.
             _ if !is_held => return Ok(()),
-            UnitEnd::Failed(why) | UnitEnd::Hung(why) => {
+            UnitEnd::Failed(why) => {
                 state.fail_here(unit);
                 LogEntry::Failed { why: why.clone(), host: state.heartbeat.host().to_owned() }
+            }
+            UnitEnd::Hung(why) => {
+                LogEntry::Hung { why: why.clone(), host: state.heartbeat.host().to_owned() }
             }
             UnitEnd::Unjoinable(why) => {
                 let join = state.join_of(unit).map_or(unit, |(join, _)| join);

@@ -46,6 +46,8 @@ pub(crate) enum LogEntry {
     },
     /// It failed on a host.
     Failed { why: String, host: String },
+    /// A file system did not answer a host. No failure, and the staging directory is in use.
+    Hung { why: String, host: String },
     /// A worker was stopped within it, and has left its staging directory.
     Released { worker: String },
     /// The user has forgiven this number of its failures.
@@ -109,9 +111,11 @@ pub(crate) struct UnitLog {
 pub(crate) struct Failures {
     count: u32,
     forgiven: u32,
+    /// Whether a file system did not answer a host.
+    has_hung: bool,
     /// The last reason that was read.
     pub(crate) why: String,
-    /// The host of the last failure that was read.
+    /// The host of that reason.
     pub(crate) host: String,
 }
 
@@ -196,6 +200,10 @@ impl UnitLog {
                 let failures = self.failed.entry(unit).or_default();
                 (failures.count, failures.why, failures.host) = (failures.count + 1, why, host);
             }
+            LogEntry::Hung { why, host } => {
+                let failures = self.failed.entry(unit).or_default();
+                (failures.has_hung, failures.why, failures.host) = (true, why, host);
+            }
             LogEntry::Retry { failures } => {
                 let forgiven = &mut self.failed.entry(unit).or_default().forgiven;
                 *forgiven = failures.max(*forgiven);
@@ -251,12 +259,15 @@ impl UnitLog {
         self.released.get(&unit).cloned()
     }
 
+    /// Returns the units that have failed or hung, and are not done.
+    pub(crate) fn failed_or_hung(&self) -> impl Iterator<Item = (UnitId, &Failures)> {
+        let failed = self.failed.iter().map(|(unit, failures)| (*unit, failures));
+        failed.filter(|(_, failures)| failures.left() > 0 || failures.has_hung)
+    }
+
     /// Returns the units that have failed and are not done.
     pub(crate) fn failed(&self) -> impl Iterator<Item = (UnitId, &Failures)> {
-        self.failed
-            .iter()
-            .map(|(unit, failures)| (*unit, failures))
-            .filter(|(_, failures)| failures.left() > 0)
+        self.failed_or_hung().filter(|(_, failures)| failures.left() > 0)
     }
 
     /// Returns the bytes of all units that are done.

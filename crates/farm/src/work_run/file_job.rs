@@ -27,6 +27,7 @@ impl WorkRun<'_> {
         admission: &Admission,
         run: impl Fn(JobObserver<'_>) -> Result<Outcome, TransferError>,
     ) -> FileEnd {
+        task.begin();
         let mut end = None;
         self.display.show(tag, &mut |observer| {
             let (worker, received) = (self.worker, AtomicU64::new(0));

@@ -34,6 +34,7 @@ impl WorkRun<'_> {
         if file.checksum.is_none() {
             return Some(size);
         }
+        task.begin();
         let (path, count) = (target.path_of(file), |bytes| self.worker.count_verified(bytes));
         match files::compare_at(&path, file, task.cancel(), &count) {
             Comparison::Equal => Some(size),
@@ -54,10 +55,10 @@ impl WorkRun<'_> {
             if cancel.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
             }
-            let reads = &task.watch_reads();
-            let source = &reads.during(|| file.open_source())?;
+            let steps = &task.watch_steps();
+            let source = &steps.during(|| file.open_source())?;
             let (root, path) = (target.root().clone(), task.staged().to_owned());
-            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()), reads };
+            let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()), steps };
             let outcome = copy(&request, observer, cancel)?;
             if file.checksum.is_some() {
                 self.check_checksum(task, &SourceFile::open(&outcome.path)?)?;

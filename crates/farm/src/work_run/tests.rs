@@ -7,7 +7,7 @@ use super::*;
 use crate::budget::HostUse;
 use crate::plan::Plan;
 use crate::plan_writer::{PlanWriter, UnitSize};
-use crate::shared_dir::{SharedDirStore, retry};
+use crate::shared_dir::SharedDirStore;
 use crate::status::PlanStatus;
 use crate::store::{Claim, ClaimStore, FarmState, NextUnit, UnitEnd, WorkerProgress};
 use crate::unit::UnitId;
@@ -136,38 +136,59 @@ fn worker_has_so_many_units_at_once_and_leaves_the_others() {
 }
 
 #[test]
-fn unit_whose_source_does_not_answer_is_for_another_worker() {
+fn units_that_wait_for_a_file_system_are_for_another_worker_and_have_not_failed() {
     let dir = tempfile::tempdir().unwrap();
     let (path, lease) = (dir.path().join("p"), Duration::from_secs(5));
-    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), UnitSize::default(), lease).unwrap();
-    let source = PlannedFile::of_local(dir.path(), "f".as_ref(), "f".into(), Bytes::new(1), Some(7));
-    writer.add(source).unwrap();
+    let size = UnitSize { bytes: Bytes::gib(1), files: 1 };
+    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, lease).unwrap();
+    for name in ["f", "g", "h"] {
+        let (below, size) = (name.into(), Bytes::new(1));
+        writer.add(PlannedFile::of_local(dir.path(), name.as_ref(), below, size, Some(7))).unwrap();
+    }
     writer.finish().unwrap();
     let plan = Plan::open(&path).unwrap();
     let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
     let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
-    let task = worker.next_file(1).unwrap();
-    let claim = task.watch_reads().during(|| {
-        worker.give_up_hung(Duration::from_secs(3600));
-        assert!(!task.cancel().is_cancelled(), "it may answer yet");
+    // One is copied, one has another file under way, and one waits for a thread or a connection.
+    let [task, begun, waiting] = [(); 3].map(|()| worker.next_file(3).unwrap());
+    begun.begin();
+    let (begun_unit, source) = (begun.unit(), task.file().local_source().unwrap());
+    let claims = task.watch_steps().during(|| {
+        worker.hand_over_hung(Duration::from_secs(3600));
+        assert!(!task.cancel().is_cancelled() && !waiting.cancel().is_cancelled(), "it may answer yet");
         let stop = Cancel::new();
         thread::scope(|threads| {
             let _ends = RaisedOnDrop(&stop);
             threads.spawn(|| worker.keep_alive(&stop, Duration::ZERO));
-            assert!(task.cancel().sleep(Duration::from_secs(60)));
+            assert!([&task, &waiting].iter().all(|task| task.cancel().sleep(Duration::from_secs(60))));
         });
-        let failure = PlanStatus::read(&plan).unwrap().failures.remove(0);
-        assert!(failure.why.contains("/f: its file system has not answered"), "{failure:?}");
-        assert_eq!((failure.attempts, failure.given_up), (1, false));
-        // Even after a retry: it would be begun a second time beside the thread that waits.
-        retry(&plan).unwrap();
-        assert!(matches!(store.claim().unwrap(), NextUnit::Finished(_)));
-        other.claim().unwrap()
+        assert!(!begun.cancel().is_cancelled());
+        // Its thread ends, as it waited for the other one's connection.
+        assert!(!worker.finish_file(waiting, file_failed("interrupted".to_owned())).unwrap());
+        worker.hand_over_hung(Duration::ZERO);
+        let status = PlanStatus::read(&plan).unwrap();
+        assert_eq!((status.tally.failed, status.failures.len()), (0, 2));
+        for failure in status.failures {
+            let why = format!("cannot copy {}: a file system has not answered", source.display());
+            assert!(failure.why.starts_with(&why) && failure.attempts == 0, "{failure:?}");
+        }
+        // They would be begun a second time beside the thread that waits, or wait as before.
+        assert_eq!(store.claim().unwrap(), NextUnit::Wait);
+        [(); 2].map(|()| other.claim().unwrap())
     });
-    let NextUnit::Claimed(claim) = claim else { panic!("{claim:?}") };
-    // The read is answered at last.
+    let [NextUnit::Claimed(one), NextUnit::Claimed(two)] = claims else { panic!("{claims:?}") };
+    assert!(one.unit != begun_unit && two.unit != begun_unit);
+    assert_eq!((&one.left_by, &two.left_by), (&None, &None), "what is staged may be written yet");
+    other.finish(&one, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
+    other.finish(&two, &UnitEnd::Released).unwrap();
+    // The file system answers at last: this worker may try again.
     assert!(!worker.finish_file(task, FileEnd::Received(Bytes::new(1))).unwrap());
-    assert_eq!(PlanStatus::read(&plan).unwrap().workers[0].worker, other.worker());
-    other.finish(&claim, &UnitEnd::Done(Bytes::new(1).into())).unwrap();
-    assert_eq!(store.tally().unwrap(), Tally { units: 1, done: 1, failed: 0 });
+    worker.hand_over_hung(Duration::ZERO);
+    let again = worker.next_file(3).unwrap();
+    assert_eq!(again.unit(), two.unit);
+    for task in [begun, again] {
+        assert!(worker.finish_file(task, FileEnd::Present(Bytes::new(1))).unwrap());
+    }
+    assert_eq!(store.claim().unwrap(), NextUnit::Finished(Tally { units: 3, done: 3, failed: 0 }));
+    assert_eq!(PlanStatus::read(&plan).unwrap().failures, []);
 }

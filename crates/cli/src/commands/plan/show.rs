@@ -62,16 +62,20 @@ fn lines(status: &PlanStatus) -> Vec<String> {
         lines.push(format!("  {}", printable(&status.explanation.to_string())));
     }
     for failure in status.failures.iter().take(MAX_FAILURES) {
+        let (host, why) = (printable(&failure.host), printable(&failure.why));
+        if failure.attempts == 0 {
+            lines.push(format!("  unit {} was given back by {host}: {why}", failure.unit));
+            continue;
+        }
         let next = match (failure.given_up, failure.attempts) {
             (true, attempts) => format!("given up after {attempts} attempts, see plan retry"),
             (false, 1) => "1 attempt".to_owned(),
             (false, attempts) => format!("{attempts} attempts"),
         };
-        let (host, why) = (printable(&failure.host), printable(&failure.why));
         lines.push(format!("  unit {} failed on {host} ({next}): {why}", failure.unit));
     }
     if let Some(more) = status.failures.len().checked_sub(MAX_FAILURES).filter(|more| *more > 0) {
-        lines.push(format!("  ... and {more} more failed units: --json lists all"));
+        lines.push(format!("  ... and {more} more units: --json lists all"));
     }
     lines
 }
@@ -131,7 +135,7 @@ mod tests {
                 host_rates: BTreeMap::from([("h".into(), Rate::bits_per_sec(1_000_000_000))]),
                 ..FarmLimits::default()
             },
-            failures: vec![failure(1, false), failure(3, true)],
+            failures: vec![failure(0, false), failure(1, false), failure(3, true)],
         };
         let expected = [
             "12 of 40 units done, 12 GiB of 40 GiB; 4 under way, 2 failed",
@@ -140,6 +144,7 @@ mod tests {
             "  n1 (process 7): units 3, 4, 1.20 Gbit/s, verifying at 8.00 Gbit/s, limited by the farm's limit",
             "  n1 (process 7): units 3, 4, has ended; others take over",
             "  limited by the farm's limit; one more host brings nothing: all hosts share it; longhaul plan limit changes it",
+            "  unit 9 was given back by n?2: disk?full",
             "  unit 9 failed on n?2 (1 attempt): disk?full",
             "  unit 9 failed on n?2 (given up after 3 attempts, see plan retry): disk?full",
         ];
