@@ -52,8 +52,9 @@ impl JobAdmission {
     pub fn start(&mut self, size: Option<Bytes>, now: Duration) -> Option<AdmittedJob> {
         let used: usize =
             self.running.iter().map(|job| self.weight(job.size, now.saturating_sub(job.since))).sum();
-        let limit = self.parallel * self.large();
-        let has_room = used + self.weight(size, Duration::ZERO) <= limit && self.running.len() < self.most();
+        let limit = self.parallel * self.large_weight();
+        let has_room =
+            used + self.weight(size, Duration::ZERO) <= limit && self.running.len() < self.max_jobs();
         has_room.then(|| {
             let number = AdmittedJob(self.next);
             self.next += 1;
@@ -68,20 +69,21 @@ impl JobAdmission {
         self.last = size.or(self.last);
     }
 
-    /// The largest number of concurrent jobs; `--parallel 1` is one job at a time.
-    fn most(&self) -> usize {
+    /// Returns the largest number of concurrent jobs; `--parallel 1` is one job at a time.
+    fn max_jobs(&self) -> usize {
         if self.parallel == 1 { 1 } else { self.parallel.max(self.small) }
     }
 
-    /// The weight of a large file.
-    fn large(&self) -> usize {
-        self.most().div_ceil(self.parallel)
+    /// Returns the weight of a large file.
+    fn large_weight(&self) -> usize {
+        self.max_jobs().div_ceil(self.parallel)
     }
 
+    /// Returns the weight of a file whose job has run for so long.
     fn weight(&self, size: Option<Bytes>, ran: Duration) -> usize {
         let expected = self.last.filter(|_| ran <= LONG);
         let smalls = size.or(expected).map_or(u64::MAX, |size| size.get().div_ceil(SMALL.get()).max(1));
-        usize::try_from(smalls).unwrap_or(usize::MAX).min(self.large())
+        usize::try_from(smalls).unwrap_or(usize::MAX).min(self.large_weight())
     }
 }
 

@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// Runs `task` for each of `jobs` in order, as many concurrently as `admission` allows for files of the size `size_of`, `None`
-    /// if unknown. `jobs` may have none for now: they are asked again when a job has ended.
+    /// if unknown. `jobs` may return `None` for now: its `next` is called again when a job has ended.
     ///
     /// `task` runs its job by [`run`](Self::run) and returns the size of the file, or `None` if the
     /// job failed. No further task starts once `cancel` is set. Returns whether every task was
@@ -166,7 +166,7 @@ struct QueueState<I: Iterator> {
     jobs: I,
     /// The next job, taken from `jobs`.
     next: Option<I::Item>,
-    /// Whether `jobs` had none since the last job has ended.
+    /// Whether `jobs` has returned `None` since the last job ended.
     is_empty: bool,
     admission: JobAdmission,
     /// The number of workers that wait for admission.

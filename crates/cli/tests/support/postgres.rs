@@ -13,8 +13,8 @@ use super::{is_root, skip, text};
 
 /// Maximum time for the server to start, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The user and group of the server, instead of root: nobody and nogroup of Debian.
-const NOBODY: u32 = 65534;
+/// The number of Debian's unprivileged user and group: PostgreSQL refuses to run as root.
+const UNPRIVILEGED: u32 = 65534;
 
 /// A server that runs until it is dropped or the test is killed; its superuser is `farm`, `ann` needs a password, and `tls`
 /// a connection with TLS.
@@ -34,7 +34,7 @@ impl Postgres {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         if is_root() {
-            chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(dir.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         let mut postgres = Self { dir, programs, server: None };
         let mut init = postgres.command("initdb");
@@ -55,7 +55,7 @@ impl Postgres {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "QUIT"]);
         if is_root() {
-            let user = NOBODY.to_string();
+            let user = UNPRIVILEGED.to_string();
             command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         }
         command.arg(self.programs.join(program));

@@ -33,9 +33,9 @@ pub struct LocalFile {
     pub size: Bytes,
     /// The modification time in seconds since 1970; `None` if earlier.
     pub modified: Option<u64>,
-    /// The mode.
+    /// Its type and permissions, as `st_mode` of stat(2).
     pub mode: u32,
-    /// The user that owns it.
+    /// The number of the user that owns it.
     pub owner: u32,
 }
 
