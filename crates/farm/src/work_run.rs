@@ -37,8 +37,11 @@ use crate::worker::{FileEnd, FileTask, Worker};
 
 /// The default number of large files that a worker transfers at once.
 pub const PARALLEL: usize = 3;
-/// The interval at which a worker looks for units of workers that have failed or are lost.
+/// The longest interval at which an idle worker looks for units of workers that have failed or are lost, and for the end of the plan.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// An idle worker looks again after this part of the time that it has been idle, so that it notices the end of the plan late by no
+/// more than that, and reads its state seldom.
+const POLL_FRACTION: u32 = 4;
 /// The interval at which a worker looks whether its range is about to end.
 const RANGE_TICK: Duration = Duration::from_millis(100);
 /// The size up to which a file takes a single connection of those that the farm may open.
@@ -208,6 +211,7 @@ impl<'a> WorkRun<'a> {
 
     /// Transfers files until no unit is left for this worker, it retires or is stopped.
     fn execute_units(&self, parallel: usize) -> Result<(), FarmError> {
+        let (mut idle_since, mut idle_after) = (Instant::now(), 0);
         loop {
             let before = self.ended.load(Ordering::Relaxed);
             // One unit of each large file, and one that is begun next.
@@ -230,13 +234,19 @@ impl<'a> WorkRun<'a> {
                 return Ok(());
             }
             let since = Instant::now();
-            // Beside a range there is nothing else to do but what lost workers leave.
-            let wait = if self.worker.has_unit() { self.worker.beat_interval() } else { POLL_INTERVAL };
+            if self.ended.load(Ordering::Relaxed) != idle_after {
+                (idle_since, idle_after) = (since, self.ended.load(Ordering::Relaxed));
+            }
+            let wait = match self.worker.has_unit() {
+                // Beside a range there is nothing else to do but what lost workers leave.
+                true => self.worker.beat_interval().max(POLL_INTERVAL),
+                false => ((since - idle_since) / POLL_FRACTION).min(POLL_INTERVAL),
+            };
             // Not after a file or an error, nor when a range ends that was begun beside these.
             while self.ended.load(Ordering::Relaxed) == before
                 && !self.worker.is_retired()
-                && since.elapsed() < wait.max(POLL_INTERVAL)
                 && !self.cancel.sleep(RANGE_TICK)
+                && since.elapsed() < wait
             {}
         }
     }
