@@ -44,7 +44,7 @@ pub(crate) struct ConnectArgs {
 
     /// Treat a connection as dead when next to nothing moves on it for this time
     ///
-    /// The command `work` lets another worker have a unit if a copy of local files has waited this long for a file system.
+    /// The command `work` lets another worker have a unit if a copy or upload of local files has waited this long for a file system.
     #[arg(long, value_name = "TIME", default_value = format!("{}s", TransferOptions::DEFAULT_STALL.as_secs()), value_parser = time)]
     pub(crate) stall_timeout: Duration,
 

@@ -14,11 +14,11 @@ use longhaul_core::advice::{Finding, LimitedBy, Shares};
 use longhaul_core::event::{ByteProgress, Event, JobObserver, LossCounts, Progress};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::units::{Bytes, Rate};
-use parking_lot::Mutex;
 use rustix::fs::copy_file_range;
 use rustix::io::Errno;
 
 use crate::cancel::Cancel;
+use crate::pending_steps::PendingSteps;
 use crate::rate_limit::{RateLimit, wait_for_limit};
 use crate::send::SourceFile;
 use crate::sink::directory::Directory;
@@ -48,27 +48,8 @@ pub struct CopyRequest<'a> {
     pub path: PathBuf,
     /// The rate limit, shared with other transfers.
     pub limit: Option<RateLimit>,
-    /// The steps, each of which reads the source or writes the destination.
-    pub steps: &'a PendingCopyStep,
-}
-
-/// Shows for how long a step of a copy has not ended: one that waits for a file system that hangs cannot be interrupted.
-#[derive(Debug, Default)]
-pub struct PendingCopyStep(Mutex<Option<Instant>>);
-
-impl PendingCopyStep {
-    /// Executes a step.
-    pub fn during<T>(&self, step: impl FnOnce() -> T) -> T {
-        *self.0.lock() = Some(Instant::now());
-        let done = step();
-        *self.0.lock() = None;
-        done
-    }
-
-    /// Returns the time since the begin of the step that has not ended.
-    pub fn time(&self) -> Option<Duration> {
-        self.0.lock().map(|since| since.elapsed())
-    }
+    /// Shows the steps, each of which waits for the file system of the source or the destination.
+    pub steps: &'a PendingSteps,
 }
 
 /// Copies a file; returns once it is synced under its final name, with the time of its source.
@@ -81,12 +62,15 @@ pub fn copy(
     cancel: &Cancel,
 ) -> Result<Outcome, TransferError> {
     let output = Output::Beneath { root: Arc::clone(&request.root), path: request.path.clone() };
-    let mut part = output.prepare()?.open(None)?;
-    // Before its first byte, and so in the end.
-    let mode = request.source.metadata().permissions().mode();
-    part.limit_mode(mode).map_err(|source| failed(&part, "set the mode of", source))?;
+    let part = request.steps.during(&request.path, || {
+        let mut part = output.prepare()?.open(None)?;
+        // Before its first byte, and so in the end.
+        let mode = request.source.metadata().permissions().mode();
+        part.limit_mode(mode).map_err(|source| failed(&part, "set the mode of", source))?;
+        Ok::<_, TransferError>(part)
+    })?;
     let copied = Copying { request, observer, cancel, part: &part, started: Instant::now() }.run();
-    copied.inspect_err(|_| part.abandon())
+    copied.inspect_err(|_| request.steps.during(part.path(), || part.abandon()))
 }
 
 /// A copy under way.
@@ -102,7 +86,8 @@ impl Copying<'_> {
     fn run(&self) -> Result<Outcome, TransferError> {
         let source = self.request.source;
         let size = Bytes::new(source.metadata().len());
-        self.part.reserve(size)?;
+        let (steps, path) = (self.request.steps, self.part.path());
+        steps.during(path, || self.part.reserve(size))?;
         self.emit(&Event::Opened {
             path: self.part.target().to_owned(),
             size: Some(size),
@@ -111,11 +96,13 @@ impl Copying<'_> {
             writer: WRITER.into(),
         });
         let held_back = self.copy(size)?;
-        self.request.steps.during(|| source.check()).map_err(|_| self.changed())?;
-        if let Ok(modified) = source.metadata().modified() {
-            self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;
-        }
-        let finished = self.part.finish(true)?;
+        steps.during(source.path(), || source.check()).map_err(|_| self.changed())?;
+        let finished = steps.during_sync(path, size, || {
+            if let Ok(modified) = source.metadata().modified() {
+                self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;
+            }
+            self.part.finish(true)
+        })?;
         finished.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let time = self.started.elapsed();
         let shares =
@@ -146,7 +133,8 @@ impl Copying<'_> {
             let limit = self.request.limit.as_ref();
             let left = usize::try_from(size.get() - at).unwrap_or(usize::MAX).min(MAX_STEP);
             let step = limit.map_or(left, |limit| limit.read_at_most(left));
-            let copied = self.request.steps.during(|| self.step(at, step, &mut buffer))?;
+            let path = self.request.source.path();
+            let copied = self.request.steps.during(path, || self.step(at, step, &mut buffer))?;
             at += copied;
             if let Some(limit) = limit {
                 let wait = limit.read(Bytes::new(copied));
@@ -227,7 +215,7 @@ mod tests {
         let source = SourceFile::open(from).unwrap();
         let root = Arc::new(Directory::open(to.parent().unwrap()).unwrap());
         let path = to.file_name().unwrap().into();
-        let steps = &PendingCopyStep::default();
+        let steps = &PendingSteps::default();
         let request = CopyRequest { source: &source, root, path, limit: None, steps };
         copy(&request, JobObserver::new(&JobTag::of_all(), &()), cancel)
     }

@@ -38,6 +38,7 @@ mod open_sockets;
 pub mod pacing;
 pub mod path_memory;
 pub mod pem;
+pub mod pending_steps;
 pub mod probe;
 pub mod rate_limit;
 mod retry_loop;

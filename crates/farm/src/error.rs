@@ -94,6 +94,12 @@ impl FarmError {
         move |source| Self::Io { operation, path: path.to_owned(), source }
     }
 
+    /// Returns whether a name cannot be used, on whichever host: a directory has it, or a file that of a directory, or it is too long.
+    pub(crate) fn is_of_name(&self) -> bool {
+        use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory};
+        matches!(self, Self::Io { source, .. } if [InvalidFilename, IsADirectory, NotADirectory].contains(&source.kind()))
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {

@@ -157,7 +157,7 @@ impl Plan {
             return Err(damaged(format!("{INDEX} was edited")));
         }
         let at = path.join(UNITS);
-        let units = File::open(&at).map_err(FarmError::io("open", &at))?;
+        let units = input_file::open(&at).map_err(FarmError::io("open", &at))?;
         let length = units.metadata().map_err(FarmError::io("read", &at))?.len();
         if length != header.units_length {
             let expected = header.units_length;

@@ -94,24 +94,27 @@ impl Target {
     }
 
     /// Returns the staging directory of a unit, below the target.
-    fn staging_of(&self, unit: UnitId, worker: &str) -> PathBuf {
+    pub(crate) fn staging_of(&self, unit: UnitId, worker: &str) -> PathBuf {
         self.staging.join(format!("{unit}-{worker}"))
     }
 
-    /// Makes the staging directory of a unit; takes over that of a worker that was stopped within the unit. Returns its
-    /// path below the target.
-    pub(crate) fn stage(&self, claim: &Claim, worker: &str) -> Result<PathBuf, FarmError> {
-        let stage = self.staging_of(claim.unit, worker);
+    /// Makes the staging directory of a unit, which is below the target; takes over that of a worker that was stopped within the
+    /// unit.
+    pub(crate) fn stage(&self, claim: &Claim, stage: &Path) -> Result<(), FarmError> {
         let make = || {
             if let Some(other) = &claim.left_by {
                 // The rename succeeds for one worker. Without the directory, the unit begins anew.
                 let left = self.path.join(self.staging_of(claim.unit, other));
-                let _ = fs::rename(left, self.path.join(&stage));
+                let _ = fs::rename(left, self.path.join(stage));
             }
-            self.root.make_beneath(&stage)
+            self.root.make_beneath(stage)
         };
-        make().map_err(FarmError::io("make the staging directory", &self.path.join(&stage)))?;
-        Ok(stage)
+        make().map_err(FarmError::io("make the staging directory", &self.path.join(stage)))
+    }
+
+    /// Returns the path of the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns the path of a file whose ranges several workers write, below the target.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::copy::PendingCopyStep;
+use longhaul_engine::pending_steps::PendingSteps;
+use longhaul_engine::send::SourceFile;
 use parking_lot::Mutex;
 
 use crate::explanation::HeldBy;
@@ -32,12 +34,11 @@ pub(crate) struct UnitRun {
     pub(crate) received: AtomicU64,
     /// Whether it is a range of which little is left.
     pub(crate) ends_soon: AtomicBool,
-    /// Whether a file of it was begun.
-    is_begun: AtomicBool,
-    /// Whether other workers may have it, as a file system does not answer.
-    is_handed_over: AtomicBool,
-    /// The steps of copies, by their sources.
-    steps: Mutex<Vec<(PathBuf, Arc<PendingCopyStep>)>>,
+    /// The steps of its files, and of the worker for it, that wait for a file system.
+    pub(crate) steps: Arc<PendingSteps>,
+    /// The directories that have got a file, below the target. Held while a file gets its name.
+    pub(crate) changed: Mutex<BTreeSet<PathBuf>>,
+    /// Never held while a file system is waited for: that would stop the heartbeat, too.
     pub(crate) state: Mutex<RunState>,
 }
 
@@ -50,57 +51,81 @@ impl UnitRun {
             started: Instant::now(),
             received: AtomicU64::new(0),
             ends_soon: AtomicBool::new(false),
-            is_begun: AtomicBool::new(false),
-            is_handed_over: AtomicBool::new(false),
-            steps: Mutex::default(),
+            steps: Arc::default(),
+            changed: Mutex::default(),
             state: Mutex::new(RunState { files_left: files, ..RunState::default() }),
         }
     }
 
-    /// Returns the source of a copy of which a step has not ended for `stall`.
-    pub(crate) fn hung_source(&self, stall: Duration) -> Option<PathBuf> {
-        let steps = self.steps.lock();
-        let hung = steps.iter().find(|(_, step)| step.time().is_some_and(|time| time >= stall));
-        hung.map(|(path, _)| path.clone())
+    /// Returns whether all files that are left have waited for a thread or a connection for `stall`.
+    pub(crate) fn waits(&self, stall: Duration) -> bool {
+        let state = self.state.lock();
+        let idle = state.idle_since.unwrap_or(self.started).elapsed();
+        state.files_left > 0 && state.files_begun == 0 && idle >= stall
     }
 
-    /// Returns whether its first file has waited for a thread or a connection for `stall`.
-    pub(crate) fn waits(&self, stall: Duration) -> bool {
-        !self.is_begun.load(Ordering::Relaxed) && self.started.elapsed() >= stall
+    /// Ends its files, as another worker has taken it over.
+    pub(crate) fn lose(&self) {
+        self.state.lock().hold = Hold::Lost;
+        self.cancel.cancel();
     }
 
     /// Ends its files, so that another worker can execute it; returns whether this worker had it until now.
     pub(crate) fn hand_over(&self) -> bool {
         let mut state = self.state.lock();
-        let is_new = !state.is_lost && state.files_left > 0;
+        let is_new = state.hold == Hold::Kept && !state.is_ended;
         if is_new {
-            state.is_lost = true;
-            self.is_handed_over.store(true, Ordering::Relaxed);
+            state.hold = Hold::HandedOver;
             self.cancel.cancel();
         }
         is_new
     }
 
+    /// Returns whether this worker still holds it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state.lock().hold == Hold::Kept
+    }
+
     /// Returns whether it was handed over.
     pub(crate) fn is_handed_over(&self) -> bool {
-        self.is_handed_over.load(Ordering::Relaxed)
+        self.state.lock().hold == Hold::HandedOver
     }
+
+    /// Returns whether it was handed over, and its last file has ended since.
+    pub(crate) fn has_ended_elsewhere(&self) -> bool {
+        let state = self.state.lock();
+        state.hold == Hold::HandedOver && state.is_ended
+    }
+}
+
+/// Whether a worker still holds a unit that it has claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Hold {
+    #[default]
+    Kept,
+    /// Other workers may have it, as a file system does not answer.
+    HandedOver,
+    /// Another worker has it.
+    Lost,
 }
 
 /// What has become of the files of a unit so far.
 #[derive(Default)]
 pub(crate) struct RunState {
-    pub(crate) files_left: usize,
+    files_left: usize,
+    /// The files that are begun and have not ended.
+    files_begun: usize,
+    /// The time of the last end of a file.
+    idle_since: Option<Instant>,
     pub(crate) bytes: Bytes,
     pub(crate) failure: Option<String>,
     /// Whether this host may be at fault for a failure.
     pub(crate) is_refused: bool,
     /// Whether a failure is one of all ranges of the file.
     pub(crate) is_unjoinable: bool,
-    /// The directories that have got a file, below the target.
-    pub(crate) changed: BTreeSet<PathBuf>,
-    /// Whether the claim was lost to another worker.
-    pub(crate) is_lost: bool,
+    pub(crate) hold: Hold,
+    /// Whether its last file has ended, and all are synced.
+    pub(crate) is_ended: bool,
     /// For how long files were held back, by what.
     pub(crate) held: BTreeMap<HeldBy, Duration>,
 }
@@ -109,6 +134,25 @@ impl RunState {
     /// Records a failure, unless there was one.
     pub(crate) fn fail(&mut self, why: &str) {
         self.failure.get_or_insert_with(|| why.chars().take(MAX_REASON).collect());
+    }
+
+    /// Records the end of a file; returns whether it was the last one.
+    fn end_file(&mut self, was_begun: bool, end: FileEnd) -> bool {
+        match end {
+            FileEnd::Received(bytes) | FileEnd::Present(bytes) => self.bytes += bytes,
+            FileEnd::Failed { why, is_refused } => {
+                self.is_refused |= is_refused;
+                self.fail(&why);
+            }
+            FileEnd::Unjoinable(why) => {
+                self.is_unjoinable = true;
+                self.fail(&why);
+            }
+        }
+        self.files_left -= 1;
+        self.files_begun -= usize::from(was_begun);
+        self.idle_since = Some(Instant::now());
+        self.files_left == 0
     }
 }
 
@@ -119,6 +163,8 @@ pub struct FileTask {
     pub(crate) staged: PathBuf,
     /// Whether other ranges of the file are done.
     pub(crate) has_range: bool,
+    /// Whether it waits for no thread and no connection.
+    pub(crate) is_begun: AtomicBool,
     pub(crate) unit: Arc<UnitRun>,
 }
 
@@ -159,14 +205,25 @@ impl FileTask {
 
     /// Notes that the file is begun.
     pub(crate) fn begin(&self) {
-        self.unit.is_begun.store(true, Ordering::Relaxed);
+        if !self.is_begun.swap(true, Ordering::Relaxed) {
+            self.unit.state.lock().files_begun += 1;
+        }
     }
 
-    /// Lets the worker hand over the unit while a step of the file's copy does not end.
-    pub(crate) fn watch_steps(&self) -> Arc<PendingCopyStep> {
-        let step = Arc::default();
-        self.unit.steps.lock().push((self.file.local_source().unwrap_or_default(), Arc::clone(&step)));
-        step
+    /// Ends the file; returns whether it was the last one of its unit.
+    pub(crate) fn end(self, end: FileEnd) -> bool {
+        self.unit.state.lock().end_file(self.is_begun.into_inner(), end)
+    }
+
+    /// Returns the steps that wait for a file system: while one does not end, the worker hands over the unit.
+    pub(crate) fn steps(&self) -> &Arc<PendingSteps> {
+        &self.unit.steps
+    }
+
+    /// Opens the local source in the planned state.
+    pub(crate) fn open_source(&self) -> Result<SourceFile, Failure> {
+        let path = self.file.local_source().unwrap_or_default();
+        Ok(self.steps().during(&path, || self.file.open_source())?.watched(self.steps()))
     }
 
     /// Lets the worker begin its next range.

@@ -1,9 +1,9 @@
 //! One worker: turns units into files to transfer, and ends a unit with its last file.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use longhaul_core::units::Bytes;
@@ -14,19 +14,17 @@ use url::Url;
 
 use crate::error::FarmError;
 use crate::explanation::UnitReport;
+use crate::host_fitness::HostFitness;
 use crate::host_gate::Admission;
 use crate::plan::Plan;
 use crate::presence::Presence;
 use crate::shared_dir::beat_interval;
 use crate::store::{Claim, ClaimStore, NextUnit, Tally, UnitDone, UnitEnd};
 use crate::target_directory::Target;
-use crate::unit::{FilePart, UnitId};
+use crate::unit::{FilePart, Unit, UnitId};
 pub use crate::unit_run::{FileEnd, FileTask};
-use crate::unit_run::{RunState, UnitRun};
-
-/// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
-/// attempts of units that other hosts can fetch.
-const MAX_REFUSED_UNITS: u32 = 3;
+use crate::unit_run::{Hold, RunState, UnitRun};
+use crate::units_under_way::UnitsUnderWay;
 
 /// A worker of a plan. Its methods may be called from several threads.
 pub struct Worker<'a> {
@@ -37,14 +35,9 @@ pub struct Worker<'a> {
     cancel: Cancel,
     /// The files of the claimed unit that are not begun.
     waiting: Mutex<VecDeque<FileTask>>,
-    under_way: Mutex<HashMap<UnitId, Arc<UnitRun>>>,
-    /// Whether to claim no further unit.
-    retires: AtomicBool,
+    under_way: UnitsUnderWay<'a>,
     end: Mutex<Option<Result<NextUnit, FarmError>>>,
-    /// Whether a file was received, or was there.
-    has_file: AtomicBool,
-    /// The units that have failed by what may be at fault on this host, before it received a file.
-    refused_units: AtomicU32,
+    fitness: HostFitness,
     presence: Presence<'a>,
 }
 
@@ -68,11 +61,9 @@ impl<'a> Worker<'a> {
             target,
             cancel: cancel.clone(),
             waiting: Mutex::default(),
-            under_way: Mutex::default(),
-            retires: AtomicBool::new(false),
+            under_way: UnitsUnderWay::new(store),
             end: Mutex::new(None),
-            has_file: AtomicBool::new(false),
-            refused_units: AtomicU32::new(0),
+            fitness: HostFitness::default(),
             presence: Presence::new(store, beat_interval(plan.header().lease)),
         })
     }
@@ -104,8 +95,8 @@ impl<'a> Worker<'a> {
     pub fn next_file(&self, max_units: usize) -> Option<FileTask> {
         let mut waiting = self.waiting.lock();
         while waiting.is_empty() {
-            let is_full = || self.under_way.lock().len() >= max_units;
-            if self.cancel.is_cancelled() || self.retires.load(Ordering::Relaxed) || is_full() {
+            let is_full = || self.under_way.count() >= max_units;
+            if self.cancel.is_cancelled() || self.is_retired() || is_full() {
                 return None;
             }
             let next = self.store.claim().and_then(|next| match &next {
@@ -136,13 +127,13 @@ impl<'a> Worker<'a> {
 
     /// Gives back a unit that was claimed and not begun.
     pub(crate) fn give_back(&self, unit: UnitId) -> Result<(), FarmError> {
-        let run = self.under_way.lock().remove(&unit);
+        let run = self.under_way.remove(unit);
         run.map_or(Ok(()), |run| self.store.finish(&run.claim, &UnitEnd::Released))
     }
 
     /// Returns whether a unit is under way.
     pub(crate) fn has_unit(&self) -> bool {
-        !self.under_way.lock().is_empty()
+        self.under_way.count() > 0
     }
 
     /// Returns the interval of heartbeats.
@@ -152,39 +143,40 @@ impl<'a> Worker<'a> {
 
     /// Returns whether one range is under way, of which little is left.
     pub fn range_ends_soon(&self) -> bool {
-        let under_way = self.under_way.lock();
-        under_way.len() == 1 && under_way.values().all(|run| run.ends_soon.load(Ordering::Relaxed))
+        self.under_way.range_ends_soon()
     }
 
     /// Queues the files of a claimed unit. A unit that cannot be read or staged fails here, and may succeed elsewhere.
     fn begin(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
-        let staged = self.plan.unit(claim.unit).and_then(|unit| {
-            let stage = |target: &Target| target.stage(claim, self.store.worker());
-            let stage = self.target.as_ref().map_or(Ok(PathBuf::new()), stage)?;
-            let is_range = matches!(unit.part, Some(FilePart::Range { .. }));
-            let has_range = is_range && self.store.has_range(claim.unit)?;
-            Ok((unit, stage, has_range))
-        });
-        let (unit, stage, has_range) = match staged {
-            Ok(staged) => staged,
-            Err(error) => {
-                self.retires.store(true, Ordering::Relaxed);
-                self.store.finish(claim, &UnitEnd::Failed(error.to_string()))?;
-                return Err(error);
-            }
-        };
-        let run = Arc::new(UnitRun::new(claim.clone(), stage, self.cancel.child(), unit.files.len()));
-        self.under_way.lock().insert(run.claim.unit, Arc::clone(&run));
-        let part = unit.part;
-        waiting.extend(unit.files.into_iter().enumerate().map(|(number, file)| FileTask {
+        self.stage(claim, waiting).or_else(|error| {
+            self.retire();
+            self.under_way.remove(claim.unit);
+            self.store.finish(claim, &UnitEnd::Failed(error.to_string()))?;
+            Err(error)
+        })
+    }
+
+    fn stage(&self, claim: &Claim, waiting: &mut VecDeque<FileTask>) -> Result<(), FarmError> {
+        let Unit { files, part } = self.plan.unit(claim.unit)?;
+        let is_range = matches!(part, Some(FilePart::Range { .. }));
+        let has_range = is_range && self.store.has_range(claim.unit)?;
+        let staging = |target: &Target| target.staging_of(claim.unit, self.store.worker());
+        let stage = self.target.as_ref().map_or_else(PathBuf::new, staging);
+        let run = Arc::new(UnitRun::new(claim.clone(), stage, self.cancel.child(), files.len()));
+        self.under_way.insert(&run);
+        if let Some(target) = &self.target {
+            run.steps.during(target.path(), || target.stage(claim, &run.stage))?;
+        }
+        waiting.extend(files.into_iter().enumerate().map(|(number, file)| FileTask {
             staged: match part.zip(self.target.as_ref()) {
                 None => run.stage.join(number.to_string()),
                 Some((FilePart::Range { joined_by, .. }, target)) => target.shared_file(joined_by),
-                Some((FilePart::Join { .. }, target)) => target.shared_file(run.claim.unit),
+                Some((FilePart::Join { .. }, target)) => target.shared_file(claim.unit),
             },
             file,
             part,
             has_range,
+            is_begun: AtomicBool::new(false),
             unit: Arc::clone(&run),
         }));
         Ok(())
@@ -193,10 +185,14 @@ impl<'a> Worker<'a> {
     /// Checks a file whose ranges are all there, so that [`finish_file`](Self::finish_file) can give it its name in the target.
     pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
+        let step = task.steps().begin(&target.path_of(file));
         if target.is_joined(&task.staged, file, cancel) {
             return FileEnd::Present(Bytes::ZERO);
         }
-        let count = |bytes: Bytes| self.count_verified(bytes);
+        let count = |bytes: Bytes| {
+            step.renew();
+            self.count_verified(bytes);
+        };
         match target.complete(&task.staged, file, cancel, &count) {
             Ok(()) => FileEnd::Received(Bytes::ZERO),
             // Another worker was faster.
@@ -210,83 +206,91 @@ impl<'a> Worker<'a> {
     /// # Errors
     /// The state of the plan cannot be written; the reason of a failed file is logged with its unit.
     pub fn finish_file(&self, task: FileTask, end: FileEnd) -> Result<bool, FarmError> {
-        let FileTask { file, part, staged, unit, .. } = task;
-        self.presence.catch_up(|unit| self.lose(unit));
-        let mut state = unit.state.lock();
-        state.files_left -= 1;
+        self.presence.catch_up(|unit| self.under_way.lose(unit));
+        let unit = Arc::clone(&task.unit);
         // Another worker completes it.
-        let end = if state.is_lost { FileEnd::lost() } else { end };
+        let end = if unit.is_kept() { end } else { FileEnd::lost() };
         if !matches!(end, FileEnd::Failed { .. } | FileEnd::Unjoinable(_)) {
-            self.has_file.store(true, Ordering::Relaxed);
+            self.fitness.note_file();
         }
+        let end = match &self.target {
+            Some(target) => self.publish(target, &task, end),
+            None => end,
+        };
+        if task.end(end) { self.end_unit(&unit) } else { Ok(false) }
+    }
+
+    /// Gives a file that was received its final name.
+    fn publish(&self, target: &Target, task: &FileTask, end: FileEnd) -> FileEnd {
+        let FileTask { file, part, staged, unit, .. } = task;
         match end {
-            FileEnd::Received(bytes) => match (part, &self.target) {
-                // A range is synced; its file has no name yet. What was uploaded has its name.
-                (Some(FilePart::Range { .. }), _) | (_, None) => state.bytes += bytes,
-                (_, Some(target)) => match target.publish(&staged, &file, &mut state.changed) {
-                    Ok(()) => state.bytes += bytes,
-                    Err(_) if part.is_some() && target.is_joined(&staged, &file, &self.cancel) => {}
-                    Err(error) => {
-                        self.retire();
-                        state.fail(&error.to_string());
+            // It is synced; its file has no name yet.
+            FileEnd::Received(_) if matches!(part, Some(FilePart::Range { .. })) => end,
+            FileEnd::Received(_) => {
+                let _step = unit.steps.begin(&target.path_of(file));
+                match target.publish(staged, file, &mut unit.changed.lock()) {
+                    Err(error) if part.is_none() || !target.is_joined(staged, file, &self.cancel) => {
+                        if !error.is_of_name() {
+                            self.retire();
+                        }
+                        FileEnd::Failed { why: error.to_string(), is_refused: false }
                     }
-                },
-            },
-            FileEnd::Present(bytes) => {
-                // It may be one that a killed worker has named and not synced.
-                let above = file.path.parent().unwrap_or(Path::new(""));
-                state.changed.extend(above.ancestors().map(Path::to_owned));
-                // The bytes of ranges are counted already.
-                if part.is_none() {
-                    state.bytes += bytes;
+                    _ => end,
                 }
             }
-            FileEnd::Failed { why, is_refused } => {
-                state.is_refused |= is_refused;
-                state.fail(&why);
+            FileEnd::Present(_) => {
+                // It may be one that a killed worker has named and not synced.
+                let above = file.path.parent().unwrap_or(Path::new(""));
+                unit.changed.lock().extend(above.ancestors().map(Path::to_owned));
+                end
             }
-            FileEnd::Unjoinable(why) => {
-                state.is_unjoinable = true;
-                state.fail(&why);
-            }
+            FileEnd::Failed { .. } | FileEnd::Unjoinable(_) => end,
         }
-        // The end of one that was handed over is that of its files, and of what it waited for.
-        if state.files_left > 0 || unit.is_handed_over() {
+    }
+
+    /// Ends a unit whose last file has ended; returns whether it is done.
+    fn end_unit(&self, unit: &Arc<UnitRun>) -> Result<bool, FarmError> {
+        let has_failed = unit.state.lock().failure.is_some();
+        let settled = match &self.target {
+            Some(target) if !has_failed => {
+                unit.steps.during(target.path(), || target.settle(&unit.stage, &unit.changed.lock()))
+            }
+            _ => Ok(()),
+        };
+        let mut state = unit.state.lock();
+        state.is_ended = true;
+        if let Err(error) = settled {
+            self.retire();
+            state.fail(&error.to_string());
+        }
+        // The end of one that was handed over is also that of what it waited for.
+        if state.hold == Hold::HandedOver && state.failure.is_some() {
             return Ok(false);
         }
-        self.under_way.lock().remove(&unit.claim.unit);
-        if let Some(target) = self.target.as_ref().filter(|_| state.failure.is_none()) {
-            let settled = target.settle(&unit.stage, &state.changed);
-            settled.unwrap_or_else(|error| {
-                self.retire();
-                state.fail(&error.to_string());
-            });
-        }
-        if state.is_refused
-            && !self.has_file.load(Ordering::Relaxed)
-            && self.refused_units.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED_UNITS
-        {
-            self.retire();
+        self.under_way.remove(unit.claim.unit);
+        if state.is_refused {
+            self.fitness.note_refused_unit();
         }
         let end = match state.failure.take() {
-            None => UnitEnd::Done(UnitDone { bytes: state.bytes, report: self.report(&unit, &state) }),
+            None => UnitEnd::Done(UnitDone { bytes: state.bytes, report: self.report(unit, &state) }),
             // A unit that looked lost for a moment was cancelled, and has not failed.
-            Some(_) if self.cancel.is_cancelled() || state.is_lost => UnitEnd::Released,
+            Some(_) if self.cancel.is_cancelled() || state.hold == Hold::Lost => UnitEnd::Released,
             Some(why) if state.is_unjoinable => UnitEnd::Unjoinable(why),
             Some(why) => UnitEnd::Failed(why),
         };
+        drop(state);
         self.store.finish(&unit.claim, &end)?;
         Ok(matches!(end, UnitEnd::Done(_)))
     }
 
     /// Claims no further unit: this host fails at what others may be able to do.
     pub fn retire(&self) {
-        self.retires.store(true, Ordering::Relaxed);
+        self.fitness.retire();
     }
 
     /// Returns whether the worker claims no further unit.
     pub fn is_retired(&self) -> bool {
-        self.retires.load(Ordering::Relaxed)
+        self.fitness.is_retired()
     }
 
     /// Counts bytes that were moved.
@@ -301,7 +305,7 @@ impl<'a> Worker<'a> {
 
     /// Waits until a file may be moved from or to `host`, over at most so many connections.
     pub fn admit(&self, host: &str, wants: usize, cancel: &Cancel) -> Admission {
-        self.presence.admit(host, wants, cancel, |unit| self.lose(unit))
+        self.presence.admit(host, wants, cancel, |unit| self.under_way.lose(unit))
     }
 
     /// Returns why [`next_file`](Self::next_file) has returned nothing: the tally if nothing is left for this worker,
@@ -330,8 +334,7 @@ impl<'a> Worker<'a> {
     /// The state of the plan cannot be written.
     pub fn release(&self) -> Result<(), FarmError> {
         self.waiting.lock().clear();
-        let runs: Vec<Arc<UnitRun>> = self.under_way.lock().drain().map(|(_, run)| run).collect();
-        runs.iter().try_for_each(|run| self.store.finish(&run.claim, &UnitEnd::Released))
+        self.under_way.release()
     }
 
     /// Ends this worker: its claims expire at once.
@@ -345,40 +348,12 @@ impl<'a> Worker<'a> {
     /// Reports this worker as alive until `stop` is raised; cancels units that other workers have taken over, and hands over those
     /// that wait for a file system that has not answered for `stall`.
     pub fn keep_alive(&self, stop: &Cancel, stall: Duration) {
-        self.presence.keep(stop, |unit| self.lose(unit), || self.hand_over_hung(stall));
+        self.presence.keep(stop, |unit| self.under_way.lose(unit), || self.hand_over_hung(stall));
     }
 
-    /// Lets other workers have the units with a copy of which a step has not ended for `stall`, and those that have waited to begin for
-    /// as long: the threads wait in the kernel, and cannot be interrupted. This worker claims none of them while such a step lasts.
+    /// Hands over units that wait for a file system that has not answered for `stall`.
     pub(crate) fn hand_over_hung(&self, stall: Duration) {
-        let runs: Vec<Arc<UnitRun>> = self.under_way.lock().values().cloned().collect();
-        let Some(source) = runs.iter().find_map(|run| run.hung_source(stall)) else {
-            return runs.iter().filter(|run| run.is_handed_over()).for_each(|run| self.end_handed_over(run));
-        };
-        for run in runs.iter().filter(|run| run.hung_source(stall).is_some() || run.waits(stall)) {
-            if run.hand_over() {
-                let why = format!(
-                    "cannot copy {}: a file system has not answered for {} s; see whether this host has those of the source and of the \
-                     target mounted, and their servers run",
-                    run.hung_source(stall).as_ref().unwrap_or(&source).display(),
-                    stall.as_secs()
-                );
-                tracing::warn!("unit {} is for other workers: {why}", run.claim.unit);
-                self.end_claim(run, &UnitEnd::Hung(why));
-            }
-        }
-    }
-
-    /// Lets this worker claim a unit again that it has handed over, once its last file has ended.
-    fn end_handed_over(&self, run: &UnitRun) {
-        if run.state.lock().files_left == 0 {
-            self.under_way.lock().remove(&run.claim.unit);
-            self.end_claim(run, &UnitEnd::Released);
-        }
-    }
-
-    fn end_claim(&self, run: &UnitRun, end: &UnitEnd) {
-        self.store.finish(&run.claim, end).unwrap_or_else(|error| tracing::warn!("{error}"));
+        self.under_way.hand_over_hung(stall);
     }
 
     /// Returns how a unit was done, if something was received.
@@ -386,20 +361,5 @@ impl<'a> Worker<'a> {
         let (limited_by, _) = state.held.iter().max_by_key(|(_, time)| **time)?;
         let (host, time) = (self.store.host().to_owned(), unit.started.elapsed());
         Some(UnitReport { host, time, limited_by: *limited_by, farm: self.presence.farm_rate() })
-    }
-
-    /// Ends the files of a unit that another worker has taken over.
-    fn lose(&self, unit: UnitId) {
-        let mut under_way = self.under_way.lock();
-        if under_way.get(&unit).is_none_or(|run| run.is_handed_over()) {
-            return;
-        }
-        let run = under_way.remove(&unit);
-        drop(under_way);
-        if let Some(run) = run {
-            tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
-            run.state.lock().is_lost = true;
-            run.cancel.cancel();
-        }
     }
 }

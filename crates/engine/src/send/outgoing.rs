@@ -143,7 +143,8 @@ impl Outgoing {
                     let mut at = start.get();
                     let ahead = if *length > SENT_WHOLE { *length - HELD_BACK } else { *length };
                     let share = share.min(ahead).as_usize();
-                    retry_on_intr(|| rustix::fs::sendfile(socket, source.file(), Some(&mut at), share))
+                    let mut send = || rustix::fs::sendfile(socket, source.file(), Some(&mut at), share);
+                    source.during(|| retry_on_intr(&mut send))
                 }
             };
             match moved {
@@ -173,8 +174,7 @@ impl Outgoing {
                     let filled = buffer.len();
                     buffer.resize(filled + share.min(*length).as_usize(), 0);
                     let read = source
-                        .file()
-                        .read_at(&mut buffer[filled..], start.get())
+                        .during(|| source.file().read_at(&mut buffer[filled..], start.get()))
                         .map_err(|error| source.unreadable(&error))?;
                     buffer.truncate(filled + read);
                     // Checked after the read, so that all bytes copied are of one version.

@@ -78,7 +78,7 @@ impl ReadAhead {
         range: ByteRange,
         tree: Option<&Arc<TreeDigest>>,
     ) -> io::Result<Self> {
-        let file = direct_io::reopen_for_reading(source.file())?;
+        let file = source.during(|| direct_io::reopen_for_reading(source.file()))?;
         let (to_reader, free) = bounded(BLOCKS);
         let (filled_by_reader, filled) = bounded(BLOCKS);
         for _ in 0..BLOCKS {
@@ -99,7 +99,11 @@ impl ReadAhead {
                 hashed
             }
         };
-        let read = move || read_all(&file, (first, range), alignment, &in_use, &free, &filled_by_reader);
+        let watched = Arc::clone(&source);
+        let read_block =
+            move |memory: &mut [u8], at| watched.during(|| read_block(&file, memory, at, alignment));
+        let read =
+            move || read_all(&read_block, (first, range), alignment, &in_use, &free, &filled_by_reader);
         thread::Builder::new().name("read-ahead".into()).spawn(read)?;
         Ok(Self {
             source,
@@ -217,7 +221,7 @@ fn hash_all(tree: &TreeDigest, filled: &Receiver<io::Result<Block>>, to_sender: 
 /// Reads `range` in blocks, from the aligned offset `first`, until the end of the range or file, an
 /// error, or the receiver is dropped.
 fn read_all(
-    file: &File,
+    read_block: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
     (first, range): (u64, ByteRange),
     alignment: u64,
     usage: &RingUsage,
@@ -234,7 +238,7 @@ fn read_all(
         // Not beyond the range: another stream reads the rest.
         let left = Bytes::new((range.end() - at).next_multiple_of(alignment)).as_usize();
         let wanted = left.min(memory.len());
-        let block = match read_block(file, &mut memory[..wanted], at, alignment) {
+        let block = match read_block(&mut memory[..wanted], at) {
             Ok(read) => {
                 let start = range.start().saturating_sub(at) as usize;
                 let end = Bytes::new(range.end() - at).as_usize().min(read);

@@ -4,11 +4,13 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 
 use crate::input_file;
+use crate::pending_steps::PendingSteps;
 use crate::sink::directory::Directory;
 
 /// A file open for sending, with its path.
@@ -18,6 +20,7 @@ pub struct SourceFile {
     path: PathBuf,
     metadata: Metadata,
     may_grow: bool,
+    steps: Option<Arc<PendingSteps>>,
 }
 
 /// The waits for the size of a file that grows: a write sets the file's time first.
@@ -74,13 +77,27 @@ impl SourceFile {
     /// Wraps an open file, with its current metadata. Fails if the kernel cannot read the metadata.
     pub fn new(file: File, path: PathBuf) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { file, path, metadata, may_grow: false })
+        Ok(Self::described(file, path, metadata, false))
     }
 
     /// Wraps an open file with `metadata` read just before. If it `may_grow`, bytes added to its end are no change: those
     /// that it had are sent.
     pub fn described(file: File, path: PathBuf, metadata: Metadata, may_grow: bool) -> Self {
-        Self { file, path, metadata, may_grow }
+        Self { file, path, metadata, may_grow, steps: None }
+    }
+
+    /// Shows in `steps` when the file is read.
+    #[must_use]
+    pub fn watched(self, steps: &Arc<PendingSteps>) -> Self {
+        Self { steps: Some(Arc::clone(steps)), ..self }
+    }
+
+    /// Executes a step that reads the file.
+    pub(crate) fn during<T>(&self, step: impl FnOnce() -> T) -> T {
+        match &self.steps {
+            Some(steps) => steps.during(&self.path, step),
+            None => step(),
+        }
     }
 
     /// Returns the file; read by position only, because several senders share it.
@@ -105,7 +122,7 @@ impl SourceFile {
     pub fn check(&self) -> Result<(), Failure> {
         for wait in GROWTH_WAITS {
             std::thread::sleep(wait);
-            let now = self.file.metadata().map_err(|error| self.unreadable(&error))?;
+            let now = self.during(|| self.file.metadata()).map_err(|error| self.unreadable(&error))?;
             let has_grown = self.may_grow && now.size() > self.metadata.size();
             if has_grown || self.is_same(&now) {
                 return Ok(());

@@ -184,7 +184,7 @@ fn follow(
 
 /// Fills `bytes` from the file through the page cache.
 fn read(source: &SourceFile, at: u64, bytes: &mut [u8]) -> Result<(), UploadError> {
-    source.file().read_exact_at(bytes, at).map_err(|error| match error.kind() {
+    source.during(|| source.file().read_exact_at(bytes, at)).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => source.changed().into(),
         _ => source.unreadable(&error).into(),
     })

@@ -199,6 +199,18 @@ fn edited_truncated_and_newer_plans_are_named() {
 }
 
 #[test]
+fn pipe_in_the_place_of_the_units_does_not_block() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p");
+    write(&path, 1, UnitSize::default()).unwrap();
+    fs::remove_file(path.join(UNITS)).unwrap();
+    mknodat(CWD, path.join(UNITS), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    assert!(matches!(Plan::open(&path), Err(FarmError::Damaged { .. })));
+}
+
+#[test]
 fn paths_and_ids_that_leave_the_target_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     for (number, path) in ["/etc/passwd", "../f", "d/../../f", ""].iter().enumerate() {

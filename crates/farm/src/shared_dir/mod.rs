@@ -142,14 +142,13 @@ impl SharedDirStore {
                 continue;
             }
             let Some(holder) = self.claims.holder(*unit, *epoch)? else { continue };
-            if !state.liveness.is_expired(&holder) {
+            // A claim of this worker that is not among its units is one whose creation has seemed to fail.
+            if holder != self.claims.worker() && !state.liveness.is_expired(&holder) {
                 continue;
             }
             let epoch = state.log.epoch(*unit).max(*epoch) + 1;
             if let Some(claim) = self.try_claim(state, *unit, epoch)? {
-                tracing::warn!(
-                    "unit {unit} is taken over from {holder}, which has been silent for its lease"
-                );
+                tracing::warn!("unit {unit} is taken over from {holder}, which does not execute it");
                 return Ok(Some(claim));
             }
         }

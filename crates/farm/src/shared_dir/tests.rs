@@ -241,6 +241,17 @@ fn worker_that_left_is_not_waited_for() {
 }
 
 #[test]
+fn claim_whose_creation_has_seemed_to_fail_is_made_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of(dir.path(), 1, Duration::from_secs(60));
+    let [one, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    // As if the logs could not be read for a moment.
+    assert!(one.claims.create(UnitId(0), 1).unwrap());
+    assert_eq!(other.claim().unwrap(), NextUnit::Wait);
+    assert_eq!(claimed(&one).epoch, 2);
+}
+
+#[test]
 fn stray_claims_are_ignored_and_copied_ones_expire() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan_of(dir.path(), 1, Duration::from_secs(60));

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::units::Bytes;
+use longhaul_engine::input_file;
 use serde::{Deserialize, Serialize};
 
 use super::claims::MAX_EPOCH;
@@ -62,6 +63,8 @@ pub(crate) enum LogEntry {
 pub(crate) struct LogWriter {
     path: PathBuf,
     file: File,
+    /// Whether the last entry may be written in part.
+    is_torn: bool,
 }
 
 impl LogWriter {
@@ -73,7 +76,7 @@ impl LogWriter {
             Ok(file)
         };
         let file = create().map_err(FarmError::io("create the log", &path))?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, is_torn: false })
     }
 
     /// Appends an entry, and syncs it.
@@ -81,7 +84,12 @@ impl LogWriter {
         let append = || {
             let mut line = serde_json::to_vec(&LogLine { unit, epoch, entry })?;
             line.push(b'\n');
+            // After a full disk, the next line must not continue the one before.
+            if std::mem::replace(&mut self.is_torn, true) {
+                line.insert(0, b'\n');
+            }
             self.file.write_all(&line)?;
+            self.is_torn = false;
             self.file.sync_data()
         };
         append().map_err(FarmError::io("append to the log", &self.path))
@@ -159,7 +167,7 @@ impl UnitLog {
 
     fn read_on(&mut self, name: OsString, path: &Path) -> std::io::Result<()> {
         let mut offset = self.read.get(&name).copied().unwrap_or_default();
-        let mut file = File::open(path)?;
+        let mut file = input_file::open(path)?;
         if file.metadata()?.len() <= offset {
             return Ok(());
         }
@@ -332,6 +340,23 @@ mod tests {
         log.refresh().unwrap();
         assert_eq!((log.released_by(UnitId(5)), log.epoch(UnitId(5)), log.epoch(UnitId(6))), (None, 7, 0));
         assert!(log.is_done(UnitId(7)));
+    }
+
+    #[test]
+    fn entry_after_one_that_a_full_disk_has_cut_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = LogWriter::create(dir.path(), "one").unwrap();
+        let done = || LogEntry::Done { bytes: Bytes::ZERO, report: None };
+        writer.append(UnitId(0), 1, done()).unwrap();
+        let whole =
+            std::mem::replace(&mut writer.file, File::options().write(true).open("/dev/full").unwrap());
+        writer.append(UnitId(1), 1, done()).unwrap_err();
+        writer.file = whole;
+        writer.file.write_all(b"{\"unit\":1,").unwrap();
+        writer.append(UnitId(2), 1, done()).unwrap();
+        let mut log = UnitLog::new(dir.path().to_owned(), 3);
+        log.refresh().unwrap();
+        assert_eq!([0, 1, 2].map(|unit| log.is_done(UnitId(unit))), [true, false, true]);
     }
 
     #[test]

@@ -29,13 +29,17 @@ const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 impl WorkRun<'_> {
     /// Returns the size of a file that is there already, with the planned size and time, and the checksum if there is one.
     pub(super) fn find_complete(&self, task: &FileTask, target: &Target) -> Option<Bytes> {
-        let file = task.file();
+        let (file, path) = (task.file(), target.path_of(task.file()));
+        let step = task.steps().begin(&path);
         let size = target.present(file)?;
         if file.checksum.is_none() {
             return Some(size);
         }
         task.begin();
-        let (path, count) = (target.path_of(file), |bytes| self.worker.count_verified(bytes));
+        let count = |bytes| {
+            step.renew();
+            self.worker.count_verified(bytes);
+        };
         match files::compare_at(&path, file, task.cancel(), &count) {
             Comparison::Equal => Some(size),
             Comparison::Differs(how) => {
@@ -55,13 +59,13 @@ impl WorkRun<'_> {
             if cancel.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted").into());
             }
-            let steps = &task.watch_steps();
-            let source = &steps.during(|| file.open_source())?;
+            let (source, steps) = (&task.open_source()?, task.steps());
             let (root, path) = (target.root().clone(), task.staged().to_owned());
             let request = CopyRequest { source, root, path, limit: Some(admission.limit().clone()), steps };
             let outcome = copy(&request, observer, cancel)?;
             if file.checksum.is_some() {
-                self.check_checksum(task, &SourceFile::open(&outcome.path)?)?;
+                let copied = steps.during(&outcome.path, || SourceFile::open(&outcome.path))?;
+                self.check_checksum(task, &copied.watched(steps))?;
             }
             Ok(outcome)
         })
@@ -86,7 +90,7 @@ impl WorkRun<'_> {
         let to_send = UploadFile { path: path.clone(), url: url.clone(), size, modified, is_new };
         // What is wrong with the source fails the job below.
         let is_as_planned =
-            || file.open_source().is_ok_and(|source| self.check_checksum(task, &source).is_ok());
+            || task.open_source().is_ok_and(|source| self.check_checksum(task, &source).is_ok());
         if self.options.transfer.resume && target.is_unchanged(&to_send, cancel) && is_as_planned() {
             return self.present(&tag, path, size);
         }
@@ -104,7 +108,7 @@ impl WorkRun<'_> {
         };
         self.execute_job(task, &tag, &admission, |observer| {
             // The state that is checked is the one that is sent, whatever gets its name meanwhile.
-            let source = Arc::new(file.open_source()?);
+            let source = Arc::new(task.open_source()?);
             self.check_checksum(task, &source)?;
             let deadline = Instant::now() + MAX_LOCKED;
             loop {
@@ -128,8 +132,12 @@ impl WorkRun<'_> {
     /// Compares the checksum of a list, if there is one, with a local file.
     fn check_checksum(&self, task: &FileTask, source: &SourceFile) -> Result<(), Failure> {
         let Some(wanted) = &task.file().checksum else { return Ok(()) };
-        let count = |bytes: Bytes| self.worker.count_verified(bytes);
         let path = source.path();
+        let step = task.steps().begin(path);
+        let count = |bytes: Bytes| {
+            step.renew();
+            self.worker.count_verified(bytes);
+        };
         match files::digest_of(source.file(), path, wanted.algorithm, task.cancel(), &count) {
             Ok(Some(found)) if found == *wanted => source.check(),
             Ok(Some(found)) => {

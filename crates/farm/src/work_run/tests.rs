@@ -1,3 +1,6 @@
+use std::path::Path;
+use std::sync::Arc;
+
 use longhaul_engine::job::{ExistingFilePolicy, TransferOptions};
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
@@ -135,25 +138,30 @@ fn worker_has_so_many_units_at_once_and_leaves_the_others() {
     assert!(worker.next_file(2).is_some_and(|task| task.unit() != second.unit()));
 }
 
+/// Writes a plan of local files in units of `files` files.
+fn plan_of_local_files(dir: &Path, names: &[&str], files: usize) -> Plan {
+    let path = dir.join("p");
+    let size = UnitSize { bytes: Bytes::gib(1), files };
+    let mut writer = PlanWriter::create(&path, &dir.join("t"), size, Duration::from_secs(5)).unwrap();
+    for name in names {
+        let (below, size) = (name.into(), Bytes::new(1));
+        writer.add(PlannedFile::of_local(dir, name.as_ref(), below, size, Some(7))).unwrap();
+    }
+    writer.finish().unwrap();
+    Plan::open(&path).unwrap()
+}
+
 #[test]
 fn units_that_wait_for_a_file_system_are_for_another_worker_and_have_not_failed() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, lease) = (dir.path().join("p"), Duration::from_secs(5));
-    let size = UnitSize { bytes: Bytes::gib(1), files: 1 };
-    let mut writer = PlanWriter::create(&path, &dir.path().join("t"), size, lease).unwrap();
-    for name in ["f", "g", "h"] {
-        let (below, size) = (name.into(), Bytes::new(1));
-        writer.add(PlannedFile::of_local(dir.path(), name.as_ref(), below, size, Some(7))).unwrap();
-    }
-    writer.finish().unwrap();
-    let plan = Plan::open(&path).unwrap();
+    let plan = plan_of_local_files(dir.path(), &["f", "g", "h"], 1);
     let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
     let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
     // One is copied, one has another file under way, and one waits for a thread or a connection.
     let [task, begun, waiting] = [(); 3].map(|()| worker.next_file(3).unwrap());
     begun.begin();
     let (begun_unit, source) = (begun.unit(), task.file().local_source().unwrap());
-    let claims = task.watch_steps().during(|| {
+    let claims = task.steps().during(&source, || {
         worker.hand_over_hung(Duration::from_secs(3600));
         assert!(!task.cancel().is_cancelled() && !waiting.cancel().is_cancelled(), "it may answer yet");
         let stop = Cancel::new();
@@ -169,7 +177,7 @@ fn units_that_wait_for_a_file_system_are_for_another_worker_and_have_not_failed(
         let status = PlanStatus::read(&plan).unwrap();
         assert_eq!((status.tally.failed, status.failures.len()), (0, 2));
         for failure in status.failures {
-            let why = format!("cannot copy {}: a file system has not answered", source.display());
+            let why = format!("{}: a file system has not answered", source.display());
             assert!(failure.why.starts_with(&why) && failure.attempts == 0, "{failure:?}");
         }
         assert!(worker.finish_file(begun, FileEnd::Present(Bytes::new(1))).unwrap());
@@ -190,4 +198,71 @@ fn units_that_wait_for_a_file_system_are_for_another_worker_and_have_not_failed(
     assert!(worker.finish_file(again, FileEnd::Present(Bytes::new(1))).unwrap());
     assert_eq!(store.claim().unwrap(), NextUnit::Finished(Tally { units: 3, done: 3, failed: 0 }));
     assert_eq!(PlanStatus::read(&plan).unwrap().failures, []);
+}
+
+#[test]
+fn unit_of_which_some_files_have_ended_is_for_another_worker_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_local_files(dir.path(), &["f", "g", "h", "i"], 2);
+    let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    // The first unit holds the threads that the last file of the second one waits for.
+    let [hung, _other, ended, waiting] = [(); 4].map(|()| worker.next_file(2).unwrap());
+    assert_eq!((hung.unit() == ended.unit(), ended.unit()), (false, waiting.unit()));
+    hung.begin();
+    ended.begin();
+    hung.steps().during(Path::new("f"), || {
+        worker.hand_over_hung(Duration::ZERO);
+        assert!(hung.cancel().is_cancelled() && !ended.cancel().is_cancelled(), "a file of it is under way");
+        assert!(!worker.finish_file(ended, FileEnd::Present(Bytes::new(1))).unwrap());
+        worker.hand_over_hung(Duration::from_secs(3600));
+        assert!(!waiting.cancel().is_cancelled(), "it may begin yet");
+        worker.hand_over_hung(Duration::ZERO);
+        assert!(waiting.cancel().is_cancelled());
+        for _ in 0..2 {
+            assert!(matches!(other.claim().unwrap(), NextUnit::Claimed(_)));
+        }
+    });
+}
+
+#[test]
+fn file_that_hangs_while_it_gets_its_name_holds_up_no_heartbeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_local_files(dir.path(), &["f"], 1);
+    let [store, other] = [(); 2].map(|()| SharedDirStore::join(&plan).unwrap());
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    let task = worker.next_file(1).unwrap();
+    task.begin();
+    let unit = Arc::clone(&task.unit);
+    thread::scope(|threads| {
+        // As one that waits for the target does.
+        let naming = unit.changed.lock();
+        let named = threads.spawn(|| worker.finish_file(task, FileEnd::Received(Bytes::new(1))));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while unit.steps.hung(Duration::ZERO).is_none() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        worker.hand_over_hung(Duration::ZERO);
+        assert!(matches!(other.claim().unwrap(), NextUnit::Claimed(_)));
+        drop(naming);
+        assert!(!named.join().unwrap().unwrap());
+    });
+}
+
+#[test]
+fn name_that_a_directory_has_ends_no_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan_of_local_files(dir.path(), &["f", "g/h"], 1);
+    let store = SharedDirStore::join(&plan).unwrap();
+    let worker = Worker::new(&plan, &store, &Cancel::new()).unwrap();
+    let target = dir.path().join("t");
+    std::fs::create_dir(target.join("f")).unwrap();
+    std::fs::write(target.join("g"), "").unwrap();
+    for _ in 0..2 {
+        let task = worker.next_file(1).unwrap();
+        std::fs::write(target.join(task.staged()), "x").unwrap();
+        assert!(!worker.finish_file(task, FileEnd::Received(Bytes::new(1))).unwrap());
+        assert!(!worker.is_retired(), "another file may get its name");
+    }
+    assert_eq!(worker.tally().unwrap().failed, 2);
 }
