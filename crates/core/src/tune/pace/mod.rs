@@ -6,7 +6,7 @@
 //! | Start | 20 RTTs without trains; an RTT below 10 ms; 3 Gbit/s delivered | none | Free |
 //! | Hold | the cap is used, and a test is due | | Test |
 //! | Test | the RTT of a short faster burst shows how much the path forwards | 0.99 of that, if it is more | Hold |
-//! | Test | noise hides that | raised by the burst's gain | Hold |
+//! | Test | noise hides that | raised by the burst's gain; after losses by an eighth, once in two RTTs | Hold |
 //! | any | 2 % lost in an RTT | 0.99 of what was delivered meanwhile | Hold |
 //! | any | the last lowering has not halved the losses, or the queue is long | none | Free |
 //!
@@ -74,7 +74,7 @@ impl Params {
     /// and of more bytes than this: a sixteenth of a window of 400 kB. A smaller share of a window is single packets, which decide nothing.
     const FEW_PACKETS: Bytes = Bytes::kib(24);
     /// The RTTs for which the highest rate of delivery counts, for which losses may lower the cap, and until a cap that they set or removed is
-    /// tested or set again; the last is doubled each time.
+    /// tested or set again; the last is doubled each time, until a test shows room.
     const MEMORY_RTTS: u32 = 10;
 }
 
@@ -312,6 +312,11 @@ impl Pacer {
                 self.gain = self.gain.min(Params::ROOM - 1.0);
                 (cap, self.set_by, now + rtt)
             }
+            ProbeResult::Hidden if self.set_by == CapOrigin::Losses => {
+                // The losses of a raise arrive before the next.
+                self.gain = Self::MIN_GAIN;
+                (cap.scaled((1.0 + self.gain) * Params::HEADROOM), self.set_by, now + rtt * 2)
+            }
             ProbeResult::Room(_) | ProbeResult::Hidden | ProbeResult::HeldBack { .. } => {
                 self.restart.is_wanted |= matches!(result, ProbeResult::HeldBack { .. });
                 let raised = match result {
@@ -351,7 +356,7 @@ impl Pacer {
         let lowered = delivered.scaled(Params::HEADROOM).max(self.history.peak_delivery().scaled(0.5));
         (self.found, self.gain, self.losses.ignored_until) = (Some(delivered), Self::MIN_GAIN, now + rtt * 2);
         let cap = self.cap.unwrap_or(lowered).min(lowered);
-        self.hold(cap, CapOrigin::Losses, now + rtt * Params::MEMORY_RTTS);
+        self.hold(cap, CapOrigin::Losses, rest);
     }
 
     fn hold(&mut self, cap: Rate, set_by: CapOrigin, until: Duration) {

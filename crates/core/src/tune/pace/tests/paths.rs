@@ -57,3 +57,17 @@ fn slow_start_that_ends_far_below_the_trains_cap_is_restarted() {
         assert!(!pacer.is_held_back(&seen, rtt.get() * 2), "once in ten RTTs");
     }
 }
+
+#[test]
+fn noise_after_losses_raises_the_cap_by_an_eighth_in_two_rtts() {
+    let (rtt, now) = (Duration::from_millis(100), Duration::from_secs(1));
+    for set_by in [CapOrigin::Losses, CapOrigin::Raise] {
+        let mut pacer = Pacer { gain: 0.5, ..Pacer::default() };
+        pacer.hold(mbit(900.0), set_by, now);
+        pacer.conclude(ProbeResult::Hidden, rtt, now);
+        let PacerPhase::Hold { until } = pacer.phase else { panic!("{pacer:?}") };
+        let (raise, wait) =
+            if set_by == CapOrigin::Losses { (1.125, rtt * 2) } else { (1.5, Duration::ZERO) };
+        assert_eq!((pacer.cap, until), (Some(mbit(900.0).scaled(raise * 0.99)), now + wait));
+    }
+}
