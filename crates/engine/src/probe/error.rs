@@ -32,6 +32,11 @@ impl ProbeError {
         !matches!(self, Self::Http(HttpError::Status { .. }))
     }
 
+    /// Returns whether the measurement was cancelled, as at the end of its time.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.kind() == FailureKind::Interrupted
+    }
+
     /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         match self {

@@ -13,7 +13,6 @@
 
 mod budget;
 mod endpoint;
-mod endpoint_request;
 mod error;
 mod findings;
 mod ftp;

@@ -16,7 +16,7 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::source::http::{Client, Connection};
 
-use super::endpoint_request::endpoint_url;
+use super::endpoint::endpoint_url;
 use super::error::ProbeError;
 use super::findings::{Findings, unsteady_path};
 use super::http::SEVERAL;

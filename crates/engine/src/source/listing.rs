@@ -12,8 +12,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use url::Url;
 
 use crate::cancel::Cancel;
+use crate::connect::Received;
 use crate::sink::directory::Directory;
-use crate::source::http::{ClientConfig, Read as Received, SafeUrl};
+use crate::source::http::{ClientConfig, SafeUrl};
 
 /// Lists and creates directories of one server. Supports calls from several threads.
 pub(crate) trait RemoteDirectories: Send + Sync {
@@ -68,42 +69,18 @@ pub(crate) enum MadeDirectory {
 /// The error of the first directory that is refused although its parent exists.
 pub(crate) fn make_with_parents(
     directory: &Url,
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
+    make: &mut dyn FnMut(&Url) -> Result<MadeDirectory, Failure>,
 ) -> Result<bool, Failure> {
-    let mut missing = vec![directory.clone()];
-    let mut refusal = match make(directory)? {
-        MadeDirectory::New => return Ok(true),
-        MadeDirectory::Exists => return Ok(false),
+    let refusal = match make(directory)? {
         MadeDirectory::LacksParent(refusal) => refusal,
+        made => return Ok(matches!(made, MadeDirectory::New)),
     };
-    while let Some(above) = missing.last().and_then(parent) {
-        match make(&above)? {
-            MadeDirectory::LacksParent(of_above) => {
-                refusal = of_above;
-                missing.push(above);
-            }
-            MadeDirectory::New | MadeDirectory::Exists => {
-                return make_below(&missing, make);
-            }
-        }
+    let Some(above) = parent(directory) else { return Err(refusal) };
+    make_with_parents(&above, make)?;
+    match make(directory)? {
+        MadeDirectory::LacksParent(refusal) => Err(refusal),
+        made => Ok(matches!(made, MadeDirectory::New)),
     }
-    Err(refusal)
-}
-
-/// Creates the directories of `missing`, each of which lies in the next one, from last to first.
-fn make_below(
-    missing: &[Url],
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
-) -> Result<bool, Failure> {
-    let mut is_new = false;
-    for directory in missing.iter().rev() {
-        is_new = match make(directory)? {
-            MadeDirectory::New => true,
-            MadeDirectory::Exists => false,
-            MadeDirectory::LacksParent(refusal) => return Err(refusal),
-        };
-    }
-    Ok(is_new)
 }
 
 /// Returns the parent directory; `None` for the root.
@@ -153,7 +130,7 @@ impl ListerOptions {
                     return Ok(Err(Failure::stalled(shown, Bytes::new(1), self.stall)));
                 }
                 Received::Idle => {}
-                Received::End => return Ok(Ok(spool)),
+                Received::End { .. } => return Ok(Ok(spool)),
             }
             if spool.length > MAX_LISTING {
                 let message = format!("the listing of {shown} is longer than {MAX_LISTING}");
@@ -297,7 +274,7 @@ mod tests {
         ] {
             let (mut paths, mut answers) = (Vec::new(), answers.chars());
             let url = format!("http://h{directory}").parse().unwrap();
-            let result = make_with_parents(&url, |url| {
+            let result = make_with_parents(&url, &mut |url| {
                 paths.push(url.path().to_owned());
                 Ok(match answers.next().unwrap() {
                     'N' => MadeDirectory::New,

@@ -48,7 +48,7 @@ impl<'a> UploadContext<'a> {
 
     /// Opens a range of the file for sending.
     pub(super) fn supply(&self, range: ByteRange) -> Result<Supply, UploadError> {
-        Supply::open(self.source, self.reader, range, self.progress.tree())
+        Supply::open(self.source, self.reader, range, self.progress.tree.get())
             .map_err(|error| self.source.unreadable(&error).into())
     }
 

@@ -89,7 +89,8 @@ impl<'a> HttpUpload<'a> {
         };
         self.early_status = ahead;
         let is_resumable = head.as_ref().is_some_and(ResponseHead::accepts_partial_uploads);
-        progress.set_resumable(is_resumable);
+        // The first answer counts.
+        let _ = progress.resumable.set(is_resumable);
         if !is_resumable || request.verify.is_none() {
             progress.skip_hashing();
         }

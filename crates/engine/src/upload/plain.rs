@@ -10,7 +10,6 @@ use super::dav;
 use super::error::UploadError;
 use super::http_upload::PATIENCE;
 use super::session::{UploadSession, UploadStep};
-use crate::source::http::HttpError;
 
 /// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
 /// another size.
@@ -52,7 +51,7 @@ fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
         error => Err(error),
     });
     let reason = match answer {
-        Err(UploadError::Http(HttpError::Cancelled)) => return Err(HttpError::Cancelled.into()),
+        Err(error) if error.is_cancelled() => return Err(error),
         Err(error) => error.to_string(),
         Ok(answer) => {
             let (head, at) = (&answer.head, session.at());

@@ -12,7 +12,7 @@ use longhaul_core::probe::train_search::{QueueSearch, TrainPlan, TrainSearch, lo
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
-use crate::probe::endpoint_request::{endpoint_url, request};
+use super::{endpoint_url, request};
 use crate::probe::error::ProbeError;
 use crate::probe::findings::Findings;
 use crate::probe::tcp_flows::flow_time;
@@ -58,7 +58,7 @@ pub(super) fn open_session(
     };
     let rtt = findings.min_rtt();
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Server);
-    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling.rate_bps)
+    let mut session = UdpSession::open(findings.address.ip(), &offer, rtt, ceiling.rate_bps)
         .map_err(|error| Failure::new(FailureKind::Host, format!("cannot open a UDP socket: {error}")))?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost at random.

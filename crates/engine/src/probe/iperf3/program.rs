@@ -143,7 +143,7 @@ impl Iperf3<'_> {
         for_loss: bool,
     ) -> Result<bool, Iperf3Error> {
         // iperf3 paces the payload.
-        let packet = message + udp_headers(findings.address().ip());
+        let packet = message + udp_headers(findings.address.ip());
         let payload = rate.scaled(message.get() as f64 / packet.get() as f64);
         let (length, bits) = (message.get().to_string(), payload.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];

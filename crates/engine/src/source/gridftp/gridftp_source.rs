@@ -49,9 +49,9 @@ pub(crate) struct GridFtpSource<'e> {
     /// The session for the first worker.
     first: Mutex<Option<FirstLease>>,
     /// Whether MODE E is unusable although the server offers it: the server cannot connect to this host.
-    is_stream_mode_only: AtomicBool,
+    pub(super) is_stream_mode_only: AtomicBool,
     /// Whether a worker has found another file.
-    has_changed: AtomicBool,
+    pub(super) has_changed: AtomicBool,
 }
 
 /// The results of the login.
@@ -96,7 +96,7 @@ impl<'e> GridFtpSource<'e> {
 
     /// Returns the access to the server, with its login.
     pub(super) fn access(&self) -> Result<ServerAccess<'_>, FtpError> {
-        ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.client, self.sessions)
+        ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.transfer.client, self.sessions)
     }
 
     /// Returns the results of the login.
@@ -117,21 +117,6 @@ impl<'e> GridFtpSource<'e> {
         self.sessions.keep(session);
     }
 
-    /// Uses MODE S from now on.
-    pub(super) fn disable_extended_mode(&self) {
-        self.is_stream_mode_only.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that a worker has found another file.
-    pub(super) fn set_changed(&self) {
-        self.has_changed.store(true, Ordering::Release);
-    }
-
-    /// Returns whether any worker has found another file.
-    pub(super) fn has_changed(&self) -> bool {
-        self.has_changed.load(Ordering::Acquire)
-    }
-
     /// Returns whether MODE E is used, with one worker and a data connection for each stream.
     pub(super) fn uses_extended_mode(&self) -> bool {
         let extended = self.described.lock().as_ref().is_some_and(|described| described.extended);
@@ -144,7 +129,8 @@ impl<'e> GridFtpSource<'e> {
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
     fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, Failure> {
-        let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+        let retries =
+            Retries { most: self.options.transfer.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
         let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, ask.cancel)?);
         retries.repeat(&mut (), attempt, |(), error: &Failure| error.first_retry().unless(!ask.waits))
     }
@@ -164,7 +150,7 @@ impl<'e> GridFtpSource<'e> {
     /// free.
     fn is_shared(&self, rtt: Rtt) -> bool {
         let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-        match self.options.streams {
+        match self.options.transfer.streams {
             Streams::Fixed(1) => false,
             Streams::Fixed(_) | Streams::Apt(_) => true,
             Streams::Auto => rtt >= LONG_RTT || self.recall().is_some_and(several),
@@ -173,7 +159,7 @@ impl<'e> GridFtpSource<'e> {
 
     fn description(&self, opened: &OpenedSession, ask: &Ask<'_>) -> Description {
         let OpenedSession { session, state, .. } = opened;
-        let socket = session.control.transport().socket();
+        let socket = session.control.transport.socket();
         let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
         let rtt = session.control.rtt().unwrap_or_default();
         // Some servers state 0 for what they make while they send it.
@@ -203,7 +189,7 @@ impl<'e> GridFtpSource<'e> {
         };
         let path = ServerPath {
             rtt,
-            first_window: self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW),
+            first_window: self.options.transfer.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW),
             pace: None,
             endpoint: Endpoint::of(&self.url),
             known: self.recall().cloned(),

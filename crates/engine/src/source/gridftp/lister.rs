@@ -19,7 +19,7 @@ use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 use crate::retry_loop::Retries;
-use crate::source::http::{Read as BodyRead, SafeUrl};
+use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
@@ -73,7 +73,7 @@ impl FtpLister {
     /// Creates a directory and its missing parents over one session.
     fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
-        let is_new = make_with_parents(directory, |directory| {
+        let is_new = make_with_parents(directory, &mut |directory| {
             let access = self.access(RemoteAddress::of_directory(directory))?;
             make_directory(&access, &mut session, cancel)
         })?;
@@ -93,15 +93,12 @@ impl FtpLister {
                 return Err(Failure::interrupted());
             }
             match transport.receive(buffer) {
-                Ok(Received::Data(length)) => Ok(BodyRead::Data(length)),
-                Ok(Received::Idle) => Ok(BodyRead::Idle),
                 // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
                 // 13.24 does not.
                 Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     Err(FtpError::ClosedEarly { at: at(), got }.into())
                 }
-                Ok(Received::End { .. }) => Ok(BodyRead::End),
-                Err(source) => Err(FtpError::Data { at: at(), source }.into()),
+                received => received.map_err(|source| FtpError::Data { at: at(), source }.into()),
             }
         })?
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
 use url::Url;
@@ -34,11 +34,12 @@ use crate::source::http::client::config::{ClientConfig, TlsConfig};
 use crate::source::http::client::connection_key::ConnectionKey;
 use crate::source::http::client::early_connections::EarlyConnections;
 use crate::source::http::client::idle_connections::IdleConnections;
+use crate::source::http::connection::explanation::read_explanation;
 use crate::source::http::http_source::first_answer::RangeFailure;
 use crate::source::http::target::proxy::ProxyKind;
 use crate::source::http::target::redirects::Redirects;
 use crate::source::http::target::resolved_url::{ResolvedUrl, SharedCookies};
-use crate::source::http::target::safe_url::SafeUrl;
+use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 use server_faults::ServerFaults;
 
 /// Headers that the transfer itself sets.
@@ -85,6 +86,24 @@ pub struct OpenedUrl {
     pub target: ResolvedUrl,
     /// The requested range; `None` for the whole file.
     pub requested: Option<RangeRequest>,
+}
+
+/// An answer of which only the head matters.
+pub(crate) struct ShortAnswer {
+    pub(crate) head: ResponseHead,
+    at: UrlAndPeer,
+    /// The server's explanation of a refusal.
+    explanation: Option<String>,
+}
+
+impl ShortAnswer {
+    /// Fails if the answer is not a success.
+    ///
+    /// # Errors
+    /// See [`Connection::check_answer`](crate::source::http::Connection::check_answer).
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
+        HttpError::of_status(&self.at, &self.head, || self.explanation.clone())
+    }
 }
 
 /// A connection opened ahead of a stream, and its key.
@@ -254,7 +273,7 @@ impl Client {
         cancel: &Cancel,
     ) -> Result<(Connection, ResponseHead, ResolvedUrl), HttpError> {
         let mut target = self.target(url)?;
-        let mut redirects = self.redirects(&target);
+        let mut redirects = Redirects::new(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
             let head = match send(&mut connection, &target).and_then(|()| connection.read_head()) {
@@ -281,6 +300,31 @@ impl Client {
                 connection = self.connect(&mut target, cancel)?;
             }
         }
+    }
+
+    /// Sends a request and returns its answer of any status; follows redirects that keep the method, and answers one
+    /// 401 with a login from .netrc.
+    ///
+    /// # Errors
+    /// The errors of the connection and of an invalid answer.
+    pub(crate) fn exchange(
+        &self,
+        url: &Url,
+        ask: Ask<'_>,
+        cancel: &Cancel,
+    ) -> Result<ShortAnswer, HttpError> {
+        let follows =
+            |status| Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
+        let mut send = |connection: &mut Connection, _: &ResolvedUrl| connection.send(ask);
+        let (mut connection, head, _) = self.request(url, &mut send, &follows, cancel)?;
+        let at = connection.at().clone();
+        if matches!(head.status(), 200..=299) {
+            head.require_identity().map_err(|error| HttpError::Head(at.clone(), error))?;
+        }
+        let explanation = read_explanation(&head, &mut connection);
+        connection.discard_body();
+        self.keep(connection);
+        Ok(ShortAnswer { head, at, explanation })
     }
 
     /// Keeps the cookies that an answer of `target` sets, for the requests of this client.
@@ -322,11 +366,6 @@ impl Client {
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         connection.aim(target.request_line(login, proxy.is_some()));
         Ok(())
-    }
-
-    /// Starts a chain of redirects at `first`.
-    pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
-        Redirects::new(first)
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {

@@ -15,12 +15,11 @@ use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 use super::SafeUrl;
-use super::client::{Client, OpenedUrl};
+use super::client::{Client, OpenedUrl, ShortAnswer};
 use super::error::HttpError;
 use crate::cancel::Cancel;
 use crate::retry_loop::Retries;
 use crate::source::http::client::clients::Clients;
-use crate::source::http::connection::short_exchange::ShortAnswer;
 use crate::source::http::lister::linked_entries::LinkedEntries;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
@@ -120,7 +119,7 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
-        make_with_parents(directory, |directory| {
+        make_with_parents(directory, &mut |directory| {
             let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
             match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),

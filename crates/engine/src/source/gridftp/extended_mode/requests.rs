@@ -3,12 +3,10 @@
 use longhaul_core::proto::gridftp::Command;
 use longhaul_core::ranges::ByteRange;
 
-use super::chunk::Chunk;
 use super::replies::DueReply;
-use super::{Exchange, sum};
+use super::{Chunk, Exchange, sum};
 use crate::connect::SocketSettings;
-use crate::source::gridftp::data_listener::DataListener;
-use crate::source::gridftp::data_path::DataPath;
+use crate::source::gridftp::data_path::{DataListener, DataPath};
 use crate::source::gridftp::error::FtpError;
 use crate::source::gridftp::sessions::Mode;
 use crate::transfer::{Intake, recv_buffer};
@@ -79,9 +77,10 @@ impl Exchange<'_, '_, '_, '_> {
         self.due.extend(commands.iter().map(|command| DueReply::Setup(command.verb())));
         let number = self.next_number;
         commands.push(Command::EretPartial(range, path));
-        commands.extend(self.session.state_commands.commands(path));
+        let state = self.session.state_commands.commands(path);
         self.due.push_back(DueReply::Chunk(number));
-        self.due.extend(std::iter::repeat_n(DueReply::State(number), self.session.state_commands.replies()));
+        self.due.extend(std::iter::repeat_n(DueReply::State(number), state.len()));
+        commands.extend(state);
         if let Some(data) = data {
             // The server also closes the connections of the previous path.
             self.intakes.clear();

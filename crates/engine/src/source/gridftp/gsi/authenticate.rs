@@ -40,7 +40,7 @@ pub(crate) fn authenticate<E: From<Failure>>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
     credentials: &Credentials,
-    trust: &Trust,
+    trust: Trust,
     now: SystemTime,
 ) -> Result<ControlSecurity, E> {
     let mut handshake =
@@ -60,7 +60,7 @@ pub(crate) fn authenticate<E: From<Failure>>(
         if !GO_ON.contains(&reply.code) && !is_complete {
             let message = format!(
                 "{host} refused the credentials of {}: {reply}; check that the server trusts their authority and that they are not expired",
-                credentials.subject()
+                credentials.subject
             );
             return Err(Failure::new(FailureKind::Denied, message).into());
         }
@@ -130,7 +130,7 @@ impl Handshake {
 fn connection(
     host: &Host<String>,
     credentials: &Credentials,
-    trust: &Trust,
+    trust: Trust,
     now: SystemTime,
 ) -> Result<ClientConnection, Failure> {
     let shown = host.to_string();
@@ -138,7 +138,7 @@ fn connection(
     let name = server_name(host).map_err(|why| fail(&why))?;
     let provider = Arc::new(ring::default_provider());
     let verifier = ServerVerifier {
-        trust: trust.clone(),
+        trust,
         provider: Arc::clone(&provider),
         host: shown.clone(),
         now: UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default()),
@@ -149,7 +149,7 @@ fn connection(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         // with_client_auth_cert refuses proxies, whose critical extension is unknown to rustls.
-        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified_key())));
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&credentials.key))));
     config.resumption = Resumption::disabled();
     ClientConnection::new(Arc::new(config), name).map_err(|error| fail(&error))
 }

@@ -43,7 +43,6 @@ mod control_security;
 mod credentials;
 mod data_credential;
 mod distinguished_name;
-mod host_name;
 mod server_verifier;
 mod trust;
 

@@ -93,7 +93,7 @@ impl EarlyConnections {
                 if let Some(mut connection) = taken
                     && connection.is_silent()
                 {
-                    connection.note_wait();
+                    connection.persistence.has_waited = true;
                     return Some(connection);
                 }
             }
