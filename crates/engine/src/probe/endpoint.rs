@@ -16,7 +16,7 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::source::http::{Client, HttpError};
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, take};
 use super::sweep;

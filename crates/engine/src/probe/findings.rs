@@ -15,10 +15,9 @@ pub(super) use conclusion::unsteady_path;
 
 use crate::source::http::SafeUrl;
 
-use super::ProbeOptions;
 use super::budget::Budget;
-use super::error::ProbeError;
 use super::target::ProbeTarget;
+use super::{ProbeError, ProbeOptions};
 
 /// The state of a probe.
 pub(super) struct Findings<'a> {

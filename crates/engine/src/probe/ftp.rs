@@ -8,7 +8,7 @@ use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use super::http::throughput;
 use super::tcp_flows::{Body, BodySource, FlowPlan};

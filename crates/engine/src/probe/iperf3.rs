@@ -14,7 +14,7 @@ use longhaul_core::probe::train_search::loss_train;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use program::{Direction, Iperf3, WHOLE};
 

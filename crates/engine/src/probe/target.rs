@@ -12,7 +12,7 @@ use crate::connect::{
 use crate::source::default_port;
 use crate::source::http::SafeUrl;
 
-use super::error::ProbeError;
+use super::ProbeError;
 
 /// The port of iperf3 servers.
 const IPERF3_PORT: u16 = 5201;

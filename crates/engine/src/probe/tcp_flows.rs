@@ -19,7 +19,7 @@ use crate::cancel::Cancel;
 use crate::connect::Received;
 use crate::source::http::{Client, ClientConfig, Connection, SafeUrl};
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 
 /// A source of bodies to receive.

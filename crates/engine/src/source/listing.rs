@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::cancel::Cancel;
 use crate::connect::Received;
+use crate::retry_loop::Retries;
 use crate::sink::directory::Directory;
 use crate::source::http::{ClientConfig, SafeUrl};
 
@@ -105,6 +106,21 @@ pub(crate) struct ListerOptions {
 const MAX_LISTING: Bytes = Bytes::gib(1);
 
 impl ListerOptions {
+    /// Repeats `attempt` at what `shown` names, if the server was only slow or busy.
+    ///
+    /// # Errors
+    /// The last error, or that of a cancellation.
+    pub(crate) fn retrying<T>(
+        &self,
+        shown: &SafeUrl,
+        cancel: &Cancel,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let emit = |event: &_| tracing::debug!(?event, "asking {shown}");
+        let retries = Retries { most: self.retries, stream: 0, emit: &emit, rest: cancel };
+        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
+    }
+
     /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` is told the number of
     /// bytes received so far.
     ///
@@ -165,7 +181,7 @@ pub(crate) struct FileFacts {
 }
 
 /// Everything but the unreserved characters of a path segment (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URL of an entry of `directory`, whose path ends in a slash.
 pub(crate) fn child_url(directory: &Url, name: &[u8], is_directory: bool) -> Url {

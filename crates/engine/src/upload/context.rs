@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longhaul_core::pace::Pace;
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::ByteRange;
 
 use super::error::UploadError;
 use super::known_path::UploadPath;
@@ -31,11 +31,6 @@ impl<'a> UploadContext<'a> {
     /// Returns the pacing of the connections to one server.
     pub(super) fn shared_pace(&self, pace: Pace) -> SharedPace<'a> {
         SharedPace::new(self.pacing, pace, self.congestion)
-    }
-
-    /// Records the ranges that the server holds.
-    pub(super) fn found(&self, held: &RangeSet) {
-        self.progress.found(held, self.source, self.reader);
     }
 
     /// Adapts the reader of one stream to several streams.

@@ -32,7 +32,6 @@ mod hashing;
 mod http_upload;
 mod known_path;
 mod monitor;
-mod plain;
 mod progress;
 mod range_worker;
 mod ranges;

@@ -13,7 +13,7 @@ use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
 use super::{endpoint_url, request};
-use crate::probe::error::ProbeError;
+use crate::probe::ProbeError;
 use crate::probe::findings::Findings;
 use crate::probe::tcp_flows::flow_time;
 use crate::probe::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
@@ -96,7 +96,7 @@ pub(super) fn over_udp<T: Default>(
 ) -> T {
     findings.begin("UDP");
     let measured = measure(findings, session);
-    findings.budget.spend(std::mem::take(&mut session.received));
+    findings.budget.used += std::mem::take(&mut session.received);
     measured.unwrap_or_else(|error| {
         findings.withdraw_losses();
         findings.miss(format!("UDP: {error}; it would have shown the path's rate, queue and loss"));

@@ -18,7 +18,6 @@ use super::sessions::{Session, Sessions};
 use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
-use crate::retry_loop::Retries;
 use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
@@ -39,17 +38,6 @@ impl FtpLister {
 
     fn access(&self, address: Result<RemoteAddress, FtpError>) -> Result<ServerAccess<'_>, FtpError> {
         ServerAccess::new(address?, &self.options.config, &self.sessions)
-    }
-
-    /// Retries if the server was only slow or busy.
-    fn retrying<T>(
-        &self,
-        cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let emit = |event: &_| tracing::debug!(?event, "asking for a listing");
-        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
-        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
     fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), Failure> {
@@ -135,8 +123,8 @@ impl RemoteDirectories for FtpLister {
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
         }
-        let (spool, form) = self.retrying(cancel, || self.list_once(&directory, cancel))?;
-        let shown = SafeUrl::of(&directory).to_string();
+        let shown = SafeUrl::of(&directory);
+        let (spool, form) = self.options.retrying(&shown, cancel, || self.list_once(&directory, cancel))?;
         let reader = spool.into_reader().map_err(|error| {
             Failure::new(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
@@ -144,14 +132,14 @@ impl RemoteDirectories for FtpLister {
             lister: self.clone(),
             cancel: cancel.clone(),
             directory: directory.clone(),
-            shown,
+            shown: shown.to_string(),
             entries: ListingEntries::new(reader, form),
         };
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
-        self.retrying(cancel, || {
+        self.options.retrying(&SafeUrl::of(file), cancel, || {
             let (session, state) = self.access(RemoteAddress::of(file))?.open(cancel)?;
             self.sessions.keep(session);
             Ok(FileFacts { size: state.size, modified: state.modified })
@@ -159,7 +147,7 @@ impl RemoteDirectories for FtpLister {
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
-        self.retrying(cancel, || self.make_once(directory, cancel))
+        self.options.retrying(&SafeUrl::of(directory), cancel, || self.make_once(directory, cancel))
     }
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {

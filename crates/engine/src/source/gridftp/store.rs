@@ -14,7 +14,7 @@ use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::login::ServerAccess;
 use super::remote_address::RemoteAddress;
-use super::sessions::{Mode, Session, Sessions};
+use super::sessions::{Session, Sessions};
 use super::stream_data_connection::{self, check_handshake};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Transport, dial};
@@ -124,9 +124,9 @@ impl<'a> StoreSession<'a> {
     /// # Errors
     /// [`FtpError`].
     pub(crate) fn listen_for_blocks(&mut self, cancel: &Cancel) -> Result<SocketAddr, FtpError> {
-        if self.session.mode != Mode::Extended {
+        if !self.session.is_extended {
             self.session.control.demand(&Command::ModeExtended, cancel)?;
-            self.session.mode = Mode::Extended;
+            self.session.is_extended = true;
         }
         // Data connections kept from a fetch cannot be used in the other direction.
         self.session.data = None;

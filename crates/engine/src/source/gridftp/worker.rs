@@ -56,13 +56,13 @@ impl<'s> GridFtpWorker<'s> {
         described: &LoginResult,
         stream: &mut Stream<'_>,
     ) -> Result<Option<Session>, Failure> {
-        if let Some(first) = self.source.take_first() {
-            stream.lease_requested(first.range);
+        if let Some((session, range)) = self.source.take_first() {
+            stream.lease_requested(range);
             if described.by_ranges {
                 // The file is empty.
                 stream.drop_received();
             }
-            return Ok(Some(first.session));
+            return Ok(Some(session));
         }
         let has_work = stream.wait_for_work();
         if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {

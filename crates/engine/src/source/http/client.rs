@@ -2,13 +2,11 @@
 
 pub(super) mod clients;
 pub(super) mod config;
-pub(super) mod connection_key;
 mod dialling;
 mod early_connections;
 mod idle_connections;
 mod logins;
 mod proxy_tunnel;
-mod server_faults;
 #[cfg(test)]
 mod tests;
 
@@ -16,22 +14,21 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
-use url::Url;
+use url::{Origin, Url};
 
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionKey};
 use super::error::{HttpError, unusable_url};
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, ResolvedHosts};
 use crate::source::http::authentication::credentials::Credentials;
 use crate::source::http::authentication::tls;
 use crate::source::http::client::config::{ClientConfig, TlsConfig};
-use crate::source::http::client::connection_key::ConnectionKey;
 use crate::source::http::client::early_connections::EarlyConnections;
 use crate::source::http::client::idle_connections::IdleConnections;
 use crate::source::http::connection::explanation::read_explanation;
@@ -40,13 +37,17 @@ use crate::source::http::target::proxy::ProxyKind;
 use crate::source::http::target::redirects::Redirects;
 use crate::source::http::target::resolved_url::{ResolvedUrl, SharedCookies};
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
-use server_faults::ServerFaults;
 
 /// Headers that the transfer itself sets.
 const OWN: [&str; 7] =
     ["range", "if-range", "content-length", "transfer-encoding", "expect", "upgrade", "proxy-authorization"];
 /// Headers that the transfer sets and that browsers copy with a request: they are left out.
 const LEFT_OUT: [&str; 4] = ["accept-encoding", "connection", "te", "proxy-connection"];
+
+/// How long a server that failed at ranges gets no request for one.
+const RANGELESS: Duration = Duration::from_secs(3600);
+/// The most entries.
+const MAX_SERVERS: usize = 1024;
 
 /// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
@@ -73,7 +74,8 @@ struct Caches {
     has_warned_of_proxy: AtomicBool,
     /// Whether the warning of headers that are left out was given.
     has_warned_of_headers: AtomicBool,
-    faults: ServerFaults,
+    /// The origins that failed at ranges, and when.
+    rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
 }
 
 /// An opened URL.
@@ -338,15 +340,20 @@ impl Client {
 
     /// Notes that the server of `target` failed at a range and answered a request without one.
     pub(super) fn note_range_failure(&self, target: &ResolvedUrl, failure: RangeFailure) {
-        self.caches.faults.failed_at_range(target.url().origin(), failure, Instant::now());
+        let (mut rangeless, now) = (self.caches.rangeless.lock(), Instant::now());
+        rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);
+        if rangeless.len() < MAX_SERVERS {
+            rangeless.insert(target.url().origin(), (failure, now));
+        }
     }
 
     /// Returns whether the server of `target` has failed at a range; not if it announces ranges in `head` and may have failed
     /// for another reason.
     pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
-        let known = self.caches.faults.range_failure(&target.url().origin(), Instant::now());
-        known.is_some_and(|failure| {
-            failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges)
+        let known = self.caches.rangeless.lock().get(&target.url().origin()).copied();
+        known.is_some_and(|(failure, since)| {
+            since.elapsed() < RANGELESS
+                && (failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges))
         })
     }
 

@@ -18,7 +18,6 @@ use super::SafeUrl;
 use super::client::{Client, OpenedUrl, ShortAnswer};
 use super::error::HttpError;
 use crate::cancel::Cancel;
-use crate::retry_loop::Retries;
 use crate::source::http::client::clients::Clients;
 use crate::source::http::lister::linked_entries::LinkedEntries;
 use crate::source::listing::{
@@ -69,7 +68,7 @@ impl HttpLister {
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), Failure> {
-        let (opened, listing) = self.retrying(directory, cancel, || {
+        let (opened, listing) = self.options.retrying(&SafeUrl::of(directory), cancel, || {
             let mut opened = self.client.open_uncoded(directory, cancel)?;
             let shown = opened.target.safe_url().to_string();
             // An error of the connection permits a retry.
@@ -80,25 +79,14 @@ impl HttpLister {
     }
 
     /// Sends a request without a body; retries if the server is busy.
-    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, HttpError> {
-        self.retrying(url, cancel, || {
+    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, Failure> {
+        self.options.retrying(&SafeUrl::of(url), cancel, || {
             let answer = self.client.exchange(url, ask, cancel)?;
             if Retry::of_status(answer.head.status(), None) != Retry::Never {
                 answer.check()?;
             }
             Ok(answer)
         })
-    }
-
-    fn retrying<T>(
-        &self,
-        url: &Url,
-        cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, HttpError>,
-    ) -> Result<T, HttpError> {
-        let emit = |event: &_| tracing::debug!(?event, "asking {}", SafeUrl::of(url));
-        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
-        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 }
 

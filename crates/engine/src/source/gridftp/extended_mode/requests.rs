@@ -8,7 +8,6 @@ use super::{Chunk, Exchange, sum};
 use crate::connect::SocketSettings;
 use crate::source::gridftp::data_path::{DataListener, DataPath};
 use crate::source::gridftp::error::FtpError;
-use crate::source::gridftp::sessions::Mode;
 use crate::transfer::{Intake, recv_buffer};
 
 /// The maximum number of incomplete chunks: several if a chunk is smaller than the path's BDP.
@@ -66,7 +65,7 @@ impl Exchange<'_, '_, '_, '_> {
     fn request(&mut self, range: ByteRange, data: Option<DataPath>) -> Result<(), FtpError> {
         let path = &self.context.access.address.path;
         let mut commands = Vec::new();
-        if self.session.mode != Mode::Extended {
+        if !self.session.is_extended {
             commands.push(Command::ModeExtended);
         }
         if let Some(data) = &data {
@@ -86,7 +85,7 @@ impl Exchange<'_, '_, '_, '_> {
             self.intakes.clear();
             self.session.data = Some(data);
         }
-        self.session.mode = Mode::Extended;
+        self.session.is_extended = true;
         self.next_number += 1;
         self.chunks.push_back(Chunk::new(number, range));
         self.session.control.send(&commands, self.stream.stop())

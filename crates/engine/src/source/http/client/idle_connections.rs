@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::source::http::client::connection_key::ConnectionKey;
-use crate::source::http::connection::Connection;
+use crate::source::http::connection::{Connection, ConnectionKey};
 
 /// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
 /// 16).

@@ -5,13 +5,14 @@ use longhaul_core::tune::streams::{MAX_INITIAL_STREAMS, StreamTuner, StreamTuner
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 
+use crate::source::LONG_RTT;
 use crate::source::http::ClientConfig;
 use crate::source::http::ResolvedUrl;
 use crate::source::http::client::ClientAhead;
 use crate::source::http::client::clients::AheadClaim;
 use crate::source::http::connection::Connection;
 use crate::source::http::http_source::HttpSource;
-use crate::source::http::http_source::first_answer::{LONG_RTT, handshake_rtt};
+use crate::source::http::http_source::first_answer::handshake_rtt;
 use crate::source::http::http_source::refit::SHARED_BY;
 use crate::transfer::{Streams, recv_buffer};
 

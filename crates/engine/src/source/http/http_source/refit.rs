@@ -9,11 +9,12 @@ use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rtt};
 
 use crate::cancel::Cancel;
+use crate::source::LONG_RTT;
 use crate::source::http::client::Client;
 use crate::source::http::client::config::ClientConfig;
 use crate::source::http::error::HttpError;
 use crate::source::http::http_source::HttpSource;
-use crate::source::http::http_source::first_answer::{FIRST_BLOCK, FirstAnswer, LONG_RTT, handshake_rtt};
+use crate::source::http::http_source::first_answer::{FIRST_BLOCK, FirstAnswer, handshake_rtt};
 use crate::source::http::http_source::remote_file::Agreement;
 use crate::transfer::{Streams, recv_buffer};
 
