@@ -148,11 +148,9 @@ impl Failure {
         Self { retry, ..self }
     }
 
-    /// Creates the error of a stream whose leases were stolen, or whose transfer ends.
+    /// Creates the error of a cancelled transfer, or of a stream whose leases were stolen.
     pub fn interrupted() -> Self {
-        Self::new(FailureKind::Interrupted, "cancelled")
-            .caused_by(Cause::Interrupted)
-            .with_retry(Retry::Backoff)
+        Self::new(FailureKind::Interrupted, "cancelled").caused_by(Cause::Interrupted)
     }
 
     /// Returns whether the server or the path to it failed, as opposed to the file or this

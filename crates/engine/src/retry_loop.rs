@@ -4,10 +4,10 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use longhaul_core::event::Event;
+use longhaul_core::failure::Failure;
 use longhaul_core::retry::{Backoff, Retry};
 
 use crate::cancel::Cancel;
-use crate::source::http::HttpError;
 
 /// A wait that may end early.
 pub(crate) trait Rest {
@@ -36,8 +36,8 @@ impl Retries<'_> {
     /// Repeats an operation until it succeeds, or no retry can help, which `classify` says of its error. Both share `context`.
     ///
     /// # Errors
-    /// The last error, or [`HttpError::Cancelled`].
-    pub(crate) fn repeat<C, T, E: Display + From<HttpError>>(
+    /// The last error, or that of a cancellation.
+    pub(crate) fn repeat<C, T, E: Display + From<Failure>>(
         &self,
         context: &mut C,
         mut attempt: impl FnMut(&mut C, &mut Backoff) -> Result<T, E>,
@@ -58,7 +58,7 @@ impl Retries<'_> {
             let Some(wait) = backoff.failed(asked, fastrand::f64()) else { return Err(error) };
             (self.emit)(&Event::Retrying { stream: self.stream, reason: error.to_string(), wait });
             if self.rest.rest(wait) {
-                return Err(HttpError::Cancelled.into());
+                return Err(Failure::interrupted().into());
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::error::ConnectError;
+use longhaul_core::failure::Failure;
+
 use crate::cancel::Cancel;
 
 /// A time limit and a cancel flag, both checked between the ticks of a blocking call.
@@ -28,8 +29,8 @@ impl<'a> Deadline<'a> {
     }
 
     /// Fails once the transfer is cancelled.
-    pub(crate) fn check_cancel(&self) -> Result<(), ConnectError> {
-        if self.cancel.is_cancelled() { Err(ConnectError::Cancelled) } else { Ok(()) }
+    pub(crate) fn check_cancel(&self) -> Result<(), Failure> {
+        if self.cancel.is_cancelled() { Err(Failure::interrupted()) } else { Ok(()) }
     }
 
     /// Returns the time left.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::happy_eyeballs::{ConnectionRace, RaceStep};
 use longhaul_core::units::Bytes;
 use longhaul_sys::sockopt::set_recv_buffer;
@@ -11,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::deadline::Deadline;
-use super::error::{Attempts, ConnectError};
+use super::resolved_hosts::unreachable;
+use super::transport::wait_readable;
 
 /// The options of a new socket.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +30,7 @@ pub(crate) fn dial(
     addresses: &[SocketAddr],
     settings: SocketSettings<'_>,
     deadline: &Deadline<'_>,
-) -> Result<(TcpStream, SocketAddr), ConnectError> {
+) -> Result<(TcpStream, SocketAddr), Failure> {
     let mut race = ConnectionRace::new(addresses, Instant::now());
     let mut running: Vec<(SocketAddr, Socket)> = Vec::new();
     let mut failed = Attempts::default();
@@ -72,7 +74,7 @@ pub(crate) fn dial(
 }
 
 /// Starts an attempt without waiting.
-pub(super) fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
+fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if let Some(size) = settings.recv_buffer {
         // The SYN fixes the window scale by the window that the kernel expects before the first
@@ -97,7 +99,7 @@ pub(super) fn start(address: SocketAddr, settings: SocketSettings<'_>) -> io::Re
 const LARGEST_BUFFER: Bytes = Bytes::new(i32::MAX as u64);
 
 /// Waits up to `pause`; returns the indices of completed or failed attempts in ascending order.
-pub(super) fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
+fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec<usize> {
     let mut fds: Vec<PollFd<'_>> = running.iter().map(|(_, s)| PollFd::new(s, PollFlags::OUT)).collect();
     let timeout = Timespec::try_from(pause).ok();
     // An interrupted poll ends early; the caller checks the clock and polls again.
@@ -106,7 +108,7 @@ pub(super) fn finished(running: &[(SocketAddr, Socket)], pause: Duration) -> Vec
 }
 
 /// Completes an attempt.
-pub(super) fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
+fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result<TcpStream> {
     if let Some(error) = socket.take_error()? {
         return Err(error);
     }
@@ -121,9 +123,97 @@ pub(super) fn finish(socket: Socket, settings: SocketSettings<'_>) -> io::Result
     Ok(socket.into())
 }
 
+/// A connection opened before its stream needs it, closed on drop: the handshake runs while the answer on another connection is
+/// awaited.
+pub(crate) struct AheadConnection {
+    peer: SocketAddr,
+    socket: Socket,
+    begun: Instant,
+}
+
+/// The maximum age of an unused connection, and the timeout of its handshake: servers close
+/// connections without a request (HAProxy's usual `timeout http-request` is 5 to 10 s).
+pub(crate) const MAX_UNUSED_AGE: Duration = Duration::from_secs(3);
+
+impl AheadConnection {
+    /// Sends the SYN without waiting.
+    ///
+    /// # Errors
+    /// The errors of socket(2) and connect(2).
+    pub(crate) fn start(peer: SocketAddr, settings: SocketSettings<'_>) -> io::Result<Self> {
+        Ok(Self { peer, socket: start(peer, settings)?, begun: Instant::now() })
+    }
+
+    /// Returns the peer's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Waits for the end of the handshake; `None` if the handshake fails or takes too long, or the
+    /// server has closed or responded without a request.
+    pub(crate) fn finish(self, settings: SocketSettings<'_>, deadline: &Deadline<'_>) -> Option<TcpStream> {
+        let running = [(self.peer, self.socket)];
+        while deadline.check_cancel().is_ok() {
+            let left = MAX_UNUSED_AGE.saturating_sub(self.begun.elapsed()).min(deadline.left());
+            if left.is_zero() {
+                return None;
+            }
+            if !finished(&running, settings.tick.min(left)).is_empty() {
+                let [(_, socket)] = running;
+                let is_silent = !wait_readable(&socket, Duration::ZERO);
+                return if is_silent { finish(socket, settings).ok() } else { None };
+            }
+        }
+        None
+    }
+}
+
+/// Addresses that were tried, and the outcome of each; no error means no answer yet.
+#[derive(Debug, Default)]
+struct Attempts(Vec<(SocketAddr, Option<io::Error>)>);
+
+impl Attempts {
+    /// Formats the outcomes; leaves out a single address that equals `host`.
+    fn of(&self, host: &str) -> String {
+        let outcome = |(address, error): &(SocketAddr, Option<io::Error>)| {
+            let mut outcome = error.as_ref().map_or_else(|| "no answer".to_owned(), io::Error::to_string);
+            if let SocketAddr::V6(v6) = address
+                && v6.ip().is_unicast_link_local()
+                && v6.scope_id() == 0
+            {
+                outcome += &format!("; name the interface of a link-local address, as [{}%25eth0]", v6.ip());
+            }
+            let is_named = self.0.len() == 1 && address.to_string() == host;
+            if is_named { outcome } else { format!("{address}: {outcome}") }
+        };
+        self.0.iter().map(outcome).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Creates the error of a host no address of which accepted a connection.
+    fn refused(&self, host: &str) -> Failure {
+        let outcomes = self.of(host);
+        let message = format!(
+            "cannot connect to {host}: {outcomes}; check that the server runs and that no firewall is in between"
+        );
+        unreachable(FailureKind::Unavailable, message)
+    }
+
+    /// Creates the error of a host no address of which answered in time.
+    fn timeout(&self, host: &str, waited: Duration) -> Failure {
+        let outcomes = self.of(host);
+        let message = format!(
+            "cannot connect to {host}: no answer within {waited:?} ({outcomes}); check that the server runs and the network"
+        );
+        unreachable(FailureKind::Temporary, message)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    use longhaul_core::failure::Cause;
 
     use super::*;
     use crate::cancel::Cancel;
@@ -141,7 +231,7 @@ mod tests {
         addresses: &[SocketAddr],
         settings: SocketSettings<'_>,
         limit: Duration,
-    ) -> Result<TcpStream, ConnectError> {
+    ) -> Result<TcpStream, Failure> {
         dial("h", addresses, settings, &Deadline::new(&Cancel::new(), limit)).map(|(stream, _)| stream)
     }
 
@@ -187,7 +277,10 @@ mod tests {
         assert!(text.contains(&silent.to_string()) && text.contains(&dead.to_string()), "{text}");
         let cancel = Cancel::new().child_until(Instant::now() + Duration::from_millis(50));
         let deadline = Deadline::new(&cancel, Duration::from_secs(60));
-        assert!(matches!(dial("h", &[silent], SETTINGS, &deadline), Err(ConnectError::Cancelled)));
+        assert!(matches!(
+            dial("h", &[silent], SETTINGS, &deadline),
+            Err(Failure { cause: Cause::Interrupted, .. })
+        ));
     }
 
     #[test]
@@ -212,5 +305,25 @@ mod tests {
             limited.set_recv_buffer_size((size * 2).min(LARGEST_BUFFER).as_usize()).unwrap();
             assert!(limited.recv_buffer_size().unwrap() >= before, "{size} made it smaller");
         }
+    }
+
+    #[test]
+    fn only_an_open_and_silent_connection_is_used() {
+        let (listener, cancel) = (TcpListener::bind("127.0.0.1:0").unwrap(), Cancel::new());
+        let address = listener.local_addr().unwrap();
+        let start = || AheadConnection::start(address, SETTINGS);
+        let finish =
+            |ahead: AheadConnection| ahead.finish(SETTINGS, &Deadline::new(&cancel, Duration::from_secs(30)));
+        let mut stream = finish(start().unwrap()).unwrap();
+        listener.accept().unwrap().0.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+
+        let closed = start().unwrap();
+        drop(listener.accept().unwrap());
+        poll(&mut [PollFd::new(&closed.socket, PollFlags::RDHUP)], None).unwrap();
+        assert!(finish(closed).is_none(), "closed");
+
+        drop(listener);
+        assert!(start().ok().and_then(finish).is_none(), "refused");
     }
 }

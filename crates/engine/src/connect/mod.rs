@@ -7,19 +7,16 @@
 //! A `Transport` is a socket, plain or within TLS. Every wait is divided into ticks, and ends with
 //! its `Deadline`: by a time limit or a cancel flag.
 
-mod ahead;
 mod deadline;
 mod dial;
-mod error;
 mod resolved_hosts;
 mod transport;
 mod zones;
 
-pub(crate) use ahead::{AheadConnection, MAX_UNUSED_AGE};
 pub(crate) use deadline::Deadline;
-pub(crate) use dial::{SocketSettings, dial};
-pub use error::ConnectError;
+pub(crate) use dial::{AheadConnection, MAX_UNUSED_AGE, SocketSettings, dial};
 pub(crate) use resolved_hosts::ResolvedHosts;
 pub use resolved_hosts::{AddressFamily, AddressRules, FixedAddresses};
-pub(crate) use transport::{Received, TlsStream, Transport};
+pub use transport::Received;
+pub(crate) use transport::{Transport, wait_readable};
 pub use zones::{parse_address, parse_zoned, socket_address, split_zone, without_zone};

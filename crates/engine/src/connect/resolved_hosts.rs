@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
+use longhaul_core::retry::Retry;
 use parking_lot::Mutex;
 use url::Host;
 
 use super::deadline::Deadline;
-use super::error::{ConnectError, unreachable, unresolved};
 use super::zones::socket_address;
 
 /// The lifetime of a cached result: TTLs of hosts behind load balancers are about a minute.
@@ -79,11 +79,7 @@ impl AddressRules {
     }
 
     /// Removes addresses of the other family.
-    fn of_family(
-        &self,
-        host: &Host<String>,
-        found: Vec<SocketAddr>,
-    ) -> Result<Vec<SocketAddr>, ConnectError> {
+    fn of_family(&self, host: &Host<String>, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Failure> {
         let Some(family) = self.family else { return Ok(found) };
         let of = |address: &SocketAddr| address.is_ipv4() == (family == AddressFamily::V4);
         let found: Vec<_> = found.into_iter().filter(of).collect();
@@ -118,7 +114,7 @@ impl ResolvedHosts {
         rules: &AddressRules,
         deadline: &Deadline<'_>,
         tick: Duration,
-    ) -> Result<Vec<SocketAddr>, ConnectError> {
+    ) -> Result<Vec<SocketAddr>, Failure> {
         let found = match rules.fixed(host, port) {
             Some(fixed) => fixed,
             None => self.find(host, port, deadline, tick)?,
@@ -158,7 +154,7 @@ impl ResolvedHosts {
         port: u16,
         deadline: &Deadline<'_>,
         tick: Duration,
-    ) -> Result<Vec<SocketAddr>, ConnectError> {
+    ) -> Result<Vec<SocketAddr>, Failure> {
         let key = (host.clone(), port);
         if let Some(found) = self.cached.lock().get(&key).filter(|found| found.at.elapsed() < FRESH) {
             return Ok(found.addresses.clone());
@@ -187,7 +183,7 @@ fn resolve(
     port: u16,
     deadline: &Deadline<'_>,
     tick: Duration,
-) -> Result<Vec<SocketAddr>, ConnectError> {
+) -> Result<Vec<SocketAddr>, Failure> {
     let name = match host {
         Host::Ipv4(address) => return Ok(vec![socket_address(IpAddr::V4(*address), port)]),
         Host::Ipv6(address) => return Ok(vec![socket_address(IpAddr::V6(*address), port)]),
@@ -214,7 +210,7 @@ fn resolve(
             let message = format!(
                 "cannot find the host {host}: the name service did not answer within {waited:?}; check the network"
             );
-            return Err(unreachable(FailureKind::Temporary, message).into());
+            return Err(unreachable(FailureKind::Temporary, message));
         }
         return match receiver.recv_timeout(left.min(tick)) {
             Ok(Ok(found)) if found.is_empty() => Err(fail(io::Error::other("it has no address"))),
@@ -223,6 +219,23 @@ fn resolve(
             Err(RecvTimeoutError::Disconnected) => Err(fail(io::Error::other("the resolver gave up"))),
         };
     }
+}
+
+/// Creates the failure of a host that was not reached.
+pub(super) fn unreachable(kind: FailureKind, message: String) -> Failure {
+    Failure::new(kind, message).caused_by(Cause::Unreachable)
+}
+
+/// Creates the error of a host that does not resolve, or of an unreachable name service.
+///
+/// The standard library keeps only the text of getaddrinfo's error; without setlocale it is English. "Temporary failure" is
+/// EAI_AGAIN.
+fn unresolved(host: &impl std::fmt::Display, source: &io::Error) -> Failure {
+    let text = source.to_string();
+    let reason = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
+    let message = format!("cannot find the host {host}: {reason}; check its name and the network");
+    let retry = if text.contains("Temporary failure") { Retry::Backoff } else { Retry::Never };
+    unreachable(FailureKind::NoHost, message).with_retry(retry)
 }
 
 #[cfg(test)]

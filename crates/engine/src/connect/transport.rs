@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, ErrorKind, IoSliceMut, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,13 +10,16 @@ use rustls::Connection;
 
 /// The outcome of one attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
+pub enum Received {
     /// This many bytes were received; never zero.
     Data(usize),
     /// The tick passed without data.
     Idle,
-    /// The peer has closed its side; not `clean` if TLS ended without its closing message.
-    End { clean: bool },
+    /// The peer has closed its side, or the body of an answer has ended.
+    End {
+        /// Whether TLS ended by its closing message; always without TLS.
+        clean: bool,
+    },
 }
 
 /// A byte stream to the server.
@@ -27,7 +31,7 @@ pub(crate) enum Transport {
 /// TLS over a socket.
 pub(crate) struct TlsStream {
     pub(crate) session: Connection,
-    pub(crate) socket: TcpStream,
+    socket: TcpStream,
     /// Received bytes not yet passed to the session, which reads only 4 KiB per call: without a
     /// buffer, a record would take four system calls.
     input: Vec<u8>,
@@ -162,7 +166,7 @@ impl Transport {
 }
 
 impl TlsStream {
-    pub(crate) fn new(session: Connection, socket: TcpStream) -> Self {
+    fn new(session: Connection, socket: TcpStream) -> Self {
         Self { session, socket, input: vec![0; INPUT], taken: 0, filled: 0 }
     }
 
@@ -210,7 +214,7 @@ impl TlsStream {
     }
 
     /// Receives and decrypts some records; answers protocol messages of TLS.
-    pub(crate) fn pull(&mut self) -> io::Result<Received> {
+    fn pull(&mut self) -> io::Result<Received> {
         let mut received = Received::Idle;
         if !self.has_input() {
             received = outcome(|| self.socket.read(&mut self.input))?;
@@ -240,8 +244,9 @@ impl TlsStream {
     }
 }
 
-fn wait_readable(socket: &TcpStream, limit: Duration) -> bool {
-    let mut fds = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+/// Waits up to `limit` until bytes, an end or an error can be received from `socket`; returns whether they can.
+pub(crate) fn wait_readable(socket: impl AsFd, limit: Duration) -> bool {
+    let mut fds = [PollFd::new(&socket, PollFlags::IN | PollFlags::RDHUP)];
     let timeout = Timespec::try_from(limit).ok();
     // An interrupted poll ends early; the caller polls again.
     poll(&mut fds, timeout.as_ref()).is_ok_and(|ready| ready > 0)

@@ -95,10 +95,10 @@ pub(super) fn open<'e>(
 
 fn source_options(job: &Job) -> SourceOptions {
     SourceOptions {
+        transfer: job.options.transfer.clone(),
         assume_unchanged: job.options.assume_unchanged,
         // Up to the range, all of the file would be read and discarded.
         needs_ranges: matches!(job.output, Output::Slice(_)),
-        ..SourceOptions::of(&job.options.transfer)
     }
 }
 
@@ -112,13 +112,13 @@ fn source_of<'e>(
     paths: &KnownPaths,
 ) -> Box<dyn Source + 'e> {
     if !is_trusted {
-        options.client = options.client.without_secrets();
+        options.transfer.client = options.transfer.client.without_secrets();
     }
     match url.scheme() {
         "ftp" | "ftps" | "gsiftp" => {
             if !is_trusted {
                 // FTP sends a login unasked, and often in clear text.
-                options.client.logins.netrc.file = None;
+                options.transfer.client.logins.netrc.file = None;
             }
             Box::new(GridFtpSource::new(url.clone(), options, &engine.sessions, paths.paths()))
         }

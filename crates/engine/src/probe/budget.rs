@@ -50,11 +50,6 @@ impl Budget {
         self.time.min(TIME).mul_f64(MARGIN * self.share * share)
     }
 
-    /// Counts bytes as used.
-    pub(super) fn spend(&mut self, bytes: Bytes) {
-        self.used += bytes;
-    }
-
     /// Returns the remaining bytes; `None` before the rate is known.
     pub(super) fn bytes_left(&self) -> Option<Bytes> {
         let all = self.rate?.bytes_in(self.time.min(TIME).mul_f64(MARGIN)).get() as f64 * self.share;
@@ -72,7 +67,7 @@ mod tests {
         assert_eq!(budget.bytes_left(), None);
         budget.set_rate(Rate::bits_per_sec(100_000_000));
         assert_eq!(budget.bytes_left(), Some(Bytes::new(11_250_000)));
-        budget.spend(Bytes::new(20_000_000));
+        budget.used += Bytes::new(20_000_000);
         assert_eq!(budget.bytes_left(), Some(Bytes::ZERO));
         assert!(budget.time_left() <= TIME);
     }

@@ -3,15 +3,20 @@
 mod tcp_streams;
 mod udp_trains;
 
+use std::fmt::Display;
+use std::time::Duration;
+
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::flow_rate::ip_rate;
 use longhaul_core::probe::message::{MEASURE_PATH, MeasureOffer, STREAM_PATH, VERSION};
 use longhaul_core::units::Bytes;
+use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::cancel::Cancel;
 use crate::source::http::{Client, HttpError};
 
-use super::endpoint_request::{endpoint_url, request, unusable};
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use super::http::{SEVERAL, take};
 use super::sweep;
@@ -20,6 +25,9 @@ use super::udp_session::UdpSession;
 use super::upload;
 use tcp_streams::{StreamPlans, beside_echoes, record_loaded_rtt};
 use udp_trains::{TrainFindings, measure_losses, measure_rate, open_session, over_udp};
+
+/// The most bytes of a document of the endpoint.
+const LARGEST_ANSWER: Bytes = Bytes::kib(64);
 
 /// Looks for the endpoint on a server of ours.
 pub(super) fn find(
@@ -116,4 +124,28 @@ fn refresh_allowance(findings: &mut Findings<'_>, client: &Client, url: &Url) {
         let now = request::<MeasureOffer>(client, &endpoint_url(url, MEASURE_PATH));
         findings.allow(now.ok().and_then(|offer| offer.allowed_bps));
     }
+}
+
+/// Requests a small JSON document.
+fn request<T: DeserializeOwned>(client: &Client, url: &Url) -> Result<T, ProbeError> {
+    let mut connection = client.open(url, None, &Cancel::new())?.connection;
+    let (body, _) = connection.read_all(LARGEST_ANSWER, Duration::from_secs(5))?;
+    client.keep(connection);
+    serde_json::from_slice(&body).map_err(|error| unusable(url, &error))
+}
+
+/// Creates the error of an endpoint whose answer is invalid.
+fn unusable(url: &Url, why: &dyn Display) -> ProbeError {
+    let message = format!(
+        "cannot use the measurement endpoint of {url}: {why}; its version of longhaul may be another"
+    );
+    Failure::new(FailureKind::Protocol, message).into()
+}
+
+/// Returns the URL of `path` on the server of `url`.
+pub(super) fn endpoint_url(url: &Url, path: &str) -> Url {
+    let mut url = url.clone();
+    url.set_path(path);
+    url.set_query(None);
+    url
 }

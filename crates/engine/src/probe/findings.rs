@@ -15,17 +15,16 @@ pub(super) use conclusion::unsteady_path;
 
 use crate::source::http::SafeUrl;
 
-use super::ProbeOptions;
 use super::budget::Budget;
-use super::error::ProbeError;
 use super::target::ProbeTarget;
+use super::{ProbeError, ProbeOptions};
 
 /// The state of a probe.
 pub(super) struct Findings<'a> {
     target: &'a ProbeTarget,
     pub(super) options: &'a ProbeOptions,
     progress: &'a dyn Fn(&str),
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// The URL on another host that the target redirected to.
     moved: Option<Url>,
     started: Instant,
@@ -61,10 +60,6 @@ impl<'a> Findings<'a> {
             without_rate: None,
             burst: None,
         }
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Reports the next measurement to the user.

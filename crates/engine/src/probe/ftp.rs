@@ -8,13 +8,14 @@ use longhaul_core::failure::Failure;
 use longhaul_core::units::Bytes;
 use url::Url;
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use super::http::throughput;
 use super::tcp_flows::{Body, BodySource, FlowPlan};
 use crate::cancel::Cancel;
-use crate::source::gridftp::{FtpError, MeasuredFlow, features, file_size};
-use crate::source::http::{ClientConfig, HttpError, Read};
+use crate::connect::Received;
+use crate::source::gridftp::{MeasuredFlow, features, file_size};
+use crate::source::http::ClientConfig;
 
 /// The timeout for a reply: servers may first look up the client's name.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -56,11 +57,8 @@ struct FtpFiles(ClientConfig);
 
 impl BodySource for FtpFiles {
     fn open(&self, plan: &FlowPlan, index: u32, cancel: &Cancel) -> Result<Box<dyn Body>, ProbeError> {
-        match MeasuredFlow::open(&plan.url, &self.0, (index, plan.streams), cancel) {
-            Ok(flow) => Ok(Box::new(flow)),
-            Err(FtpError::Cancelled) => Err(HttpError::Cancelled.into()),
-            Err(error) => Err(Failure::from(error).into()),
-        }
+        let flow = MeasuredFlow::open(&plan.url, &self.0, (index, plan.streams), cancel);
+        Ok(Box::new(flow.map_err(Failure::from)?))
     }
 
     fn with_buffer(&self, size: Bytes) -> Result<Box<dyn BodySource>, ProbeError> {
@@ -69,7 +67,7 @@ impl BodySource for FtpFiles {
 }
 
 impl Body for MeasuredFlow {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
         Ok(self.read(buffer).map_err(Failure::from)?)
     }
 

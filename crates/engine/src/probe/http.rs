@@ -12,8 +12,8 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::source::http::{Client, HttpError};
 
+use super::ProbeError;
 use super::endpoint;
-use super::error::ProbeError;
 use super::findings::Findings;
 use super::rtt;
 use super::sweep;
@@ -156,7 +156,7 @@ fn describe(findings: &mut Findings<'_>, head: &ResponseHead) {
 
 /// Records the result of `streams` connections.
 pub(super) fn take(findings: &mut Findings<'_>, flows: &FlowResult, streams: u32) {
-    findings.budget.spend(flows.bytes());
+    findings.budget.used += flows.bytes();
     if findings.report.path.mtu.is_none() {
         findings.report.path.mtu = flows.mtu;
     }

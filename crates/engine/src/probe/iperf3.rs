@@ -14,7 +14,7 @@ use longhaul_core::probe::train_search::loss_train;
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use program::{Direction, Iperf3, WHOLE};
 
@@ -71,7 +71,7 @@ fn measure_both(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), 
     let ceiling = ip_rate(best, findings.mtu()).scaled(UDP_SHARE);
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Tcp);
     findings.report.udp_ceiling = Some(ceiling);
-    let headers = udp_headers(findings.address().ip());
+    let headers = udp_headers(findings.address.ip());
     let time = Duration::from_secs(u64::from(UDP_SECONDS));
     let mut passes_udp = true;
     if has_time(findings, UDP_SECONDS, "UDP") {
@@ -128,7 +128,7 @@ fn upload(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>) -> Result<(), Iperf3
 
 /// Sweeps message sizes, including that of the path's MTU.
 fn sweep_udp(findings: &mut Findings<'_>, iperf3: &Iperf3<'_>, rate: Rate) -> Result<(), Iperf3Error> {
-    let largest = findings.mtu().saturating_sub(udp_headers(findings.address().ip()));
+    let largest = findings.mtu().saturating_sub(udp_headers(findings.address.ip()));
     for message in MESSAGES.map(Bytes::new).into_iter().chain([largest]) {
         findings.begin(&format!("UDP with messages of {} bytes", message.get()));
         if !iperf3.udp(findings, message, rate, false)? {

@@ -13,8 +13,6 @@
 
 mod budget;
 mod endpoint;
-mod endpoint_request;
-mod error;
 mod findings;
 mod ftp;
 mod http;
@@ -29,12 +27,13 @@ mod upload;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::probe::report::ProbeReport;
 use longhaul_core::units::{Bytes, Rate};
+use thiserror::Error;
 
-use crate::source::http::ClientConfig;
+use crate::source::http::{ClientConfig, HttpError};
 
-pub use error::ProbeError;
 use findings::Findings;
 pub use rtt::handshake_rtt;
 pub use target::{ProbeTarget, reach};
@@ -63,6 +62,46 @@ pub struct ProbeOutcome {
     pub report: ProbeReport,
     /// The failure that ended the measurement of the server.
     pub failure: Option<ProbeError>,
+}
+
+/// The reason why a target or its server cannot be measured.
+#[derive(Debug, Error)]
+pub enum ProbeError {
+    /// The HTTP server was not measured.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// Any other failure.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl ProbeError {
+    /// Creates the error of a target that is no host and no URL, or names no address.
+    fn target(text: &str, why: &str) -> Self {
+        let message = format!(
+            "cannot probe '{text}': {why}; write a host, or a URL of http, https, ftp, ftps, gsiftp or iperf3"
+        );
+        Failure::new(FailureKind::Usage, message).into()
+    }
+
+    /// Returns whether earlier measurements may be cut short too. A server that refuses one request
+    /// has answered the earlier ones.
+    fn cuts_measurements(&self) -> bool {
+        !matches!(self, Self::Http(HttpError::Status { .. }))
+    }
+
+    /// Returns whether the measurement was cancelled, as at the end of its time.
+    fn is_cancelled(&self) -> bool {
+        self.kind() == FailureKind::Interrupted
+    }
+
+    /// Returns the kind of the failure.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Http(error) => error.kind(),
+            Self::Failed(failure) => failure.kind,
+        }
+    }
 }
 
 /// Probes a target; calls `progress` with the name of each next measurement.

@@ -10,7 +10,7 @@ use longhaul_core::units::{Bytes, Rtt};
 use longhaul_sys::tcp_info;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 
 /// The number of ICMP echoes of a probe.
@@ -47,7 +47,7 @@ pub(super) fn measure(
     findings.report.rtt.extend(RttSummary::of(RttMethod::TcpHandshake, &samples, handshake_count));
     let icmp = match echoes {
         Ok((samples, error)) => {
-            findings.budget.spend(ECHO_SIZE * u64::from(COUNT));
+            findings.budget.used += ECHO_SIZE * u64::from(COUNT);
             let summary = RttSummary::of(RttMethod::Icmp, &samples, COUNT);
             findings.report.rtt.extend(summary);
             let silent = error.map_or_else(|| "no answer".to_owned(), |error| error.to_string());
@@ -147,10 +147,10 @@ impl PingSocket {
     /// Sends all echoes, and collects answers meanwhile.
     fn echoes(&self) -> Samples {
         let (mut sent, mut samples) = (Vec::new(), Vec::new());
-        for number in 0..COUNT {
+        for number in 0..COUNT as u16 {
             let mut packet = [0; 24];
             packet[0] = self.request;
-            packet[6..8].copy_from_slice(&Self::sequence(number));
+            packet[6..8].copy_from_slice(&number.to_be_bytes());
             sent.push(Instant::now());
             if let Err(error) = self.socket.send(&packet) {
                 return (samples, Some(error));
@@ -183,11 +183,6 @@ impl PingSocket {
             samples.extend(then.map(Instant::elapsed));
         }
         Ok(())
-    }
-
-    fn sequence(number: u32) -> [u8; 2] {
-        let [.., high, low] = number.to_be_bytes();
-        [high, low]
     }
 }
 

@@ -4,7 +4,7 @@ use longhaul_core::probe::message::MeasureOffer;
 use longhaul_core::probe::report::TcpRow;
 use longhaul_core::units::Bytes;
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
 use super::tcp_flows::{BodySource, FlowPlan, receive};
 
@@ -57,7 +57,7 @@ fn row(
     congestion: Option<&str>,
 ) {
     let result = receive(source, plan);
-    findings.budget.spend(result.bytes());
+    findings.budget.used += result.bytes();
     match result.failure {
         Some(ref error) => findings.miss(format!("TCP, {} connections: {error}", plan.streams)),
         None => findings.report.tcp.push(TcpRow {

@@ -10,9 +10,9 @@ use crate::connect::{
     AddressRules, Deadline, ResolvedHosts, SocketSettings, dial, parse_address, without_zone,
 };
 use crate::source::default_port;
-use crate::source::http::{HttpError, SafeUrl};
+use crate::source::http::SafeUrl;
 
-use super::error::ProbeError;
+use super::ProbeError;
 
 /// The port of iperf3 servers.
 const IPERF3_PORT: u16 = 5201;
@@ -81,8 +81,7 @@ pub fn reach(url: &Url, limit: Duration) -> Result<SocketAddr, ProbeError> {
     let cancel = Cancel::new();
     let (hosts, rules) = (ResolvedHosts::default(), AddressRules::default());
     let found = hosts.resolve(&host, port, &rules, &Deadline::new(&cancel, limit), TICK);
-    let found = found.map_err(HttpError::from)?;
-    first_reached(&host, &found, limit / 2).ok_or_else(|| none("the host has no address"))
+    first_reached(&host, &found?, limit / 2).ok_or_else(|| none("the host has no address"))
 }
 
 /// Returns the first address that accepts a connection, in the order of Happy Eyeballs. If none

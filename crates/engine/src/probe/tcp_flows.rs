@@ -1,7 +1,5 @@
 //! Receives bodies over several TCP connections at once, and records received bytes over time.
 
-mod flow_watch;
-
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,11 +16,11 @@ use longhaul_sys::tcp_info;
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::source::http::{Client, ClientConfig, Connection, HttpError, Read, SafeUrl};
+use crate::connect::Received;
+use crate::source::http::{Client, ClientConfig, Connection, SafeUrl};
 
-use super::error::ProbeError;
+use super::ProbeError;
 use super::findings::Findings;
-pub(super) use flow_watch::FlowWatch;
 
 /// A source of bodies to receive.
 pub(super) trait BodySource: Sync {
@@ -35,7 +33,7 @@ pub(super) trait BodySource: Sync {
 
 /// The body of a response.
 pub(super) trait Body {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError>;
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError>;
 
     fn socket(&self) -> &TcpStream;
 }
@@ -56,7 +54,7 @@ impl BodySource for Client {
 }
 
 impl Body for Connection {
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
         Ok(self.read_body(buffer)?)
     }
 
@@ -201,7 +199,7 @@ pub(super) fn together(
         for thread in threads {
             let one = match thread.join() {
                 Ok(Ok(one)) => one,
-                Ok(Err(ProbeError::Http(HttpError::Cancelled))) => continue,
+                Ok(Err(error)) if error.is_cancelled() => continue,
                 Ok(Err(error)) => FlowResult { failure: Some(error), ..FlowResult::default() },
                 // The panic hook has already reported it; the other results are valid.
                 Err(_) => continue,
@@ -228,14 +226,15 @@ fn receive_one(
     let mut watch = FlowWatch::new(plan, shared);
     while !shared.is_stopped() && !cancel.is_cancelled() {
         match body.read(&mut buffer) {
-            Ok(Read::Data(more)) => {
+            Ok(Received::Data(more)) => {
                 if watch.record(more as u64) {
                     let window = tcp_info::read(body.socket()).ok().and_then(|info| info.rcv_wnd());
                     result.window = result.window.max(window);
                 }
             }
-            Ok(Read::Idle) => {}
-            Ok(Read::End) | Err(ProbeError::Http(HttpError::Cancelled)) => break,
+            Ok(Received::Idle) => {}
+            Ok(Received::End { .. }) => break,
+            Err(error) if error.is_cancelled() => break,
             Err(error) => {
                 result.failure = Some(error);
                 break;
@@ -249,6 +248,73 @@ fn receive_one(
     }
     result.flows.push(watch.finish());
     result
+}
+
+/// Records the progress of one connection, and stops all connections once they have shown enough.
+pub(super) struct FlowWatch<'a> {
+    plan: &'a FlowPlan,
+    shared: &'a MeasurementState,
+    progress: Vec<Progress>,
+    latest: Progress,
+    looked: Duration,
+    /// The current byte limit of all connections together.
+    most: Bytes,
+}
+
+impl<'a> FlowWatch<'a> {
+    pub(super) fn new(plan: &'a FlowPlan, shared: &'a MeasurementState) -> Self {
+        let latest = Progress { at: shared.started.elapsed(), bytes: Bytes::ZERO };
+        Self { plan, shared, progress: vec![latest], latest, looked: Duration::ZERO, most: plan.bytes }
+    }
+
+    /// Records `more` bytes; returns whether the progress was checked, which happens once per
+    /// [`SAMPLE_INTERVAL`].
+    pub(super) fn record(&mut self, more: u64) -> bool {
+        let Self { plan, shared, .. } = *self;
+        let total = shared.moved.fetch_add(more, Ordering::Relaxed) + more;
+        let at = shared.started.elapsed();
+        self.latest = Progress { at, bytes: self.latest.bytes + Bytes::new(more) };
+        let noted = self.progress.last().map_or(Duration::ZERO, |last| last.at);
+        if more > 0 && (at.saturating_sub(noted) >= STEP || self.progress.len() == 1) {
+            self.progress.push(self.latest);
+        }
+        let flowed = at.saturating_sub(self.progress.get(1).map_or(at, |first| first.at));
+        let looks = at.saturating_sub(self.looked) >= SAMPLE_INTERVAL;
+        if looks {
+            self.looked = at;
+            let settled = SETTLED.max(plan.rtt.get() * SETTLED_RTTS);
+            if flowed >= settled && is_flat(&self.progress) {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+            let rate = plan.filling.map(|time| (supported_rate(&self.progress[1..], plan.rtt), time));
+            let supported =
+                rate.map_or(Bytes::ZERO, |(rate, time)| rate.bytes_in(time) * u64::from(plan.streams));
+            // Not the maximum: a host that reads late first sees too high a rate.
+            self.most = plan.bytes.max(supported);
+        }
+        // Until the first checks, a connection of unknown rate moves about a hundredth of what it
+        // carries in ten seconds.
+        let is_unknown = plan.filling.is_some() && flowed < SAMPLE_INTERVAL * 2;
+        // Based on this connection, because a starved one does not represent the others.
+        let moved = if plan.filling.is_some() {
+            self.latest.bytes * u64::from(plan.streams)
+        } else {
+            Bytes::new(total)
+        };
+        if moved >= self.most && !is_unknown {
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+        looks
+    }
+
+    /// Returns the progress from the first byte on, which excludes the request's round trip.
+    pub(super) fn finish(mut self) -> Vec<Progress> {
+        if self.progress.last().is_some_and(|last| last.bytes < self.latest.bytes) {
+            self.progress.push(self.latest);
+        }
+        self.progress.drain(..1);
+        self.progress
+    }
 }
 
 impl FlowResult {
@@ -313,12 +379,12 @@ mod tests {
     }
 
     impl<F: Fn(Duration, u64) -> u64> Body for ScriptedBody<F> {
-        fn read(&mut self, buffer: &mut [u8]) -> Result<Read, ProbeError> {
+        fn read(&mut self, buffer: &mut [u8]) -> Result<Received, ProbeError> {
             std::thread::sleep(Duration::from_millis(1));
             let since = self.began.get_or_insert_with(Instant::now).elapsed();
             let more = (self.answer)(since, self.sent).min(buffer.len() as u64);
             self.sent += more;
-            Ok(if more == 0 { Read::Idle } else { Read::Data(more as usize) })
+            Ok(if more == 0 { Received::Idle } else { Received::Data(more as usize) })
         }
 
         fn socket(&self) -> &TcpStream {

@@ -16,8 +16,8 @@ use url::Url;
 use crate::cancel::Cancel;
 use crate::source::http::{Client, Connection};
 
-use super::endpoint_request::endpoint_url;
-use super::error::ProbeError;
+use super::ProbeError;
+use super::endpoint::endpoint_url;
 use super::findings::{Findings, unsteady_path};
 use super::http::SEVERAL;
 use super::tcp_flows::{FlowPlan, FlowResult, FlowWatch, MeasurementState, together};
@@ -69,7 +69,7 @@ pub(super) fn measure(
         let plan = FlowPlan { bytes, filling, ..FlowPlan::new(findings, url.clone(), streams) };
         let most = Bytes::new(offer.stream_bytes);
         let sent = together(&plan, |_, shared, cancel| send(client, &plan, most, shared, cancel));
-        findings.budget.spend(sent.bytes());
+        findings.budget.used += sent.bytes();
         let row = sent.row(streams);
         if row.payload_bps > Rate::default() {
             upload.tcp.push(row);

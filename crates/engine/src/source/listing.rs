@@ -12,8 +12,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use url::Url;
 
 use crate::cancel::Cancel;
+use crate::connect::Received;
+use crate::retry_loop::Retries;
 use crate::sink::directory::Directory;
-use crate::source::http::{ClientConfig, Read as Received, SafeUrl};
+use crate::source::http::{ClientConfig, SafeUrl};
 
 /// Lists and creates directories of one server. Supports calls from several threads.
 pub(crate) trait RemoteDirectories: Send + Sync {
@@ -68,42 +70,18 @@ pub(crate) enum MadeDirectory {
 /// The error of the first directory that is refused although its parent exists.
 pub(crate) fn make_with_parents(
     directory: &Url,
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
+    make: &mut dyn FnMut(&Url) -> Result<MadeDirectory, Failure>,
 ) -> Result<bool, Failure> {
-    let mut missing = vec![directory.clone()];
-    let mut refusal = match make(directory)? {
-        MadeDirectory::New => return Ok(true),
-        MadeDirectory::Exists => return Ok(false),
+    let refusal = match make(directory)? {
         MadeDirectory::LacksParent(refusal) => refusal,
+        made => return Ok(matches!(made, MadeDirectory::New)),
     };
-    while let Some(above) = missing.last().and_then(parent) {
-        match make(&above)? {
-            MadeDirectory::LacksParent(of_above) => {
-                refusal = of_above;
-                missing.push(above);
-            }
-            MadeDirectory::New | MadeDirectory::Exists => {
-                return make_below(&missing, make);
-            }
-        }
+    let Some(above) = parent(directory) else { return Err(refusal) };
+    make_with_parents(&above, make)?;
+    match make(directory)? {
+        MadeDirectory::LacksParent(refusal) => Err(refusal),
+        made => Ok(matches!(made, MadeDirectory::New)),
     }
-    Err(refusal)
-}
-
-/// Creates the directories of `missing`, each of which lies in the next one, from last to first.
-fn make_below(
-    missing: &[Url],
-    mut make: impl FnMut(&Url) -> Result<MadeDirectory, Failure>,
-) -> Result<bool, Failure> {
-    let mut is_new = false;
-    for directory in missing.iter().rev() {
-        is_new = match make(directory)? {
-            MadeDirectory::New => true,
-            MadeDirectory::Exists => false,
-            MadeDirectory::LacksParent(refusal) => return Err(refusal),
-        };
-    }
-    Ok(is_new)
 }
 
 /// Returns the parent directory; `None` for the root.
@@ -128,6 +106,21 @@ pub(crate) struct ListerOptions {
 const MAX_LISTING: Bytes = Bytes::gib(1);
 
 impl ListerOptions {
+    /// Repeats `attempt` at what `shown` names, if the server was only slow or busy.
+    ///
+    /// # Errors
+    /// The last error, or that of a cancellation.
+    pub(crate) fn retrying<T>(
+        &self,
+        shown: &SafeUrl,
+        cancel: &Cancel,
+        mut attempt: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let emit = |event: &_| tracing::debug!(?event, "asking {shown}");
+        let retries = Retries { most: self.retries, stream: 0, emit: &emit, rest: cancel };
+        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
+    }
+
     /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` is told the number of
     /// bytes received so far.
     ///
@@ -153,7 +146,7 @@ impl ListerOptions {
                     return Ok(Err(Failure::stalled(shown, Bytes::new(1), self.stall)));
                 }
                 Received::Idle => {}
-                Received::End => return Ok(Ok(spool)),
+                Received::End { .. } => return Ok(Ok(spool)),
             }
             if spool.length > MAX_LISTING {
                 let message = format!("the listing of {shown} is longer than {MAX_LISTING}");
@@ -188,7 +181,7 @@ pub(crate) struct FileFacts {
 }
 
 /// Everything but the unreserved characters of a path segment (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(crate) const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URL of an entry of `directory`, whose path ends in a slash.
 pub(crate) fn child_url(directory: &Url, name: &[u8], is_directory: bool) -> Url {
@@ -297,7 +290,7 @@ mod tests {
         ] {
             let (mut paths, mut answers) = (Vec::new(), answers.chars());
             let url = format!("http://h{directory}").parse().unwrap();
-            let result = make_with_parents(&url, |url| {
+            let result = make_with_parents(&url, &mut |url| {
                 paths.push(url.path().to_owned());
                 Ok(match answers.next().unwrap() {
                     'N' => MadeDirectory::New,

@@ -11,7 +11,8 @@ pub(crate) mod gridftp;
 pub mod http;
 pub mod listing;
 
-use std::time::SystemTime;
+use std::net::TcpStream;
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::checksum::{Algorithm, Checksum};
 use longhaul_core::event::Event;
@@ -21,6 +22,7 @@ use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
+use longhaul_sys::tcp_info;
 use url::Url;
 
 use crate::cancel::Cancel;
@@ -111,6 +113,23 @@ pub(crate) trait StreamWorker<D: Direction = Receiving> {
 
     /// Ends the worker's part in the transfer: takes back bytes that are not proved to be of the described file.
     fn leave(&mut self, _stream: &mut Stream<'_, D>) {}
+}
+
+/// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
+pub(crate) const LONG_RTT: Rtt = Rtt::new(Duration::from_millis(5));
+
+/// Returns whether several streams may pay on a path of this RTT: it is long, or an earlier transfer used several.
+pub(crate) fn may_pay_several(rtt: Rtt, known: Option<&KnownPath>) -> bool {
+    let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
+    rtt >= LONG_RTT || known.is_some_and(several)
+}
+
+/// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial window.
+pub(crate) fn first_window(recv_buffer: Option<Bytes>, socket: &TcpStream) -> Bytes {
+    /// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
+    const UNREPORTED: Bytes = Bytes::kib(64);
+    let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
+    recv_buffer.or_else(kernels).unwrap_or(UNREPORTED)
 }
 
 /// Identifies the server and service of a URL: logins are for one origin only.

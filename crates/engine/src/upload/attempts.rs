@@ -151,7 +151,7 @@ impl<'scope> Upload<'scope, '_> {
             backoff.received(self.furthest.map_or(Bytes::ZERO, |furthest| held.total() - furthest));
             self.furthest = self.furthest.max(Some(held.total()));
             let context = *protocol.context();
-            context.found(&held);
+            context.progress.found(&held, context.source, context.reader);
             if let Some(algorithm) = algorithm {
                 Hashing::start(self.threads, &context, algorithm)?;
             }

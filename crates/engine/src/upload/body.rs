@@ -19,7 +19,7 @@ use super::error::UploadError;
 use super::progress::UploadProgress;
 use crate::delivery_meter::MIN_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::source::http::{Connection, EarlyAnswer, HttpError, UrlAndPeer};
+use crate::source::http::{Connection, EarlyAnswer, UrlAndPeer};
 use crate::threads::add;
 
 /// The interval of checks for cancellation and stalls.
@@ -70,12 +70,10 @@ impl<'a> Pump<'a> {
     ) -> Result<bool, UploadError> {
         let mut all_sent = false;
         loop {
-            if self.progress.cancel.is_cancelled() {
-                return Err(HttpError::Cancelled.into());
-            }
+            self.progress.check_cancel()?;
             // The trailing request has its own waits.
             let limit = if all_sent && trailing.is_some() { Duration::ZERO } else { TICK };
-            let ready = wait(connection, !all_sent, limit);
+            let ready = wait_for(connection.socket(), !all_sent, limit);
             if ready.contains(PollFlags::IN) {
                 match connection.poll_answer()? {
                     EarlyAnswer::Final => return Ok(all_sent),
@@ -203,11 +201,6 @@ impl DropBehind {
             *dropped = done;
         }
     }
-}
-
-/// Waits up to `limit` until the socket is readable, or with `writes` also writable.
-pub(super) fn wait(connection: &Connection, writes: bool, limit: Duration) -> PollFlags {
-    wait_for(connection.socket(), writes, limit)
 }
 
 /// Waits up to `limit` until `socket` is readable, or with `writes` also writable.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longhaul_core::pace::Pace;
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::ByteRange;
 
 use super::error::UploadError;
 use super::known_path::UploadPath;
@@ -33,11 +33,6 @@ impl<'a> UploadContext<'a> {
         SharedPace::new(self.pacing, pace, self.congestion)
     }
 
-    /// Records the ranges that the server holds.
-    pub(super) fn found(&self, held: &RangeSet) {
-        self.progress.found(held, self.source, self.reader);
-    }
-
     /// Adapts the reader of one stream to several streams.
     pub(super) fn read_for_several(&mut self) {
         // A ring of blocks for each stream would need too much memory.
@@ -48,7 +43,7 @@ impl<'a> UploadContext<'a> {
 
     /// Opens a range of the file for sending.
     pub(super) fn supply(&self, range: ByteRange) -> Result<Supply, UploadError> {
-        Supply::open(self.source, self.reader, range, self.progress.tree())
+        Supply::open(self.source, self.reader, range, self.progress.tree.get())
             .map_err(|error| self.source.unreadable(&error).into())
     }
 

@@ -24,8 +24,7 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 
 use super::error::UploadError;
-use super::range_peer::RangeTarget;
-use super::ranges;
+use super::ranges::{self, RangeTarget};
 use super::request::PutRequest;
 use super::session::{UploadSession, UploadStep};
 use crate::cancel::Cancel;

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::answer::UploadAnswer;
 use crate::send::SendError;
 use crate::source::gridftp::FtpError;
-use crate::source::http::{self, HttpError, UrlAndPeer, asks_unspoken_login, of_tls, send_error};
+use crate::source::http::{self, HttpError, UrlAndPeer, of_tls, send_error};
 use crate::transfer::error::TransferError;
 
 /// An error of an upload; a server that can resume keeps what it has received. Each variant is one that a caller treats in its
@@ -46,17 +46,11 @@ pub enum UploadError {
 impl UploadError {
     /// Creates the error of an answer that is not a success.
     pub(super) fn refused(at: &UrlAndPeer, step: &str, answer: &UploadAnswer) -> Self {
-        let (head, explanation) = (&answer.head, answer.reason.as_deref());
-        let (status, retry_after) = (head.status(), head.retry_after(SystemTime::now()));
-        let reason = head.reason().escape_debug();
-        let meaning = if explanation.is_some() { "" } else { meaning(status) };
-        let explanation = explanation.map_or_else(String::new, |why| format!(": {why}"));
-        let advice = http::explained(meaning, remedy(status), asks_unspoken_login(head));
-        let message = format!("{at} refused {step}: {status} {reason}{explanation}{advice}");
-        let cause = if http::is_too_busy(status) { Cause::Refused } else { Cause::Connection };
-        let failure = Failure::new(kind_of_status(status), message)
-            .caused_by(cause)
-            .with_retry(Retry::of_status(status, retry_after));
+        let (head, status) = (&answer.head, answer.head.status());
+        let retry_after = head.retry_after(SystemTime::now());
+        let meaning = answer.reason.as_deref().unwrap_or(meaning(status));
+        let said = format!("{at} refused {step}:");
+        let failure = http::refusal(&said, head, kind_of_status(status), meaning, remedy(status));
         Self::Refused { status, retry_after, failure }
     }
 
@@ -133,6 +127,11 @@ impl UploadError {
         self.class().1
     }
 
+    /// Returns whether the upload was cancelled.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.class().2 == Cause::Interrupted
+    }
+
     /// Returns whether the attempt failed before a connection was established. If none was before either, the command ends without a retry.
     pub(super) fn is_before_connection(&self) -> bool {
         self.class().2 == Cause::Unreachable
@@ -153,11 +152,9 @@ impl UploadError {
 impl From<FtpError> for UploadError {
     fn from(error: FtpError) -> Self {
         let mut failure = Failure::from(error);
-        match failure.kind {
-            FailureKind::Interrupted => return HttpError::Cancelled.into(),
+        if failure.kind == FailureKind::NotFound {
             // The missing object is the directory in which to create the file.
-            FailureKind::NotFound => failure.kind = FailureKind::CannotCreate,
-            _ => {}
+            failure.kind = FailureKind::CannotCreate;
         }
         failure.into()
     }
@@ -169,7 +166,8 @@ impl From<UploadError> for Failure {
         let (kind, retry, cause) = error.class();
         // Another stream could not read the source or satisfy the server either.
         let is_of_all = retry == Retry::Never && !matches!(error, UploadError::Http(_));
-        let cause = if is_of_all && cause != Cause::OtherFile { Cause::EveryStream } else { cause };
+        let is_of_all = is_of_all && !matches!(cause, Cause::OtherFile | Cause::Interrupted);
+        let cause = if is_of_all { Cause::EveryStream } else { cause };
         Self::new(kind, error.to_string()).caused_by(cause).with_retry(retry)
     }
 }

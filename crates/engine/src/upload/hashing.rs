@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use longhaul_core::checksum::{Algorithm, Checksum};
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::Bytes;
 
@@ -25,7 +26,6 @@ use super::progress::UploadProgress;
 use crate::cancel::Cancel;
 use crate::digest::{FileDigests, PrefixDigest, WantedDigests};
 use crate::send::{ReadAhead, Reader, SourceFile};
-use crate::source::http::HttpError;
 use crate::threads::{named, not_started};
 use crate::tree_digest::TreeDigest;
 
@@ -60,7 +60,8 @@ impl Hashing {
         let (sender, hashed) = crossbeam_channel::bounded(1);
         let digest = GrowingDigest::new(algorithm, progress.size);
         if let GrowingDigest::Tree(tree) = &digest {
-            progress.set_tree(Arc::clone(tree));
+            // Set once, under the lock of `hashing`.
+            let _ = progress.tree.set(Arc::clone(tree));
         }
         let hash = move || {
             // Linux applies the call to the calling thread. A failure only leaves the thread its
@@ -202,7 +203,7 @@ pub(super) fn digests_of(
     let mut at = range.start();
     while at < range.end() {
         if cancel.is_cancelled() {
-            return Err(HttpError::Cancelled.into());
+            return Err(Failure::interrupted().into());
         }
         let most = buffer.len().min(Bytes::new(range.end() - at).as_usize());
         read(source, at, &mut buffer[..most])?;
@@ -249,5 +250,5 @@ fn read_past_the_cache(
 
 /// Waits for the sender's progress.
 fn wait(progress: &UploadProgress<'_>) -> Result<(), UploadError> {
-    if progress.cancel.sleep(TICK) { Err(HttpError::Cancelled.into()) } else { Ok(()) }
+    if progress.cancel.sleep(TICK) { Err(Failure::interrupted().into()) } else { Ok(()) }
 }

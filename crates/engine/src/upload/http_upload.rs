@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_core::checksum::{Algorithm, Checksum};
-use longhaul_core::event::Event;
+use longhaul_core::event::{Event, Warning};
 use longhaul_core::proto::http::{Ask, ResponseHead, UPLOAD_LIMIT, parse_concurrent_ranges};
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::{ByteRange, RangeSet};
@@ -18,13 +18,13 @@ use super::hashing::digests_of;
 use super::progress::prefix;
 use super::resumable::{PartOutcome, UploadResource};
 use super::session::{UploadSession, UploadStep};
-use super::{dav, plain, ranges};
+use super::{dav, ranges};
 use crate::digest::WantedDigests;
 use crate::source::http::HttpError;
 use crate::streams::CountControl;
 
 /// The timeout of requests whose answer an upload does not need: some servers never answer OPTIONS or HEAD, but accept PUT.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An HTTP upload, over all attempts.
 pub(super) struct HttpUpload<'a> {
@@ -89,7 +89,8 @@ impl<'a> HttpUpload<'a> {
         };
         self.early_status = ahead;
         let is_resumable = head.as_ref().is_some_and(ResponseHead::accepts_partial_uploads);
-        progress.set_resumable(is_resumable);
+        // The first answer counts.
+        let _ = progress.resumable.set(is_resumable);
         if !is_resumable || request.verify.is_none() {
             progress.skip_hashing();
         }
@@ -162,7 +163,7 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
     fn send(&mut self, (): &mut (), held: &RangeSet) -> Result<bool, UploadError> {
         let session = &mut self.session;
         let Some(UploadWay::Resumable(resource)) = &self.way else {
-            return plain::send(session, &mut self.max_ranges).map(|()| true);
+            return send_whole(session, &mut self.max_ranges).map(|()| true);
         };
         if let Some(control) = ranges::control(session, self.max_ranges, held) {
             let began = std::mem::replace(&mut self.began, true);
@@ -236,4 +237,71 @@ impl<'a> UploadProtocol<'a> for HttpUpload<'a> {
 fn is_unanswered(error: &UploadError) -> bool {
     matches!(error, UploadError::Http(HttpError::RedirectRefused(..)))
         || matches!(error, UploadError::Http(error) if error.is_unanswered())
+}
+
+/// Sends the whole file, or its ranges if the server accepts them; fails if the server then reports
+/// another size.
+fn send_whole(session: &mut UploadSession<'_>, max_ranges: &mut Option<usize>) -> Result<(), UploadError> {
+    let size = session.context.progress.size;
+    if let Some(most) = *max_ranges {
+        if dav::send(session, most)? {
+            return Ok(());
+        }
+        // Ranges are not tried again.
+        *max_ranges = None;
+        let UploadContext { progress, source, reader, .. } = session.context;
+        progress.found(&RangeSet::new(), source, reader);
+    }
+    let put = UploadStep::new("the upload", Ask::Put { length: size, expects: true });
+    let step = UploadStep { body: Some(ByteRange::with_len(0, size)), ..put };
+    session.return_to_original();
+    let answer = session.exchange(step)?;
+    session.require_success(step.name, &answer)?;
+    session.context.source.check()?;
+    check_size(session)
+}
+
+/// Compares the size of the file on the server.
+///
+/// The server has reported success, and may permit nothing but PUT (an upload link of S3) or compress answers: without a size to compare, a
+/// warning is emitted.
+fn check_size(session: &mut UploadSession<'_>) -> Result<(), UploadError> {
+    let size = session.context.progress.size;
+    let step = UploadStep::new("to report the size of the file", Ask::Head);
+    // The target of a redirect may be valid for one request only.
+    session.return_to_original();
+    session.patience = Some(PATIENCE);
+    let answer = session.exchange(step).or_else(|error| match error {
+        // The server may have closed the connection after the upload.
+        UploadError::Http(error) if error.is_broken_connection() => session.exchange(step),
+        error => Err(error),
+    });
+    let reason = match answer {
+        Err(error) if error.is_cancelled() => return Err(error),
+        Err(error) => error.to_string(),
+        Ok(answer) => {
+            let (head, at) = (&answer.head, session.at());
+            let is_coded = |coding: &str| !matches!(coding.trim(), "" | "identity");
+            match (head.status(), head.content_length()) {
+                (200..=299, Some(found)) if found == size => return Ok(()),
+                // Apache states no length for an empty file.
+                (200..=299, None) if size == Bytes::ZERO => return Ok(()),
+                (200..=299, None) => format!("{at} states no size"),
+                (200..=299, Some(_)) if head.text("content-encoding").is_some_and(is_coded) => {
+                    format!("{at} states the size of the file in a content coding")
+                }
+                (200..=299, Some(found)) => {
+                    let why = format!(
+                        "it has {} bytes of {}; check what the server did with them",
+                        found.get(),
+                        size.get()
+                    );
+                    return Err(UploadError::answer(&at, &why));
+                }
+                (status, _) => format!("{at} answers {status} to HEAD"),
+            }
+        }
+    };
+    session.context.progress.emit(&Event::Warning(Warning::NotVerified { reason }));
+    Ok(())
 }

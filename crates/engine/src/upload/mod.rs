@@ -32,9 +32,7 @@ mod hashing;
 mod http_upload;
 mod known_path;
 mod monitor;
-mod plain;
 mod progress;
-mod range_peer;
 mod range_worker;
 mod ranges;
 mod request;
@@ -132,7 +130,7 @@ pub fn put_open(
     let digest = match result {
         // Any other error is a consequence of the cancellation.
         Err(error) if cancel.is_cancelled() && error.follows_a_cancellation() => {
-            let fate = match progress.resumable() {
+            let fate = match progress.resumable.get() {
                 Some(true) => "the server keeps what it has: run the same command to resume",
                 Some(false) => "this server cannot resume",
                 None => "nothing was sent yet",

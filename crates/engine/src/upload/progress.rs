@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Event, JobObserver};
+use longhaul_core::failure::Failure;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::telemetry::{Segments, Snapshot, Sockets, StreamSample};
 use longhaul_core::units::{Bytes, Rate};
@@ -18,7 +19,6 @@ use super::request::PutRequest;
 use crate::cancel::Cancel;
 use crate::open_sockets::OpenSockets;
 use crate::send::{Reader, RingUsage, SourceFile};
-use crate::source::http::HttpError;
 use crate::transfer::{SharedSchedule, TransferProgress};
 use crate::tree_digest::TreeDigest;
 
@@ -36,9 +36,10 @@ pub(super) struct UploadProgress<'a> {
     pub(super) hashed: AtomicU64,
     /// The digest, if it is computed while the file is sent.
     pub(super) hashing: Mutex<Option<Hashing>>,
-    resumable: OnceLock<bool>,
+    /// Whether the server can resume; not set before its answer.
+    pub(super) resumable: OnceLock<bool>,
     /// The tree of the digest, if blocks are hashed by their position as they are sent.
-    tree: OnceLock<Arc<TreeDigest>>,
+    pub(super) tree: OnceLock<Arc<TreeDigest>>,
 }
 
 /// The ranges that are sent.
@@ -106,7 +107,7 @@ impl<'a> UploadProgress<'a> {
 
     /// Fails once the upload is cancelled.
     pub(super) fn check_cancel(&self) -> Result<(), UploadError> {
-        if self.cancel.is_cancelled() { Err(HttpError::Cancelled.into()) } else { Ok(()) }
+        if self.cancel.is_cancelled() { Err(Failure::interrupted().into()) } else { Ok(()) }
     }
 
     /// Records the connection of the only stream.
@@ -125,28 +126,6 @@ impl<'a> UploadProgress<'a> {
     /// Sends an event to the observer.
     pub(super) fn emit(&self, event: &Event) {
         self.transfer.emit(event);
-    }
-
-    /// Records whether the server can resume.
-    pub(super) fn set_resumable(&self, resumable: bool) {
-        // Set only once.
-        let _ = self.resumable.set(resumable);
-    }
-
-    /// Returns whether the server can resume; `None` before its answer.
-    pub(super) fn resumable(&self) -> Option<bool> {
-        self.resumable.get().copied()
-    }
-
-    /// Sets the tree to which blocks are added as they are read.
-    pub(super) fn set_tree(&self, tree: Arc<TreeDigest>) {
-        // Set only once.
-        let _ = self.tree.set(tree);
-    }
-
-    /// Returns the tree to which blocks are added as they are read.
-    pub(super) fn tree(&self) -> Option<&Arc<TreeDigest>> {
-        self.tree.get()
     }
 
     /// Returns the ranges that the server held, and those read for sending since.

@@ -24,12 +24,11 @@ use socket2::SockRef;
 use super::answer::UploadAnswer;
 use super::body::{self, Pump, TICK};
 use super::error::UploadError;
-use super::range_peer::RangePeer;
-use super::ranges::ALIGNMENT;
+use super::ranges::{ALIGNMENT, RangePeer};
 use super::shared_pace::PacedConnection;
 use crate::send::{SendError, Supply, Turn};
 use crate::source::StreamWorker;
-use crate::source::http::{Connection, EarlyAnswer, HttpError, Redirects, ResolvedUrl};
+use crate::source::http::{Connection, EarlyAnswer, Redirects, ResolvedUrl};
 use crate::threads::add;
 use crate::transfer::{Sending, Stream};
 
@@ -57,13 +56,13 @@ pub(super) struct RangeWorker<'p> {
 impl<'p> RangeWorker<'p> {
     pub(super) fn new(peer: &'p RangePeer<'p>) -> Self {
         let target = peer.target.url.clone();
-        Self { peer, redirects: peer.client.redirects(&target), target, locked: 0 }
+        Self { peer, redirects: Redirects::new(&target), target, locked: 0 }
     }
 
     /// Returns to the URL that the upload started with.
     fn return_to_original(&mut self) {
         self.target = self.peer.target.url.clone();
-        self.redirects = self.peer.client.redirects(&self.target);
+        self.redirects = Redirects::new(&self.target);
     }
 }
 
@@ -131,7 +130,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let RangePeer { context, client, target, pace, .. } = worker.peer;
         let cancel = stream.renew_cancel();
         let mut connection = client.connect(&mut worker.target, &cancel)?;
-        client.aim(&mut connection, &target.requested(&worker.target))?;
+        client.aim(&mut connection, &worker.target.with_query(target.query))?;
         let paced = pace.pace(connection.socket());
         stream.connected_in_turn(connection.socket(), connection.peer(), &cancel);
         let pump = Pump::new(&connection, context.progress, context.request.transfer.stall);
@@ -162,7 +161,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
             if let Some(range) = self.next_range() {
                 self.send(range)?;
             } else if !self.unanswered.is_empty() {
-                if body::wait(&self.connection, false, ACK_TICK).contains(PollFlags::IN) {
+                if body::wait_for(self.connection.socket(), false, ACK_TICK).contains(PollFlags::IN) {
                     self.read_answers()?;
                 }
                 self.account()?;
@@ -205,9 +204,9 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         let mut at = range.start();
         loop {
             if self.stream.stop().is_cancelled() {
-                return Err(HttpError::Cancelled.into());
+                return Err(Failure::interrupted());
             }
-            let ready = body::wait(&self.connection, true, TICK);
+            let ready = body::wait_for(self.connection.socket(), true, TICK);
             if ready.contains(PollFlags::IN) {
                 self.read_answers()?;
             }
@@ -242,7 +241,7 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
         loop {
             // A cancelled read leaves the rest of an answer, which is not a head.
             if self.stream.stop().is_cancelled() {
-                return Err(HttpError::Cancelled.into());
+                return Err(Failure::interrupted());
             }
             match self.connection.poll_answer()? {
                 EarlyAnswer::None => return Ok(()),
@@ -298,8 +297,8 @@ impl<'e, 'p, 's> RangeExchange<'e, 'p, 's> {
     fn redirected(&mut self, answer: &UploadAnswer) -> Result<Failure, Failure> {
         let worker = &mut *self.worker;
         let target = worker.peer.target;
-        let to = worker.redirects.follow(&target.requested(&worker.target), &answer.head)?;
-        worker.target = target.redirected(to);
+        let to = worker.redirects.follow(&worker.target.with_query(target.query), &answer.head)?;
+        worker.target = to.without_query(target.query);
         Ok(self.refused(answer).with_retry(Retry::AtOnce))
     }
 

@@ -2,10 +2,13 @@
 //! control of a fetch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::Receiver;
+use longhaul_core::failure::Failure;
 use longhaul_core::pace::Pace;
+use longhaul_core::proto::http::{Ask, FileRange, UploadRange};
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::tune::streams::{StreamBound, StreamTunerStart};
@@ -13,14 +16,16 @@ use longhaul_core::tune::{INITIAL_SEGMENTS, MAX_STREAMS};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::host;
 
+use super::body::DropBehind;
 use super::context::UploadContext;
 use super::error::UploadError;
 use super::progress::prefix;
-use super::range_peer::{RangePeer, RangeTarget};
+use super::range_worker::RangeWorker;
 use super::session::UploadSession;
+use super::shared_pace::SharedPace;
 use crate::rate_limit::RateLimit;
-use crate::source::StreamPeer;
-use crate::source::http::HttpError;
+use crate::source::http::{Client, ResolvedUrl};
+use crate::source::{StreamPeer, StreamWorker};
 use crate::streams::{CountControl, CountStart, Starter, StreamSet, chosen};
 use crate::transfer::recv_buffer::PLANNED_RATE;
 use crate::transfer::{Round, RoundEnd, Sending, SourceLiveness, Streams};
@@ -34,6 +39,78 @@ const WORTH_SEVERAL: Bytes = Bytes::mib(16);
 const IN_FLIGHT_PERCENT: u64 = 90;
 /// The payload of a packet on Ethernet (MTU 1500, with TCP timestamps).
 const SEGMENT: Bytes = Bytes::new(1448);
+
+/// The destination of ranges.
+pub(super) struct RangeTarget<'a> {
+    /// The file's URL, after redirects.
+    pub(super) url: ResolvedUrl,
+    /// The query that names the upload to which ranges are added; `None` if they are stored in the file itself.
+    pub(super) query: Option<&'a str>,
+    /// Whether ranges of an upload are hashed on receipt.
+    pub(super) hash: bool,
+    /// Whether the server has a part of the upload. If so, a locked range is locked by an earlier
+    /// connection of this client.
+    pub(super) began: bool,
+}
+
+impl RangeTarget<'_> {
+    /// Creates the request for a range of a file of `whole` bytes.
+    pub(super) fn ask(&self, range: ByteRange, whole: Bytes) -> Ask<'static> {
+        match self.query {
+            Some(_) => Ask::PatchRange(UploadRange { range, whole, hash: self.hash }),
+            None => Ask::PutRange(FileRange { range, whole }),
+        }
+    }
+}
+
+/// The state shared by the streams of an upload.
+pub(super) struct RangePeer<'a> {
+    pub(super) context: UploadContext<'a>,
+    pub(super) client: &'a Client,
+    pub(super) target: &'a RangeTarget<'a>,
+    pub(super) pace: SharedPace<'a>,
+    /// Whether the server has accepted a range.
+    accepts: AtomicBool,
+    behind: DropBehind,
+    shown: String,
+}
+
+impl<'a> RangePeer<'a> {
+    pub(super) fn new(session: &'a UploadSession<'a>, target: &'a RangeTarget<'a>) -> Self {
+        let context = session.context;
+        Self {
+            context,
+            client: session.client,
+            target,
+            pace: context.shared_pace(context.pace_of_several()),
+            accepts: AtomicBool::new(false),
+            behind: DropBehind::of(&context),
+            shown: target.url.safe_url().to_string(),
+        }
+    }
+
+    /// Returns whether only a connection of this client can hold a lock on a range.
+    pub(super) fn owns_locks(&self) -> bool {
+        self.target.began || self.accepts.load(Ordering::Relaxed)
+    }
+
+    /// Records that the server has accepted a range, and has the file up to `present` without a
+    /// gap.
+    pub(super) fn accepted(&self, present: Bytes) {
+        self.accepts.store(true, Ordering::Relaxed);
+        self.behind.follow(self.context.progress, || present);
+    }
+}
+
+impl StreamPeer<Sending> for RangePeer<'_> {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
+        Box::new(RangeWorker::new(self))
+    }
+}
 
 /// Runs a round that sends the ranges that the server lacks to `peer`. `await_end` returns once its channel, which
 /// carries no messages, is disconnected: every stream has ended then.
@@ -76,7 +153,7 @@ pub(super) fn run_round(
     match end.take_error(is_complete) {
         Some(error) => Err(error.into()),
         None if is_complete => Ok(()),
-        None => Err(HttpError::Cancelled.into()),
+        None => Err(Failure::interrupted().into()),
     }
 }
 
@@ -88,7 +165,7 @@ pub(super) fn control(
     held: &RangeSet,
 ) -> Option<CountControl> {
     let size = session.context.progress.size;
-    let rtt = session.rtt().unwrap_or_default();
+    let rtt = session.connection.rtt().unwrap_or_default();
     let left = size - held.total();
     let control = control_of(&session.context, rtt, left, most?);
     // A single request would resend ranges after the first gap.

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use longhaul_core::failure::{Failure, FailureKind};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 use url::Url;
 
 use super::error::UploadError;
 use crate::send::ReaderChoice;
 use crate::source::gridftp::Sessions;
+use crate::source::listing::ESCAPED;
 use crate::transfer::TransferOptions;
 use crate::verify::Verify;
 
@@ -53,9 +54,6 @@ impl fmt::Debug for FtpSessions {
         f.write_str("FtpSessions")
     }
 }
-
-/// Everything but the unreserved characters of a path segment (RFC 3986, section 2.3).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns the URL for the file at `path`: `url`, with the file's name appended if `url` ends in
 /// `/`.

@@ -21,7 +21,7 @@ use url::{Position, Url};
 
 use super::answer::UploadAnswer;
 use super::error::{UploadError, of_bytes};
-use super::range_peer::RangeTarget;
+use super::ranges::RangeTarget;
 use super::session::{UploadSession, UploadStep};
 use crate::send::SourceFile;
 use crate::source::http::{Connection, Redirects};

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longhaul_core::event::{Event, Warning};
+use longhaul_core::failure::Failure;
 use longhaul_core::pace::Pace;
 use longhaul_core::proto::http::{Ask, ResponseHead};
 use longhaul_core::ranges::ByteRange;
@@ -37,7 +38,7 @@ pub(super) struct UploadSession<'a> {
     pub(super) target: ResolvedUrl,
     /// The redirects since the last request to the original URL.
     redirects: Redirects,
-    connection: UploadConnection,
+    pub(super) connection: UploadConnection,
     /// Whether to request the server's consent before sending a part: it has refused one, or closed the
     /// connection.
     pub(super) asks_first: bool,
@@ -49,7 +50,7 @@ pub(super) struct UploadSession<'a> {
 
 /// The connection to the server, and its pacing.
 #[derive(Default)]
-struct UploadConnection {
+pub(super) struct UploadConnection {
     open: Option<Connection>,
     /// The RTT of the last connection, once it is closed.
     last_rtt: Option<Rtt>,
@@ -61,7 +62,7 @@ struct UploadConnection {
 
 impl UploadConnection {
     /// Returns the RTT of the connection, or of the last one.
-    fn rtt(&self) -> Option<Rtt> {
+    pub(super) fn rtt(&self) -> Option<Rtt> {
         let of = |connection: &Connection| tcp_info::read(connection.socket()).ok()?.rtt();
         self.open.as_ref().and_then(of).or(self.last_rtt)
     }
@@ -107,11 +108,6 @@ impl<'a> UploadStep<'a> {
     pub(super) fn new(name: &'static str, ask: Ask<'a>) -> Self {
         Self { name, query: None, ask, body: None, behind: None }
     }
-
-    /// Returns the URL of the request: the file's, or that of its upload resource.
-    fn requested(&self, target: &ResolvedUrl) -> ResolvedUrl {
-        self.query.map_or_else(|| target.clone(), |query| target.with_query(query))
-    }
 }
 
 impl<'a> UploadSession<'a> {
@@ -121,7 +117,7 @@ impl<'a> UploadSession<'a> {
             context,
             client,
             target: original.clone(),
-            redirects: client.redirects(&original),
+            redirects: Redirects::new(&original),
             original,
             connection: UploadConnection::default(),
             asks_first: false,
@@ -214,11 +210,8 @@ impl<'a> UploadSession<'a> {
         if !is_safe && !Redirects::keeps_method(status) {
             return Err(self.refused_redirect(head));
         }
-        let from = step.requested(&self.target);
-        let mut to = self.redirects.follow(&from, head)?;
-        if let Some(query) = step.query {
-            to = to.without_query(query);
-        }
+        let from = self.target.with_query(step.query);
+        let to = self.redirects.follow(&from, head)?.without_query(step.query);
         tracing::debug!(from = %from.safe_url(), to = %to.safe_url(), status, "upload redirected");
         self.aim(to);
         Ok(())
@@ -226,7 +219,7 @@ impl<'a> UploadSession<'a> {
 
     /// Sets the user's URL for further requests, because the target of a redirect may have expired.
     pub(super) fn return_to_original(&mut self) {
-        self.redirects = self.client.redirects(&self.original);
+        self.redirects = Redirects::new(&self.original);
         self.aim(self.original.clone());
     }
 
@@ -243,15 +236,15 @@ impl<'a> UploadSession<'a> {
         trailing: Option<&mut TrailingRequest<'_>>,
     ) -> Result<UploadAnswer, UploadError> {
         self.ensure_connected()?;
-        let requested = step.requested(&self.target);
+        let requested = self.target.with_query(step.query);
         let (client, context) = (self.client, self.context);
         let UploadConnection { open: Some(connection), paced, .. } = &mut self.connection else {
-            return Err(HttpError::Cancelled.into());
+            return Err(Failure::interrupted().into());
         };
         client.aim(connection, &requested)?;
         connection.send(step.ask)?;
         if let Some(behind) = step.behind {
-            client.aim(connection, &behind.requested(&self.target))?;
+            client.aim(connection, &self.target.with_query(behind.query))?;
             connection.send(behind.ask)?;
             // Errors name the URL.
             client.aim(connection, &requested)?;
@@ -313,7 +306,7 @@ impl<'a> UploadSession<'a> {
         let timeouts = self.client.config().timeouts;
         let head = self.patience.map_or(timeouts.head, |patience| patience.min(timeouts.head));
         if let Some(connection) = &mut self.connection.open {
-            connection.set_timeouts(Timeouts { head, ..timeouts });
+            connection.timeouts = Timeouts { head, ..timeouts };
         }
         Ok(())
     }
@@ -351,11 +344,6 @@ impl<'a> UploadSession<'a> {
         if self.connection.close() {
             self.context.progress.disconnected();
         }
-    }
-
-    /// Returns the RTT of the connection, or of the last one.
-    pub(super) fn rtt(&self) -> Option<Rtt> {
-        self.connection.rtt()
     }
 
     /// Returns the URL and the peer, for errors.

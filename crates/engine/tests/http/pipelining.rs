@@ -3,7 +3,8 @@
 use longhaul_core::failure::FailureKind;
 use longhaul_core::retry::Retry;
 use longhaul_engine::cancel::Cancel;
-use longhaul_engine::source::http::{Connection, HttpError, Read};
+use longhaul_engine::connect::Received;
+use longhaul_engine::source::http::{Connection, HttpError};
 
 use crate::support::{Script, client, read_all};
 
@@ -70,12 +71,12 @@ fn silent_read_returns_idle_and_can_be_cancelled() {
     let mut got = 0;
     loop {
         match opened.connection.read_body(&mut buffer).unwrap() {
-            Read::Data(n) => got += n,
-            Read::Idle if got == 4 => break,
-            Read::Idle => {}
-            Read::End => panic!("the body cannot be complete"),
+            Received::Data(n) => got += n,
+            Received::Idle if got == 4 => break,
+            Received::Idle => {}
+            Received::End { .. } => panic!("the body cannot be complete"),
         }
     }
     cancel.cancel();
-    assert!(matches!(opened.connection.read_body(&mut buffer), Err(HttpError::Cancelled)));
+    assert!(opened.connection.read_body(&mut buffer).is_err_and(|error| error.is_cancelled()));
 }

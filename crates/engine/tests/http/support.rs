@@ -9,8 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::connect::Received;
 use longhaul_engine::source::http::{
-    Client, ClientConfig, Connection, HttpError, OpenedUrl, Read as BodyRead, Timeouts, TlsConfig,
+    Client, ClientConfig, Connection, HttpError, OpenedUrl, Timeouts, TlsConfig,
 };
 use rustls::{ServerConfig, ServerConnection};
 use url::Url;
@@ -50,9 +51,9 @@ pub(crate) fn read_all(connection: &mut Connection, size: usize) -> Result<Vec<u
     let started = Instant::now();
     loop {
         match connection.read_body(&mut buffer)? {
-            BodyRead::Data(n) => body.extend_from_slice(&buffer[..n]),
-            BodyRead::Idle => assert!(started.elapsed() < Duration::from_secs(40), "the body hangs"),
-            BodyRead::End => return Ok(body),
+            Received::Data(n) => body.extend_from_slice(&buffer[..n]),
+            Received::Idle => assert!(started.elapsed() < Duration::from_secs(40), "the body hangs"),
+            Received::End { .. } => return Ok(body),
         }
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn combines_ranges(
 ) -> Result<RangeEvidence, Failure> {
     let paths = KnownPaths::read(options.memory.as_deref(), &|_| ());
     let is_trusted = source::origin(url) == source::origin(logins_for);
-    let source = source_of(engine, url, SourceOptions::of(options), is_trusted, &paths);
+    let options = SourceOptions { transfer: options.clone(), assume_unchanged: false, needs_ranges: false };
+    let source = source_of(engine, url, options, is_trusted, &paths);
     let last = ByteRange::new(size.get().saturating_sub(1), size.get());
     let described = source.describe(&Ask {
         resume: Some(Resume { gap: last, identity: Identity::AssumedUnchanged }),

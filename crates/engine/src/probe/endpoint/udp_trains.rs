@@ -12,8 +12,8 @@ use longhaul_core::probe::train_search::{QueueSearch, TrainPlan, TrainSearch, lo
 use longhaul_core::units::{Bytes, Rate};
 use url::Url;
 
-use crate::probe::endpoint_request::{endpoint_url, request};
-use crate::probe::error::ProbeError;
+use super::{endpoint_url, request};
+use crate::probe::ProbeError;
 use crate::probe::findings::Findings;
 use crate::probe::tcp_flows::flow_time;
 use crate::probe::udp_session::{ENOUGH_BUFFER, Echoes, UdpSession};
@@ -58,7 +58,7 @@ pub(super) fn open_session(
     };
     let rtt = findings.min_rtt();
     let ceiling = UdpCeiling::lower(findings.options.ceiling, ceiling, CeilingSource::Server);
-    let mut session = UdpSession::open(findings.address().ip(), &offer, rtt, ceiling.rate_bps)
+    let mut session = UdpSession::open(findings.address.ip(), &offer, rtt, ceiling.rate_bps)
         .map_err(|error| Failure::new(FailureKind::Host, format!("cannot open a UDP socket: {error}")))?;
     let mut idle = Echoes::default();
     // Two tries: the first echoes may be lost at random.
@@ -96,7 +96,7 @@ pub(super) fn over_udp<T: Default>(
 ) -> T {
     findings.begin("UDP");
     let measured = measure(findings, session);
-    findings.budget.spend(std::mem::take(&mut session.received));
+    findings.budget.used += std::mem::take(&mut session.received);
     measured.unwrap_or_else(|error| {
         findings.withdraw_losses();
         findings.miss(format!("UDP: {error}; it would have shown the path's rate, queue and loss"));

@@ -12,7 +12,7 @@ use longhaul_sys::host;
 
 use super::Findings;
 use crate::path_memory::{self, Endpoint, KnownPath};
-use crate::probe::error::ProbeError;
+use crate::probe::ProbeError;
 use crate::probe::target::ProbeTarget;
 
 /// Returns the bounds of a path's rate that bursts show as `rate`, unless a connection was steady: flights that are too

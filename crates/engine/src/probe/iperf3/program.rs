@@ -126,7 +126,7 @@ impl Iperf3<'_> {
         options: &[&str],
     ) -> Result<TcpRow, Iperf3Error> {
         let (mut row, bytes) = self.test(amount, way, options, parse_tcp)?;
-        findings.budget.spend(bytes);
+        findings.budget.used += bytes;
         // During slow start, intervals as short as a round trip hold one flight each and look flat.
         row.is_flat &= row.seconds >= findings.min_rtt().get() * SETTLED_RTTS;
         row.range = row.range.filter(|_| !row.is_flat);
@@ -143,7 +143,7 @@ impl Iperf3<'_> {
         for_loss: bool,
     ) -> Result<bool, Iperf3Error> {
         // iperf3 paces the payload.
-        let packet = message + udp_headers(findings.address().ip());
+        let packet = message + udp_headers(findings.address.ip());
         let payload = rate.scaled(message.get() as f64 / packet.get() as f64);
         let (length, bits) = (message.get().to_string(), payload.as_bits_per_sec().to_string());
         let options = ["-u", "-l", &length, "-b", &bits];
@@ -165,7 +165,7 @@ impl Iperf3<'_> {
                 }
                 Err(error) => return Err(error),
             };
-        findings.budget.spend(row.sent_bps.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS))));
+        findings.budget.used += row.sent_bps.bytes_in(Duration::from_secs(u64::from(UDP_SECONDS)));
         if for_loss {
             findings.report.path.loss = Some(loss);
             findings.report.path.reordered = Some(row.reordered);

@@ -11,7 +11,7 @@ use crate::connect::{Received, Transport};
 
 /// A data connection, which may carry several chunks in sequence.
 pub(super) struct Channel {
-    transport: Transport,
+    pub(super) transport: Transport,
     pub(super) peer: SocketAddr,
     /// The sequence number of the connection within the session.
     pub(super) number: u64,
@@ -22,8 +22,8 @@ pub(super) struct Channel {
     /// Whether a block of the current chunk has arrived.
     has_begun: bool,
     block: PartialBlock,
-    /// Whether the server has announced that it closes the connection.
-    closes: bool,
+    /// Whether the server has announced that it closes the connection after its part of the current chunk.
+    pub(super) closes: bool,
 }
 
 /// The block that is being received.
@@ -67,11 +67,6 @@ impl Channel {
         }
     }
 
-    /// Returns the transport, for polling.
-    pub(super) fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
     /// Returns whether data is buffered outside the socket: a header received with the preceding payload, or decrypted
     /// bytes.
     pub(super) fn has_buffered(&mut self) -> bool {
@@ -87,11 +82,6 @@ impl Channel {
     /// next has started.
     pub(super) fn is_between_chunks(&self) -> bool {
         self.has_served && !self.has_begun && !self.is_within_block()
-    }
-
-    /// Returns whether the server closes the connection after its part of the current chunk.
-    pub(super) fn closes(&self) -> bool {
-        self.closes
     }
 
     /// Returns whether a block has been received partly.

@@ -9,13 +9,12 @@ use longhaul_core::proto::Malformed;
 use longhaul_core::proto::gridftp::{Command, Reply, ReplyReader};
 use longhaul_core::units::Rtt;
 use longhaul_sys::tcp_info;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 
 use super::error::FtpError;
 use super::gsi::ControlSecurity;
 use crate::cancel::Cancel;
-use crate::connect::{Deadline, Received, Transport};
+use crate::connect::{Deadline, Received, Transport, wait_readable};
 
 /// The bytes read from a control connection at once: replies are short.
 const REPLY_BUFFER: usize = 16 << 10;
@@ -27,7 +26,7 @@ pub(super) const REPORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A control connection, which may be kept between files.
 pub(crate) struct ControlConnection {
-    transport: Transport,
+    pub(super) transport: Transport,
     /// The URL without secrets, for errors.
     at: String,
     pub(super) peer: SocketAddr,
@@ -82,11 +81,6 @@ impl ControlConnection {
         at.clone_into(&mut self.at);
     }
 
-    /// Returns the transport, for polling together with data connections.
-    pub(super) fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
     /// Switches to TLS, and completes its handshake.
     ///
     /// # Errors
@@ -115,11 +109,6 @@ impl ControlConnection {
     /// Switches to protection of every command and reply by GSI.
     pub(super) fn protect(&mut self, gsi: ControlSecurity) {
         self.security = Some(Security { gsi, replies: ReplyReader::default() });
-    }
-
-    /// Returns whether decrypted bytes are buffered.
-    pub(super) fn has_decrypted(&mut self) -> bool {
-        self.transport.has_decrypted()
     }
 
     /// Returns the RTT of the connection.
@@ -185,11 +174,8 @@ impl ControlConnection {
         if let Some(reply) = self.buffered_reply()? {
             return Ok(Some(reply));
         }
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::new(self.transport.socket(), PollFlags::IN)];
-        // The caller repeats an interrupted poll.
-        let readable = poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0);
-        if readable || self.has_decrypted() { self.poll_reply() } else { Ok(None) }
+        let is_readable = wait_readable(self.transport.socket(), Duration::ZERO);
+        if is_readable || self.transport.has_decrypted() { self.poll_reply() } else { Ok(None) }
     }
 
     /// Returns the reply that refuses the current command if it has arrived; does not wait. One that reports success is kept for

@@ -53,26 +53,20 @@ impl FtpsClient {
 }
 
 impl DataProtection {
-    /// Wraps a connection opened by the server. The handshake takes place while data is received.
-    pub(super) fn over_accepted(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
+    /// Wraps a connection to the server, or one that the server has opened (`accepted`). The caller completes the handshake, or
+    /// it takes place while data is received.
+    pub(super) fn over(&self, socket: TcpStream, accepted: bool) -> Result<Transport, rustls::Error> {
         let session = match self {
             Self::Clear => return Ok(Transport::Plain(socket)),
-            Self::Gsi(credential) => Connection::from(ServerConnection::new(Arc::clone(&credential.server))?),
-            // RFC 4217, section 7: the FTP client is the TLS client, whichever end connects.
-            Self::Ftps(client) => Connection::from(client.connection()?),
-        };
-        Ok(Transport::tls(session, socket))
-    }
-
-    /// Wraps a connection to the server. The caller completes the handshake.
-    pub(super) fn over_connected(&self, socket: TcpStream) -> Result<Transport, rustls::Error> {
-        let session = match self {
-            Self::Clear => return Ok(Transport::Plain(socket)),
+            Self::Gsi(credential) if accepted => {
+                Connection::from(ServerConnection::new(Arc::clone(&credential.server))?)
+            }
             Self::Gsi(credential) => {
                 // The name is ignored, because the certificate is pinned.
                 let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
                 Connection::from(ClientConnection::new(Arc::clone(&credential.client), name)?)
             }
+            // RFC 4217, section 7: the FTP client is the TLS client, whichever end connects.
             Self::Ftps(client) => Connection::from(client.connection()?),
         };
         Ok(Transport::tls(session, socket))

@@ -11,16 +11,12 @@ use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use crate::connect::ConnectError;
 use crate::source::http::{HttpError, of_tls, tls_explained, unusable_url};
 
 /// An error of an FTP or GridFTP source. Each variant is one that a caller treats in its own way; all others are
 /// [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub(crate) enum FtpError {
-    /// The host was not reached.
-    #[error(transparent)]
-    Connect(Failure),
     /// A command cannot be encoded.
     #[error("cannot ask {at} for this file: {source}")]
     Command { at: String, source: Malformed },
@@ -71,9 +67,6 @@ pub(crate) enum FtpError {
     /// Any other failure, also of the stream.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The transfer was cancelled.
-    #[error("cancelled")]
-    Cancelled,
 }
 
 /// What Globus reports by 500 where it cannot open a data connection, which is 425 in RFC 959.
@@ -135,6 +128,11 @@ impl FtpError {
         self
     }
 
+    /// Returns whether a failure other than those of the protocol has this cause.
+    pub(super) fn is_caused_by(&self, cause: Cause) -> bool {
+        matches!(self, Self::Failed(failure) if failure.cause == cause)
+    }
+
     /// Returns whether a connection was accepted and not answered.
     pub(super) fn is_silence(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Closed { .. } | Self::Receive { .. })
@@ -142,9 +140,9 @@ impl FtpError {
 
     /// Returns whether no reply can be received: the control connection is lost, or none can be opened.
     pub(super) fn loses_control(&self) -> bool {
-        let is_unopened =
-            matches!(self, Self::Connect(_) | Self::Send { .. } | Self::Busy { .. } | Self::Login { .. });
-        is_unopened || self.is_silence()
+        matches!(self, Self::Send { .. } | Self::Busy { .. } | Self::Login { .. })
+            || self.is_caused_by(Cause::Unreachable)
+            || self.is_silence()
     }
 
     /// Returns whether MODE E cannot be used: the server cannot reach this host, as behind a NAT, or refuses the mode.
@@ -161,15 +159,6 @@ impl FtpError {
     }
 }
 
-impl From<ConnectError> for FtpError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Cancelled => Self::Cancelled,
-            ConnectError::Failed(failure) => Self::Connect(failure),
-        }
-    }
-}
-
 /// The file of logins or root certificates cannot be read.
 impl From<HttpError> for FtpError {
     fn from(error: HttpError) -> Self {
@@ -182,9 +171,8 @@ impl From<FtpError> for Failure {
         let message = error.to_string();
         let failed = |kind| Self::new(kind, message);
         match error {
-            FtpError::Connect(failure) | FtpError::Failed(failure) | FtpError::WrongData(failure) => failure,
+            FtpError::Failed(failure) | FtpError::WrongData(failure) => failure,
             FtpError::Busy { .. } => failed(FailureKind::Unavailable).caused_by(Cause::Refused),
-            FtpError::Cancelled => failed(FailureKind::Interrupted).caused_by(Cause::Interrupted),
             FtpError::Refused { verb, reply, .. } => match kind_of(&reply) {
                 // Globus reports a lost data connection by 500.
                 kind @ FailureKind::Protocol
@@ -329,7 +317,13 @@ mod tests {
                 Cause::Connection,
                 "",
             ),
-            (FtpError::Cancelled, FailureKind::Interrupted, Retry::Never, Cause::Interrupted, "cancelled"),
+            (
+                Failure::interrupted().into(),
+                FailureKind::Interrupted,
+                Retry::Never,
+                Cause::Interrupted,
+                "cancelled",
+            ),
         ] {
             let failure = Failure::from(error);
             assert_eq!((failure.kind, failure.retry, failure.cause), (kind, retry, cause), "{failure}");

@@ -12,7 +12,6 @@ use longhaul_core::proto::http::FileName;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rtt};
-use longhaul_sys::tcp_info;
 use parking_lot::Mutex;
 use url::Url;
 
@@ -30,13 +29,9 @@ use crate::retry_loop::Retries;
 use crate::source::http::{SafeUrl, SourceOptions};
 use crate::source::{
     Ask, Description, FileFacts, Published, RangeAccess, ServerPath, Source, StreamPeer, StreamWorker,
+    first_window, may_pay_several,
 };
 use crate::transfer::Streams;
-
-/// From this RTT on, a window or send buffer may limit a connection, so that several may pay.
-const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
-/// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
-const FIRST_WINDOW: Bytes = Bytes::kib(64);
 
 /// One URL of a file.
 pub(crate) struct GridFtpSource<'e> {
@@ -46,12 +41,12 @@ pub(crate) struct GridFtpSource<'e> {
     sessions: &'e Sessions,
     paths: Arc<Paths>,
     described: Mutex<Option<Arc<LoginResult>>>,
-    /// The session for the first worker.
-    first: Mutex<Option<FirstLease>>,
+    /// The session that described the file, for the first worker, and the range to lease first.
+    first: Mutex<Option<(Session, ByteRange)>>,
     /// Whether MODE E is unusable although the server offers it: the server cannot connect to this host.
-    is_stream_mode_only: AtomicBool,
+    pub(super) is_stream_mode_only: AtomicBool,
     /// Whether a worker has found another file.
-    has_changed: AtomicBool,
+    pub(super) has_changed: AtomicBool,
 }
 
 /// The results of the login.
@@ -61,22 +56,6 @@ pub(super) struct LoginResult {
     pub(super) by_ranges: bool,
     /// Whether the server sends over several connections that it opens.
     extended: bool,
-}
-
-/// A session, the state of the file, and the transfer mode.
-struct OpenedSession {
-    session: Session,
-    state: RemoteState,
-    /// Whether the server sends over several connections that it opens.
-    extended: bool,
-    /// Whether the server can start at an offset.
-    by_ranges: bool,
-}
-
-/// The session that described the file, and the range to lease first.
-pub(super) struct FirstLease {
-    pub(super) session: Session,
-    pub(super) range: ByteRange,
 }
 
 impl<'e> GridFtpSource<'e> {
@@ -96,7 +75,7 @@ impl<'e> GridFtpSource<'e> {
 
     /// Returns the access to the server, with its login.
     pub(super) fn access(&self) -> Result<ServerAccess<'_>, FtpError> {
-        ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.client, self.sessions)
+        ServerAccess::new(RemoteAddress::of(&self.url)?, &self.options.transfer.client, self.sessions)
     }
 
     /// Returns the results of the login.
@@ -108,28 +87,13 @@ impl<'e> GridFtpSource<'e> {
         self.described.lock().clone().ok_or_else(out_of_order)
     }
 
-    pub(super) fn take_first(&self) -> Option<FirstLease> {
+    pub(super) fn take_first(&self) -> Option<(Session, ByteRange)> {
         self.first.lock().take()
     }
 
     /// Keeps a session for further files.
     pub(super) fn keep(&self, session: Session) {
         self.sessions.keep(session);
-    }
-
-    /// Uses MODE S from now on.
-    pub(super) fn disable_extended_mode(&self) {
-        self.is_stream_mode_only.store(true, Ordering::Relaxed);
-    }
-
-    /// Records that a worker has found another file.
-    pub(super) fn set_changed(&self) {
-        self.has_changed.store(true, Ordering::Release);
-    }
-
-    /// Returns whether any worker has found another file.
-    pub(super) fn has_changed(&self) -> bool {
-        self.has_changed.load(Ordering::Acquire)
     }
 
     /// Returns whether MODE E is used, with one worker and a data connection for each stream.
@@ -143,38 +107,41 @@ impl<'e> GridFtpSource<'e> {
     }
 
     /// Retries if the server was only slow or busy, but not if it is unreachable.
-    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<OpenedSession, Failure> {
-        let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+    fn open(&self, access: &ServerAccess<'_>, ask: &Ask<'_>) -> Result<(Session, LoginResult), Failure> {
+        let retries =
+            Retries { most: self.options.transfer.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
         let attempt = |(): &mut (), _: &mut _| Ok(self.open_once(access, ask.cancel)?);
         retries.repeat(&mut (), attempt, |(), error: &Failure| error.first_retry().unless(!ask.waits))
     }
 
     /// Logs in, and finds whether ranges can be fetched.
-    fn open_once(&self, access: &ServerAccess<'_>, cancel: &Cancel) -> Result<OpenedSession, FtpError> {
+    fn open_once(
+        &self,
+        access: &ServerAccess<'_>,
+        cancel: &Cancel,
+    ) -> Result<(Session, LoginResult), FtpError> {
         let (mut session, state) = access.open(cancel)?;
         let features = &session.features;
         let extended = features.extended_mode()
             && features.partial_retrieve()
             && !is_behind_nat(session.control.local.ip(), session.control.peer.ip());
         let by_ranges = extended || session.restarts(cancel)?;
-        Ok(OpenedSession { session, state, extended, by_ranges })
+        Ok((session, LoginResult { state, by_ranges, extended }))
     }
 
     /// Returns whether several streams may share the file. On a short path, one stream fetches all if the number is
     /// free.
     fn is_shared(&self, rtt: Rtt) -> bool {
-        let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
-        match self.options.streams {
+        match self.options.transfer.streams {
             Streams::Fixed(1) => false,
             Streams::Fixed(_) | Streams::Apt(_) => true,
-            Streams::Auto => rtt >= LONG_RTT || self.recall().is_some_and(several),
+            Streams::Auto => may_pay_several(rtt, self.recall()),
         }
     }
 
-    fn description(&self, opened: &OpenedSession, ask: &Ask<'_>) -> Description {
-        let OpenedSession { session, state, .. } = opened;
-        let socket = session.control.transport().socket();
-        let kernels = || tcp_info::read(socket).ok().and_then(|tcp| tcp.rcv_wnd());
+    fn description(&self, session: &Session, opened: &LoginResult, ask: &Ask<'_>) -> Description {
+        let state = &opened.state;
+        let socket = session.control.transport.socket();
         let rtt = session.control.rtt().unwrap_or_default();
         // Some servers state 0 for what they make while they send it.
         let size = state.size.filter(|size| *size > Bytes::ZERO);
@@ -203,7 +170,7 @@ impl<'e> GridFtpSource<'e> {
         };
         let path = ServerPath {
             rtt,
-            first_window: self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW),
+            first_window: first_window(self.options.transfer.client.recv_buffer, socket),
             pace: None,
             endpoint: Endpoint::of(&self.url),
             known: self.recall().cloned(),
@@ -241,13 +208,12 @@ impl StreamPeer for GridFtpSource<'_> {
 
 impl Source for GridFtpSource<'_> {
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
-        let opened = self.open(&self.access()?, ask)?;
-        let description = self.description(&opened, ask);
-        let by_ranges = !description.ranges.whole;
-        let OpenedSession { session, state, extended, .. } = opened;
-        let extended = by_ranges && extended;
-        *self.described.lock() = Some(Arc::new(LoginResult { state, by_ranges, extended }));
-        *self.first.lock() = Some(FirstLease { session, range: description.ranges.first });
+        let (session, mut opened) = self.open(&self.access()?, ask)?;
+        let description = self.description(&session, &opened, ask);
+        opened.by_ranges = !description.ranges.whole;
+        opened.extended &= opened.by_ranges;
+        *self.described.lock() = Some(Arc::new(opened));
+        *self.first.lock() = Some((session, description.ranges.first));
         Ok(description)
     }
 
@@ -281,9 +247,9 @@ impl Source for GridFtpSource<'_> {
     }
 
     fn abandon(&self) {
-        if let Some(first) = self.take_first() {
+        if let Some((session, _)) = self.take_first() {
             // The session has only logged in and requested the state of the file.
-            self.keep(first.session);
+            self.keep(session);
         }
     }
 }

@@ -18,8 +18,7 @@ use super::sessions::{Session, Sessions};
 use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
-use crate::retry_loop::Retries;
-use crate::source::http::{Read as BodyRead, SafeUrl};
+use crate::source::http::SafeUrl;
 use crate::source::listing::{
     FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool, child_url,
     make_with_parents,
@@ -39,17 +38,6 @@ impl FtpLister {
 
     fn access(&self, address: Result<RemoteAddress, FtpError>) -> Result<ServerAccess<'_>, FtpError> {
         ServerAccess::new(address?, &self.options.config, &self.sessions)
-    }
-
-    /// Retries if the server was only slow or busy.
-    fn retrying<T>(
-        &self,
-        cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let emit = |event: &_| tracing::debug!(?event, "asking for a listing");
-        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
-        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
     fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), Failure> {
@@ -73,7 +61,7 @@ impl FtpLister {
     /// Creates a directory and its missing parents over one session.
     fn make_once(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
         let mut session = self.access(RemoteAddress::of_directory(directory))?.open_for_directory(cancel)?;
-        let is_new = make_with_parents(directory, |directory| {
+        let is_new = make_with_parents(directory, &mut |directory| {
             let access = self.access(RemoteAddress::of_directory(directory))?;
             make_directory(&access, &mut session, cancel)
         })?;
@@ -93,15 +81,12 @@ impl FtpLister {
                 return Err(Failure::interrupted());
             }
             match transport.receive(buffer) {
-                Ok(Received::Data(length)) => Ok(BodyRead::Data(length)),
-                Ok(Received::Idle) => Ok(BodyRead::Idle),
                 // Without TLS's closing message, a listing could be truncated on the path. proftpd sends it, Globus
                 // 13.24 does not.
                 Ok(Received::End { clean: false }) if access.address.scheme != Scheme::GsiFtp => {
                     Err(FtpError::ClosedEarly { at: at(), got }.into())
                 }
-                Ok(Received::End { .. }) => Ok(BodyRead::End),
-                Err(source) => Err(FtpError::Data { at: at(), source }.into()),
+                received => received.map_err(|source| FtpError::Data { at: at(), source }.into()),
             }
         })?
     }
@@ -138,8 +123,8 @@ impl RemoteDirectories for FtpLister {
         if !directory.path().ends_with('/') {
             directory.set_path(&format!("{}/", directory.path()));
         }
-        let (spool, form) = self.retrying(cancel, || self.list_once(&directory, cancel))?;
-        let shown = SafeUrl::of(&directory).to_string();
+        let shown = SafeUrl::of(&directory);
+        let (spool, form) = self.options.retrying(&shown, cancel, || self.list_once(&directory, cancel))?;
         let reader = spool.into_reader().map_err(|error| {
             Failure::new(FailureKind::Disk, format!("cannot read back the listing of {shown}: {error}"))
         })?;
@@ -147,14 +132,14 @@ impl RemoteDirectories for FtpLister {
             lister: self.clone(),
             cancel: cancel.clone(),
             directory: directory.clone(),
-            shown,
+            shown: shown.to_string(),
             entries: ListingEntries::new(reader, form),
         };
         Ok(OpenListing { directory, entries: Box::new(entries) })
     }
 
     fn look(&self, file: &Url, cancel: &Cancel) -> Result<FileFacts, Failure> {
-        self.retrying(cancel, || {
+        self.options.retrying(&SafeUrl::of(file), cancel, || {
             let (session, state) = self.access(RemoteAddress::of(file))?.open(cancel)?;
             self.sessions.keep(session);
             Ok(FileFacts { size: state.size, modified: state.modified })
@@ -162,7 +147,7 @@ impl RemoteDirectories for FtpLister {
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
-        self.retrying(cancel, || self.make_once(directory, cancel))
+        self.options.retrying(&SafeUrl::of(directory), cancel, || self.make_once(directory, cancel))
     }
 
     fn keeps_times(&self, directory: &Url, cancel: &Cancel) -> bool {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_core::proto::gridftp::{Command, Features, Reply};
+use longhaul_core::failure::Cause;
+use longhaul_core::proto::gridftp::{Command, Features, Reply, parse_mlst};
 use longhaul_core::proto::netrc::Login;
 
 use super::control::ControlConnection;
@@ -134,7 +135,8 @@ impl<'a> ServerAccess<'a> {
                 // A refusal concerns the file; any other error means that the kept session is broken, and a further one
                 // is tried.
                 Err(error @ FtpError::Refused { .. }) => return Ok((session, Err(error))),
-                Err(error @ (FtpError::Cancelled | FtpError::Command { .. })) => return Err(error),
+                Err(error @ FtpError::Command { .. }) => return Err(error),
+                Err(error) if error.is_caused_by(Cause::Interrupted) => return Err(error),
                 Err(error) => tracing::debug!("a kept session is of no more use: {error}"),
             }
         }
@@ -323,13 +325,11 @@ impl<'a> ServerAccess<'a> {
         let features = Features::parse(features);
         let (state, state_commands) = match RemoteState::first(mlst, size, time, self.at()) {
             _ if self.address.is_directory => {
-                (Ok(RemoteState::default()), RemoteState::state_commands_after(mlst))
+                let by_mlst = parse_mlst(mlst).is_ok();
+                (Ok(RemoteState::default()), StateCommands::preferring(by_mlst))
             }
             Ok((state, state_commands)) => (Ok(state), state_commands),
-            Err(error) => {
-                let lists = features.lists("MLST");
-                (Err(error), if lists { StateCommands::Mlst } else { StateCommands::SizeAndTime })
-            }
+            Err(error) => (Err(error), StateCommands::preferring(features.lists("MLST"))),
         };
         Ok((Session::new(control, self.key.clone(), features, state_commands, protection), state))
     }

@@ -15,7 +15,7 @@ use super::sessions::{Session, Sessions};
 use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
-use crate::source::http::{ClientConfig, Read};
+use crate::source::http::ClientConfig;
 
 /// The interval at which a wait checks its deadline.
 const TICK: Duration = Duration::from_millis(100);
@@ -85,13 +85,8 @@ impl MeasuredFlow {
     ///
     /// # Errors
     /// [`FtpError::Data`].
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Read, FtpError> {
-        match self.transport.receive(buffer) {
-            Ok(Received::Data(more)) => Ok(Read::Data(more)),
-            Ok(Received::Idle) => Ok(Read::Idle),
-            Ok(Received::End { .. }) => Ok(Read::End),
-            Err(source) => Err(FtpError::Data { at: self.at.clone(), source }),
-        }
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Received, FtpError> {
+        self.transport.receive(buffer).map_err(|source| FtpError::Data { at: self.at.clone(), source })
     }
 
     /// Returns the socket of the data connection.

@@ -14,7 +14,6 @@
 mod channel;
 mod chunk_pace;
 mod control;
-mod data_listener;
 mod data_path;
 mod data_protection;
 mod error;

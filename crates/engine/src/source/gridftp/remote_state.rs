@@ -28,19 +28,16 @@ pub(super) enum StateCommands {
 }
 
 impl StateCommands {
+    /// Chooses the commands for a file, given whether MLST is of use.
+    pub(super) fn preferring(mlst: bool) -> Self {
+        if mlst { Self::Mlst } else { Self::SizeAndTime }
+    }
+
     /// Returns the commands for a file.
     pub(super) fn commands(self, path: &[u8]) -> Vec<Command<'_>> {
         match self {
             Self::Mlst => vec![Command::Mlst(path)],
             Self::SizeAndTime => vec![Command::Size(path), Command::Mdtm(path)],
-        }
-    }
-
-    /// Returns the number of replies.
-    pub(super) fn replies(self) -> usize {
-        match self {
-            Self::Mlst => 1,
-            Self::SizeAndTime => 2,
         }
     }
 
@@ -103,11 +100,6 @@ impl RemoteState {
         Ok((by_size.read(&[size.clone(), time.clone()], at)?, by_size))
     }
 
-    /// Chooses the commands for later requests after a login without a file, from the reply to MLST of a directory.
-    pub(super) fn state_commands_after(mlst: &Reply) -> StateCommands {
-        if parse_mlst(mlst).is_ok() { StateCommands::Mlst } else { StateCommands::SizeAndTime }
-    }
-
     /// Returns the identity under which ranges are combined; the size is compared separately.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.time().map(Identity::ModificationTime)
@@ -119,11 +111,6 @@ impl RemoteState {
         let nanos = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.subsec_nanos();
         let whole = format_date(modified)?;
         Some(if nanos == 0 { whole } else { format!("{whole}.{nanos:09}").trim_end_matches('0').to_owned() })
-    }
-
-    /// Returns whether `now` equals this state.
-    pub(super) fn agrees(&self, now: &Self) -> bool {
-        self == now
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn authenticate(
     let now = SystemTime::now();
     let (credentials, trust) =
         (Credentials::find(&CredentialPlaces::from_env(), now)?, Trust::from_env(now)?);
-    gsi::authenticate(exchange, host, &credentials, &trust, now)
+    gsi::authenticate(exchange, host, &credentials, trust, now)
 }
 
 /// Requests TLS, verifies the server, and requests data connections within TLS (RFC 4217).

@@ -46,15 +46,6 @@ pub(super) struct SessionKey {
     pub(super) congestion: Option<String>,
 }
 
-/// The transfer mode of the server (RFC 959, section 3.4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// MODE S, the default.
-    Stream,
-    /// MODE E.
-    Extended,
-}
-
 /// A logged-in control connection, and the parameters negotiated over it.
 pub(super) struct Session {
     pub(super) control: ControlConnection,
@@ -64,7 +55,8 @@ pub(super) struct Session {
     pub(super) state_commands: StateCommands,
     /// Whether the server supports starting at an offset; `None` if not yet tried.
     restarts: Option<bool>,
-    pub(super) mode: Mode,
+    /// Whether the server is in MODE E in place of MODE S, the default (RFC 959, section 3.4).
+    pub(super) is_extended: bool,
     /// Whether data connections are encrypted.
     pub(super) protection: DataProtection,
     /// The data connections of MODE E, which the server reuses.
@@ -85,7 +77,7 @@ impl Session {
             features,
             state_commands,
             restarts: None,
-            mode: Mode::Stream,
+            is_extended: false,
             protection,
             data: None,
         }
@@ -114,12 +106,12 @@ impl Session {
 
     /// Returns to MODE S.
     pub(super) fn use_mode_stream(&mut self, cancel: &Cancel) -> Result<(), FtpError> {
-        if self.mode == Mode::Stream {
+        if !self.is_extended {
             return Ok(());
         }
         self.data = None;
         self.control.demand(&Command::ModeStream, cancel)?;
-        self.mode = Mode::Stream;
+        self.is_extended = false;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::gridftp::{Command, ListingForm, parse_epsv, parse_pasv};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
@@ -134,7 +134,7 @@ pub(super) fn await_begin(
 /// Fails once the deadline of a data connection's TLS handshake has passed.
 ///
 /// # Errors
-/// That of the timeout, or [`FtpError::Cancelled`].
+/// That of the timeout, or [`Failure::interrupted`].
 pub(super) fn check_handshake(deadline: &Deadline<'_>, at: &str, peer: SocketAddr) -> Result<(), FtpError> {
     deadline.check_cancel()?;
     if deadline.left().is_zero() {
@@ -186,13 +186,14 @@ pub(super) fn connect(
     let lacks_epsv = access.sessions.quirks(&session.key).lacks_epsv;
     let rtt = session.control.rtt().unwrap_or_default().get();
     let patience = timeout.min((rtt * EPSV_RTTS).max(MIN_EPSV_PATIENCE));
+    let is_unreached = |error: &FtpError| error.is_caused_by(Cause::Unreachable);
     let extended = (!lacks_epsv).then(|| connect_by(Command::Epsv, patience, access, session, cancel));
     let socket = match extended {
-        Some(Err(error @ (FtpError::Passive { .. } | FtpError::Connect(_)))) => {
+        Some(Err(error)) if matches!(error, FtpError::Passive { .. }) || is_unreached(&error) => {
             tracing::debug!("PASV is used instead of EPSV: {error}");
             match connect_by(Command::Pasv, timeout, access, session, cancel) {
                 // Servers refuse PASV over IPv6, and a SYN may have been lost.
-                Err(FtpError::Passive { .. }) if matches!(error, FtpError::Connect(_)) => {
+                Err(FtpError::Passive { .. }) if is_unreached(&error) => {
                     connect_by(Command::Epsv, timeout, access, session, cancel)
                 }
                 connected => {
@@ -204,7 +205,7 @@ pub(super) fn connect(
         Some(connected) => connected,
         None => connect_by(Command::Pasv, timeout, access, session, cancel),
     }?;
-    session.protection.over_connected(socket).map_err(|error| FtpError::of_tls(access.at(), &error))
+    session.protection.over(socket, false).map_err(|error| FtpError::of_tls(access.at(), &error))
 }
 
 /// Opens a TCP connection to the address that the server names in the reply to `command`.

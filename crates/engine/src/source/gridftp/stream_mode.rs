@@ -3,7 +3,7 @@
 
 use std::net::Shutdown;
 
-use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
@@ -52,13 +52,12 @@ fn fetch_range(
     let cancel = stream.renew_cancel();
     let mut transport = stream_data_connection::retrieve(access, session, range.start(), &cancel)?;
     connected(&transport, stream, session);
-    let mut reached = range.start();
-    let received = receive(context, &mut transport, stream, &mut reached);
+    let received = receive(context, &mut transport, stream, false);
     // The sampler holds a duplicate of the socket, too.
     stream.end_connection();
     drop(transport);
-    match received {
-        Ok(()) => {}
+    let reached = match received {
+        Ok(reached) => reached,
         Err(FtpError::Failed(error)) => return Err(error),
         // The server's reply takes precedence over the error of the data connection.
         Err(error) => {
@@ -70,7 +69,7 @@ fn fetch_range(
                 Err(_) => error.into(),
             });
         }
-    }
+    };
     // Another stream may have shortened the range: a transfer that ends before the end of the file was aborted by this
     // host.
     let broken_off = context.described.state.size.is_none_or(|size| reached < size.get());
@@ -104,7 +103,7 @@ fn prove(
         return Err(lost);
     }
     // The server may count the lost connection against its limit.
-    let _ = session.control.transport().socket().shutdown(Shutdown::Both);
+    let _ = session.control.transport.socket().shutdown(Shutdown::Both);
     match access.open(cancel) {
         Ok((opened, state)) => {
             compare(described, &state, access.at())?;
@@ -114,7 +113,7 @@ fn prove(
         Err(error) if is_whole && error.loses_control() => {
             tracing::warn!("no reply confirmed the data, which has the size of the file: {error}");
         }
-        Err(FtpError::Cancelled) => return Err(FtpError::Cancelled),
+        Err(error) if error.is_caused_by(Cause::Interrupted) => return Err(error),
         Err(_) => return Err(lost),
     }
     Ok(())
@@ -136,35 +135,58 @@ fn connected(transport: &Transport, stream: &mut Stream<'_>, session: &Session) 
     stream.answered();
 }
 
-/// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail.
+/// Receives the first lease, which shrinks as its bytes arrive, and when another stream steals its tail; a whole file until
+/// the server ends it. Returns the offset that it has reached.
 fn receive(
     context: &mut FetchContext<'_, '_>,
     transport: &mut Transport,
     stream: &mut Stream<'_>,
-    reached: &mut u64,
-) -> Result<(), FtpError> {
-    let at = || context.access.at().to_owned();
-    while let Some(left) = stream.front().filter(|left| !left.is_empty()) {
-        match transport.receive(stream.buffer(left)?) {
+    is_whole: bool,
+) -> Result<u64, FtpError> {
+    let (at, size) = (|| context.access.at().to_owned(), context.described.state.size.unwrap_or_default());
+    let stolen = || FtpError::from(Failure::stolen(context.worker.source.shown()));
+    let mut reached = 0;
+    loop {
+        let left = stream.front().ok_or_else(stolen)?;
+        let received = match left.is_empty() {
+            true if !is_whole => break,
+            true => transport.receive(&mut [0]),
+            false => transport.receive(stream.buffer(left)?),
+        };
+        match received {
+            Ok(Received::Data(_)) if left.is_empty() => {
+                let message = format!("{} sent more than the {size} that were requested", at());
+                return Err(Failure::new(FailureKind::Protocol, message).into());
+            }
             Ok(Received::Data(n)) => {
-                *reached = left.start() + n as u64;
+                reached = left.start() + n as u64;
                 let (own, _) = stream.delivered(n, left, transport.socket());
                 context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
             }
             Ok(Received::Idle) => {}
-            Ok(Received::End { .. }) => {
+            Ok(Received::End { .. }) if left.is_empty() => return Ok(reached),
+            // Without a size, the end of the connection marks the end of the file; within TLS a closing message is
+            // required, because a FIN can be forged.
+            Ok(Received::End { clean }) if is_whole && size == Bytes::ZERO => {
                 let got = stream.delivered_so_far();
-                return Err(FtpError::ClosedEarly { at: at(), got });
+                if clean || (context.described.state.size.is_some() && got == Bytes::ZERO) {
+                    return Ok(reached);
+                }
+                let message = format!(
+                    "{} ended a data connection without closing TLS, after {got}, and reports no size: bytes may be missing",
+                    at()
+                );
+                return Err(Failure::new(FailureKind::Temporary, message).into());
+            }
+            Ok(Received::End { .. }) => {
+                return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() });
             }
             Err(source) => return Err(FtpError::Data { at: at(), source }),
         }
         stream.check_alive(context.worker.source.shown())?;
     }
     stream.flush();
-    if !stream.complete() {
-        return Err(Failure::stolen(context.worker.source.shown()).into());
-    }
-    Ok(())
+    if stream.complete() { Ok(reached) } else { Err(stolen()) }
 }
 
 /// Fetches the whole file by one RETR, because nothing shows that two of them would read one version.
@@ -186,61 +208,11 @@ fn fetch_whole(
     let cancel = stream.renew_cancel();
     let mut transport = stream_data_connection::retrieve(access, session, 0, &cancel)?;
     connected(&transport, stream, session);
-    receive_all(context, &mut transport, stream)?;
+    receive(context, &mut transport, stream, true)?;
     stream.end_connection();
     prove(context, session, false, true, stream.stop())?;
     context.worker.unproved.prove_all();
     stream.flush();
     stream.complete();
     Ok(())
-}
-
-/// Receives until the server ends the file; checks the described size, if known.
-fn receive_all(
-    context: &mut FetchContext<'_, '_>,
-    transport: &mut Transport,
-    stream: &mut Stream<'_>,
-) -> Result<(), Failure> {
-    let at = || context.access.at().to_owned();
-    let size = context.described.state.size;
-    loop {
-        let left = stream.front().ok_or_else(|| Failure::stolen(context.worker.source.shown()))?;
-        let received = if left.is_empty() {
-            transport.receive(&mut [0])
-        } else {
-            transport.receive(stream.buffer(left)?)
-        };
-        match received {
-            Ok(Received::Data(_)) if left.is_empty() => {
-                let (at, expected) = (context.access.at(), size.unwrap_or_default());
-                let message = format!("{at} sent more than the {expected} that were requested");
-                return Err(Failure::new(FailureKind::Protocol, message));
-            }
-            Ok(Received::Data(n)) => {
-                let (own, _) = stream.delivered(n, left, transport.socket());
-                context.worker.unproved.deliver(ByteRange::with_len(left.start(), own));
-            }
-            Ok(Received::Idle) => {}
-            Ok(Received::End { .. }) if left.is_empty() => return Ok(()),
-            // Without a size, the end of the connection marks the end of the file; within TLS a closing message is
-            // required, because a FIN can be forged.
-            Ok(Received::End { clean }) if size.unwrap_or_default() == Bytes::ZERO => {
-                let got = stream.delivered_so_far();
-                let is_empty = size.is_some() && got == Bytes::ZERO;
-                if clean || is_empty {
-                    return Ok(());
-                }
-                let message = format!(
-                    "{} ended a data connection without closing TLS, after {got}, and reports no size: bytes may be missing",
-                    context.access.at()
-                );
-                return Err(Failure::new(FailureKind::Temporary, message));
-            }
-            Ok(Received::End { .. }) => {
-                return Err(FtpError::ClosedEarly { at: at(), got: stream.delivered_so_far() }.into());
-            }
-            Err(source) => return Err(FtpError::Data { at: at(), source }.into()),
-        }
-        stream.check_alive(context.worker.source.shown())?;
-    }
 }

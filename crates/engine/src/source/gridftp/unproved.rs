@@ -70,7 +70,7 @@ impl Unproved {
 
 /// Fails if the file is no longer in the described state.
 pub(super) fn compare(described: &RemoteState, now: &RemoteState, at: &str) -> Result<(), FtpError> {
-    if described.agrees(now) {
+    if described == now {
         return Ok(());
     }
     let message = format!(

@@ -1,5 +1,6 @@
 //! The worker of an FTP stream: in MODE E the only one, over all data connections; in MODE S one of several.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_core::failure::{Cause, Failure, FailureKind};
@@ -55,13 +56,13 @@ impl<'s> GridFtpWorker<'s> {
         described: &LoginResult,
         stream: &mut Stream<'_>,
     ) -> Result<Option<Session>, Failure> {
-        if let Some(first) = self.source.take_first() {
-            stream.lease_requested(first.range);
+        if let Some((session, range)) = self.source.take_first() {
+            stream.lease_requested(range);
             if described.by_ranges {
                 // The file is empty.
                 stream.drop_received();
             }
-            return Ok(Some(first.session));
+            return Ok(Some(session));
         }
         let has_work = stream.wait_for_work();
         if !has_work && (self.unproved.is_empty() || stream.stop().is_cancelled()) {
@@ -129,7 +130,7 @@ impl StreamWorker for GridFtpWorker<'_> {
         let Err(error) = served else { return Ok(()) };
         if error.cause == Cause::OtherFile {
             // Before the transfer stops, so that the other workers take back their bytes.
-            self.source.set_changed();
+            self.source.has_changed.store(true, Ordering::Release);
             self.unproved.take_back(stream)?;
         } else if stream.is_to_stdout() && self.prove_complete(stream) {
             return Ok(());
@@ -148,7 +149,7 @@ impl StreamWorker for GridFtpWorker<'_> {
         // not complete the file. After a change of the file, a later run might find the described state again, with
         // bytes of the changed file in between.
         let is_proved_later = stream.stop().is_cancelled() || !stream.has_other_source();
-        if is_proved_later && !self.source.has_changed() {
+        if is_proved_later && !self.source.has_changed.load(Ordering::Acquire) {
             return;
         }
         if let Err(error) = self.unproved.take_back(stream) {
@@ -159,7 +160,7 @@ impl StreamWorker for GridFtpWorker<'_> {
 
 /// Creates the error of a server whose MODE E does not reach this host: the next attempt uses MODE S.
 pub(super) fn fall_back_to_stream_mode(source: &GridFtpSource<'_>, error: &FtpError) -> Failure {
-    source.disable_extended_mode();
+    source.is_stream_mode_only.store(true, Ordering::Relaxed);
     let message = format!("{error}; connections to the server are used instead");
     tracing::warn!("{message}");
     Failure::new(FailureKind::Temporary, message).with_retry(Retry::AtOnce)

@@ -2,13 +2,11 @@
 
 pub(super) mod clients;
 pub(super) mod config;
-pub(super) mod connection_key;
 mod dialling;
 mod early_connections;
 mod idle_connections;
 mod logins;
 mod proxy_tunnel;
-mod server_faults;
 #[cfg(test)]
 mod tests;
 
@@ -16,36 +14,40 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::http::{HeaderField, RangeRequest, ResponseHead};
+use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, ResponseHead};
 use longhaul_core::units::Bytes;
 use parking_lot::Mutex;
-use url::Url;
+use url::{Origin, Url};
 
-use super::connection::Connection;
+use super::connection::{Connection, ConnectionKey};
 use super::error::{HttpError, unusable_url};
 use crate::cancel::Cancel;
 use crate::connect::{AheadConnection, ResolvedHosts};
 use crate::source::http::authentication::credentials::Credentials;
 use crate::source::http::authentication::tls;
 use crate::source::http::client::config::{ClientConfig, TlsConfig};
-use crate::source::http::client::connection_key::ConnectionKey;
 use crate::source::http::client::early_connections::EarlyConnections;
 use crate::source::http::client::idle_connections::IdleConnections;
+use crate::source::http::connection::explanation::read_explanation;
 use crate::source::http::http_source::first_answer::RangeFailure;
 use crate::source::http::target::proxy::ProxyKind;
 use crate::source::http::target::redirects::Redirects;
 use crate::source::http::target::resolved_url::{ResolvedUrl, SharedCookies};
-use crate::source::http::target::safe_url::SafeUrl;
-use server_faults::ServerFaults;
+use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
 /// Headers that the transfer itself sets.
 const OWN: [&str; 7] =
     ["range", "if-range", "content-length", "transfer-encoding", "expect", "upgrade", "proxy-authorization"];
 /// Headers that the transfer sets and that browsers copy with a request: they are left out.
 const LEFT_OUT: [&str; 4] = ["accept-encoding", "connection", "te", "proxy-connection"];
+
+/// How long a server that failed at ranges gets no request for one.
+const RANGELESS: Duration = Duration::from_secs(3600);
+/// The most entries.
+const MAX_SERVERS: usize = 1024;
 
 /// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
@@ -72,7 +74,8 @@ struct Caches {
     has_warned_of_proxy: AtomicBool,
     /// Whether the warning of headers that are left out was given.
     has_warned_of_headers: AtomicBool,
-    faults: ServerFaults,
+    /// The origins that failed at ranges, and when.
+    rangeless: Mutex<HashMap<Origin, (RangeFailure, Instant)>>,
 }
 
 /// An opened URL.
@@ -85,6 +88,24 @@ pub struct OpenedUrl {
     pub target: ResolvedUrl,
     /// The requested range; `None` for the whole file.
     pub requested: Option<RangeRequest>,
+}
+
+/// An answer of which only the head matters.
+pub(crate) struct ShortAnswer {
+    pub(crate) head: ResponseHead,
+    at: UrlAndPeer,
+    /// The server's explanation of a refusal.
+    explanation: Option<String>,
+}
+
+impl ShortAnswer {
+    /// Fails if the answer is not a success.
+    ///
+    /// # Errors
+    /// See [`Connection::check_answer`](crate::source::http::Connection::check_answer).
+    pub(crate) fn check(&self) -> Result<(), HttpError> {
+        HttpError::of_status(&self.at, &self.head, || self.explanation.clone())
+    }
 }
 
 /// A connection opened ahead of a stream, and its key.
@@ -254,7 +275,7 @@ impl Client {
         cancel: &Cancel,
     ) -> Result<(Connection, ResponseHead, ResolvedUrl), HttpError> {
         let mut target = self.target(url)?;
-        let mut redirects = self.redirects(&target);
+        let mut redirects = Redirects::new(&target);
         let mut connection = self.connect(&mut target, cancel)?;
         loop {
             let head = match send(&mut connection, &target).and_then(|()| connection.read_head()) {
@@ -283,6 +304,31 @@ impl Client {
         }
     }
 
+    /// Sends a request and returns its answer of any status; follows redirects that keep the method, and answers one
+    /// 401 with a login from .netrc.
+    ///
+    /// # Errors
+    /// The errors of the connection and of an invalid answer.
+    pub(crate) fn exchange(
+        &self,
+        url: &Url,
+        ask: Ask<'_>,
+        cancel: &Cancel,
+    ) -> Result<ShortAnswer, HttpError> {
+        let follows =
+            |status| Redirects::keeps_method(status) || (ask.is_head() && Redirects::is_redirect(status));
+        let mut send = |connection: &mut Connection, _: &ResolvedUrl| connection.send(ask);
+        let (mut connection, head, _) = self.request(url, &mut send, &follows, cancel)?;
+        let at = connection.at().clone();
+        if matches!(head.status(), 200..=299) {
+            head.require_identity().map_err(|error| HttpError::Head(at.clone(), error))?;
+        }
+        let explanation = read_explanation(&head, &mut connection);
+        connection.discard_body();
+        self.keep(connection);
+        Ok(ShortAnswer { head, at, explanation })
+    }
+
     /// Keeps the cookies that an answer of `target` sets, for the requests of this client.
     pub(super) fn keep_cookies(&self, target: &ResolvedUrl, head: &ResponseHead) {
         let Some(scope) = target.cookie_scope() else { return };
@@ -294,15 +340,20 @@ impl Client {
 
     /// Notes that the server of `target` failed at a range and answered a request without one.
     pub(super) fn note_range_failure(&self, target: &ResolvedUrl, failure: RangeFailure) {
-        self.caches.faults.failed_at_range(target.url().origin(), failure, Instant::now());
+        let (mut rangeless, now) = (self.caches.rangeless.lock(), Instant::now());
+        rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);
+        if rangeless.len() < MAX_SERVERS {
+            rangeless.insert(target.url().origin(), (failure, now));
+        }
     }
 
     /// Returns whether the server of `target` has failed at a range; not if it announces ranges in `head` and may have failed
     /// for another reason.
     pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
-        let known = self.caches.faults.range_failure(&target.url().origin(), Instant::now());
-        known.is_some_and(|failure| {
-            failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges)
+        let known = self.caches.rangeless.lock().get(&target.url().origin()).copied();
+        known.is_some_and(|(failure, since)| {
+            since.elapsed() < RANGELESS
+                && (failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges))
         })
     }
 
@@ -322,11 +373,6 @@ impl Client {
         let login = proxy.as_ref().and_then(|p| p.authorization.as_ref());
         connection.aim(target.request_line(login, proxy.is_some()));
         Ok(())
-    }
-
-    /// Starts a chain of redirects at `first`.
-    pub(crate) fn redirects(&self, first: &ResolvedUrl) -> Redirects {
-        Redirects::new(first)
     }
 
     fn tls_settings(&self) -> Result<Arc<rustls::ClientConfig>, HttpError> {

@@ -4,25 +4,27 @@ mod answers;
 pub(super) mod body;
 pub(super) mod buffered_transport;
 pub(super) mod explanation;
-mod requests;
-pub(super) mod short_exchange;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::proto::http::{HeaderField, ResponseHead};
+use longhaul_core::proto::http::{Ask, HeaderField, RangeRequest, Request, ResponseHead};
+use longhaul_core::units::Bytes;
+use url::Host;
 
 use super::error::HttpError;
 use crate::cancel::Cancel;
+use crate::connect::{Deadline, Transport};
 use crate::source::http::authentication::digest_login::DigestLogin;
-use crate::source::http::client::config::Timeouts;
-use crate::source::http::client::connection_key::ConnectionKey;
+use crate::source::http::client::config::{Timeouts, TlsConfig};
 use crate::source::http::connection::body::Body;
 use crate::source::http::connection::buffered_transport::BufferedTransport;
+use crate::source::http::target::proxy::ProxyKind;
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 pub use answers::EarlyAnswer;
 
@@ -44,13 +46,40 @@ pub(crate) struct RequestLine {
 /// the order of the requests. The socket blocks for at most a tick at a time.
 pub struct Connection {
     transport: BufferedTransport,
-    key: Arc<ConnectionKey>,
+    pub(super) key: Arc<ConnectionKey>,
     request: RequestLine,
-    timeouts: Timeouts,
-    cancel: Cancel,
+    pub(crate) timeouts: Timeouts,
+    /// The flag that ends waits.
+    pub(super) cancel: Cancel,
     in_flight: InFlight,
     body: Body,
-    persistence: Persistence,
+    pub(super) persistence: Persistence,
+}
+
+/// What two connections must have in common so that either can carry a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionKey {
+    pub(crate) https: bool,
+    pub(crate) server: (Host<String>, u16),
+    /// The zone of the server's or the proxy's address.
+    pub(crate) zone: Option<u32>,
+    pub(crate) proxy: Option<(ProxyKind, Host<String>, u16)>,
+    pub(crate) tls: TlsConfig,
+    pub(crate) recv_buffer: Option<Bytes>,
+    pub(crate) congestion: Option<String>,
+    pub(crate) tick: Duration,
+}
+
+impl ConnectionKey {
+    /// Returns whether a connection of this key can serve in place of one of the `wanted`: a receive buffer may be smaller or larger by
+    /// a tenth, as it is computed from an RTT that is measured again.
+    pub(crate) fn nearly_fits(&self, wanted: &Self) -> bool {
+        let near = match (self.recv_buffer, wanted.recv_buffer) {
+            (Some(own), Some(wanted)) => own.get().abs_diff(wanted.get()) <= wanted.get() / 10,
+            (own, wanted) => own == wanted,
+        };
+        near && *wanted == Self { recv_buffer: wanted.recv_buffer, ..self.clone() }
+    }
 }
 
 /// The requests that are sent, or being sent, and have no final answer.
@@ -75,16 +104,17 @@ struct Unanswered {
 }
 
 /// Whether the connection serves further requests (RFC 9112, section 9.3).
-struct Persistence {
+#[derive(Default)]
+pub(super) struct Persistence {
     reusable: bool,
     /// Whether the last answer contradicted HTTP, so that nothing after it is an answer.
-    has_ended: bool,
+    pub(super) has_ended: bool,
     /// Whether the server has answered a request.
     has_answered: bool,
     /// Whether the connection was idle before its first request.
-    has_waited: bool,
+    pub(super) has_waited: bool,
     /// How long the server keeps an idle connection open, where the last answer announced that.
-    timeout: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
 }
 
 impl Connection {
@@ -103,29 +133,57 @@ impl Connection {
             cancel,
             in_flight: InFlight::default(),
             body: Body::Ended,
-            persistence: Persistence {
-                reusable: true,
-                has_ended: false,
-                has_answered: false,
-                has_waited: false,
-                timeout: None,
-            },
+            persistence: Persistence { reusable: true, ..Persistence::default() },
         }
+    }
+
+    /// Sends a GET for the whole file or a range of it, without waiting for the answer.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_get(&mut self, range: Option<&RangeRequest>) -> Result<(), HttpError> {
+        self.send(Ask::Get(range))
+    }
+
+    /// Sends a request's head, without waiting for the answer.
+    ///
+    /// # Errors
+    /// [`HttpError::ClosedBeforeHead`] where the server has announced that it closes the connection,
+    /// [`HttpError::Send`], [`HttpError::Timeout`], and that of a cancellation.
+    pub fn send(&mut self, ask: Ask<'_>) -> Result<(), HttpError> {
+        if !self.reusable() {
+            return Err(HttpError::ClosedBeforeHead(self.at().clone(), Bytes::ZERO));
+        }
+        let RequestLine { target, host, headers, digest, .. } = &self.request;
+        let login = digest.as_ref().and_then(|digest| digest.field(ask.method(), target));
+        let headers = &headers.iter().cloned().chain(login).collect::<Vec<_>>();
+        let request = Request { target, host, headers, ask }.encode();
+        let deadline = Deadline::new(&self.cancel, self.timeouts.head);
+        let sent = self.transport.send_all(&request, &deadline);
+        self.persistence.reusable = sent.is_ok();
+        self.in_flight.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
+        self.in_flight.has_unsent_body = ask.has_body();
+        sent
+    }
+
+    /// Sends from the front of `pending`, a part of a request's body, which it shortens; returns whether the kernel has all
+    /// of it.
+    ///
+    /// # Errors
+    /// Those of the kernel or TLS; of kind `WouldBlock` where a tick has passed.
+    pub fn send_body(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
+        self.transport.stream.send(pending)
+    }
+
+    /// Marks the request's body as sent: after its answer the connection can be used again.
+    pub fn finish_body(&mut self) {
+        self.in_flight.has_unsent_body = false;
     }
 
     /// Makes the following requests for another URL of the same origin.
     pub(super) fn aim(&mut self, request: RequestLine) {
-        self.transport.set_url(request.url.clone());
+        self.transport.at.url = request.url.clone();
         self.request = request;
-    }
-
-    /// Replaces the flag that ends this connection's waits.
-    pub fn set_cancel(&mut self, cancel: Cancel) {
-        self.cancel = cancel;
-    }
-
-    pub(crate) fn set_timeouts(&mut self, timeouts: Timeouts) {
-        self.timeouts = timeouts;
     }
 
     /// Allows no further request.
@@ -139,22 +197,12 @@ impl Connection {
         self.persistence.reusable
     }
 
-    /// Returns whether the last answer contradicted HTTP, so that nothing after it is read.
-    pub(super) fn has_ended(&self) -> bool {
-        self.persistence.has_ended
-    }
-
     /// Returns whether `error`, of a single GET or HEAD, can mean that the server closed the connection while that was idle: no
     /// byte of an answer has come. The request is worth another try on a [fresh](super::Client::connect_fresh) connection.
     pub fn was_closed_while_idle(&self, error: &HttpError) -> bool {
         let is_single = self.in_flight.unanswered.len() <= 1 && !self.transport.has_buffered();
         let was_idle = self.persistence.has_answered || self.persistence.has_waited;
         was_idle && is_single && error.is_broken_connection()
-    }
-
-    /// Notes that the connection has been idle before its first request: the server may have closed it.
-    pub(super) fn note_wait(&mut self) {
-        self.persistence.has_waited = true;
     }
 
     /// Returns whether the server has answered a request on this connection.
@@ -175,15 +223,6 @@ impl Connection {
         !self.transport.is_readable(Duration::ZERO)
     }
 
-    /// Returns how long the server keeps the idle connection open, where it has announced that.
-    pub(super) fn keep_alive(&self) -> Option<Duration> {
-        self.persistence.timeout
-    }
-
-    pub(super) fn key(&self) -> &Arc<ConnectionKey> {
-        &self.key
-    }
-
     /// Returns the number of bytes read of the current body; the highest after its end.
     pub(super) fn body_position(&self) -> u64 {
         self.body.position()
@@ -196,21 +235,21 @@ impl Connection {
 
     /// Returns the socket, for its options and TCP_INFO; reading or writing it breaks the connection.
     pub fn socket(&self) -> &TcpStream {
-        self.transport.socket()
+        self.transport.stream.socket()
     }
 
     /// Returns whether the bytes are encrypted, and so are copied through a buffer of the TLS library.
     pub fn is_tls(&self) -> bool {
-        self.transport.is_tls()
+        matches!(self.transport.stream, Transport::Tls(_))
     }
 
     /// Returns the peer's address: the server's or the proxy's.
     pub fn peer(&self) -> SocketAddr {
-        self.transport.peer()
+        self.transport.at.peer
     }
 
     /// Returns the URL and the peer, without secrets.
     pub fn at(&self) -> &UrlAndPeer {
-        self.transport.at()
+        &self.transport.at
     }
 }

@@ -10,7 +10,7 @@ use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 use thiserror::Error;
 
-use crate::connect::{ConnectError, Deadline};
+use crate::connect::Deadline;
 use crate::source::http::http_source::first_answer::RangeFailure;
 use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 
@@ -18,9 +18,6 @@ use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
 /// [`Failed`](Self::Failed).
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The host or proxy was not reached.
-    #[error(transparent)]
-    Connect(Failure),
     /// The SOCKS proxy did not reach the server.
     #[error("{0}")]
     SocksRefused(Failure),
@@ -63,9 +60,6 @@ pub enum HttpError {
     /// A redirect from a URL to another, escaped and without secrets, cannot or must not be followed.
     #[error("will not follow the redirect from {0} to {1}: {2}")]
     RedirectRefused(SafeUrl, String, &'static str),
-    /// The transfer was cancelled.
-    #[error("cancelled")]
-    Cancelled,
     /// Any other failure.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -101,28 +95,19 @@ impl HttpError {
             }
             _ => {}
         }
-        let (reason, retry_after) = (head.reason().escape_debug(), head.retry_after(SystemTime::now()));
-        let explanation = explain();
+        let (explanation, kind) = (explain(), FailureKind::of_status(status));
         let meaning = explanation.as_deref().unwrap_or(meaning(status));
-        let why = explained(meaning, remedy(status), asks_unspoken_login(head));
-        let wait = retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs()));
-        let message = format!("{at} answered {status} {reason}{why}{wait}");
-        let cause = if is_too_busy(status) { Cause::Refused } else { Cause::Connection };
-        let failure = Failure::new(FailureKind::of_status(status), message)
-            .caused_by(cause)
-            .with_retry(Retry::of_status(status, retry_after));
-        Err(Self::Status { status, reason: reason.to_string().into(), failure })
+        let failure = refusal(&format!("{at} answered"), head, kind, meaning, remedy(status));
+        Err(Self::Status { status, reason: head.reason().escape_debug().to_string().into(), failure })
     }
 
     /// Returns the kind of the failure, whether a retry can help, and the cause.
     pub(crate) fn class(&self) -> (FailureKind, Retry, Cause) {
         let (kind, cause) = match self {
-            Self::Connect(failure)
-            | Self::Failed(failure)
-            | Self::SocksRefused(failure)
-            | Self::Status { failure, .. } => return (failure.kind, failure.retry, failure.cause),
+            Self::Failed(failure) | Self::SocksRefused(failure) | Self::Status { failure, .. } => {
+                return (failure.kind, failure.retry, failure.cause);
+            }
             Self::RangeNotSatisfiable { .. } => (FailureKind::Data, Cause::OtherFile),
-            Self::Cancelled => (FailureKind::Interrupted, Cause::Interrupted),
             Self::Send(..) | Self::Receive(..) | Self::Timeout(..) | Self::ClosedBeforeHead(..) => {
                 (FailureKind::Temporary, Cause::Connection)
             }
@@ -150,7 +135,14 @@ impl HttpError {
 
     /// Returns whether an established connection broke.
     pub fn is_broken_connection(&self) -> bool {
-        self.kind() == FailureKind::Temporary && !matches!(self, Self::Timeout(..) | Self::Connect(_))
+        self.kind() == FailureKind::Temporary
+            && !matches!(self, Self::Timeout(..))
+            && !self.is_before_connection()
+    }
+
+    /// Returns whether the transfer was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.class().2 == Cause::Interrupted
     }
 
     /// Returns whether no connection was established.
@@ -189,15 +181,6 @@ impl HttpError {
             }
             Self::Status { status: 400..=501, .. } => Some(RangeFailure::Refused),
             error => error.is_unanswered().then_some(RangeFailure::Broken),
-        }
-    }
-}
-
-impl From<ConnectError> for HttpError {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Cancelled => Self::Cancelled,
-            ConnectError::Failed(failure) => Self::Connect(failure),
         }
     }
 }
@@ -241,16 +224,24 @@ pub(super) fn check(deadline: &Deadline<'_>, at: &UrlAndPeer, step: &'static str
     Ok(())
 }
 
-/// Joins the meaning of a refusal and its remedy to the end of a message; either may be empty.
-pub(crate) fn explained(meaning: &str, remedy: &str, unspoken_login: bool) -> String {
-    let remedy = if unspoken_login { UNSPOKEN_LOGIN } else { remedy };
+/// Creates the failure of a refused request: `said`, then the status, its meaning and a remedy; either may be empty.
+pub(crate) fn refusal(
+    said: &str,
+    head: &ResponseHead,
+    kind: FailureKind,
+    meaning: &str,
+    remedy: &str,
+) -> Failure {
+    let (status, reason) = (head.status(), head.reason().escape_debug());
+    let retry_after = head.retry_after(SystemTime::now());
+    let remedy = if asks_unspoken_login(head) { UNSPOKEN_LOGIN } else { remedy };
     let parts = [(": ", meaning), ("; ", remedy)].into_iter().filter(|(_, text)| !text.is_empty());
-    parts.map(|(mark, text)| format!("{mark}{text}")).collect()
-}
-
-/// Returns whether a server refuses a request by this status only because it serves too many.
-pub(crate) fn is_too_busy(status: u16) -> bool {
-    matches!(status, 429 | 503)
+    let why: String = parts.map(|(mark, text)| format!("{mark}{text}")).collect();
+    let wait = retry_after.map_or_else(String::new, |wait| format!(", it says in {} s", wait.as_secs()));
+    // A server refuses by 429 and 503 only because it serves too many.
+    let cause = if matches!(status, 429 | 503) { Cause::Refused } else { Cause::Connection };
+    let failure = Failure::new(kind, format!("{said} {status} {reason}{why}{wait}"));
+    failure.caused_by(cause).with_retry(Retry::of_status(status, retry_after))
 }
 
 /// Returns the likely meaning of a status.
@@ -270,7 +261,7 @@ const UNSPOKEN_LOGIN: &str = "it asks for a login by NTLM or Negotiate (Kerberos
                                          Digest or a token";
 
 /// Returns whether a server asks for a login in no way that this program speaks.
-pub(crate) fn asks_unspoken_login(head: &ResponseHead) -> bool {
+fn asks_unspoken_login(head: &ResponseHead) -> bool {
     let offers = |scheme: &&str| head.offers_scheme("www-authenticate", scheme);
     let speaks = ["basic", "digest", "bearer"].iter().any(offers);
     head.status() == 401 && !speaks && ["ntlm", "negotiate"].iter().any(offers)
@@ -312,10 +303,10 @@ mod tests {
         let untrusted = HttpError::Tls(at.clone(), "expired".into());
         let broken = closed_early(&at, Bytes::ZERO, None).into();
         for (error, is_expired, retry, cause) in [
-            (HttpError::Connect(refused), true, Retry::Backoff, Cause::Unreachable),
+            (refused.into(), true, Retry::Backoff, Cause::Unreachable),
             (untrusted, true, Retry::Never, Cause::Connection),
             (broken, false, Retry::Backoff, Cause::Connection),
-            (HttpError::Cancelled, false, Retry::Never, Cause::Interrupted),
+            (Failure::interrupted().into(), false, Retry::Never, Cause::Interrupted),
         ] {
             assert_eq!(error.may_be_expired(), is_expired, "{error}");
             let failure = Failure::from(error);

@@ -2,7 +2,6 @@
 
 mod connections_ahead;
 pub(super) mod first_answer;
-mod known_pace;
 pub(super) mod location;
 mod published_pieces;
 mod refit;
@@ -13,66 +12,36 @@ use std::sync::Arc;
 
 use longhaul_core::event::{Event, Warning};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::pace::Pace;
 use longhaul_core::proto::metalink::Pieces;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Retry;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::SafeUrl;
-use super::client::{Client, ClientAhead};
+use super::client::Client;
 use super::connection::Connection;
 use super::error::HttpError;
 use super::worker::HttpWorker;
 use crate::cancel::Cancel;
 use crate::path_memory::{KnownPath, Paths};
 use crate::source::http::client::clients::Clients;
-use crate::source::http::client::config::ClientConfig;
 use crate::source::http::http_source::connections_ahead::ConnectionsAhead;
-use crate::source::http::http_source::first_answer::FirstAnswer;
-use crate::source::http::http_source::known_pace::KnownPace;
+use crate::source::http::http_source::first_answer::{FirstAnswer, handshake_rtt};
 use crate::source::http::http_source::location::{Disagreement, Disagreements, Location};
-use crate::source::http::http_source::refit::Refit;
+use crate::source::http::http_source::refit::holds;
 use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};
-use crate::transfer::{StreamCap, Streams, TransferOptions};
+use crate::transfer::TransferOptions;
 
 /// The settings of a source.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceOptions {
-    pub(crate) client: ClientConfig,
-    pub(crate) streams: Streams,
-    pub(crate) stream_cap: StreamCap,
-    pub(crate) pace: Pace,
-    /// The maximum number of consecutive failures.
-    pub(crate) retries: u32,
+    pub(crate) transfer: TransferOptions,
     /// Whether the user guarantees that a file without a strong validator does not change.
     pub(crate) assume_unchanged: bool,
     /// Whether ranges alone are of use: the whole file is not requested if the server fails at them.
     pub(crate) needs_ranges: bool,
-}
-
-impl SourceOptions {
-    /// Returns the settings of a transfer, without a guarantee that files do not change.
-    pub(crate) fn of(options: &TransferOptions) -> Self {
-        Self {
-            client: options.client.clone(),
-            streams: options.streams,
-            stream_cap: options.stream_cap.clone(),
-            pace: options.pace,
-            retries: options.retries,
-            assume_unchanged: false,
-            needs_ranges: false,
-        }
-    }
-
-    /// Returns whether one stream should fetch all if the number is free, because the server paces its sending.
-    ///
-    /// The server's rate is that of one stream; a second stream would arrive in a burst.
-    pub(super) fn leaves_pace_to(&self, file: &RemoteFile) -> bool {
-        file.pace.is_some() && self.pace != Pace::Off
-    }
 }
 
 /// One URL of a file.
@@ -84,9 +53,10 @@ pub(crate) struct HttpSource<'e> {
     pub(super) paths: Arc<Paths>,
     described: Mutex<Option<Arc<DescribedSource>>>,
     pub(super) unused: Mutex<UnusedConnections>,
-    location: Mutex<Location>,
-    /// Held while the original URL is requested again.
-    refreshing: Mutex<()>,
+    /// The target that the URL redirects to.
+    pub(super) location: Mutex<Location>,
+    /// Held by a worker while it requests the original URL again: one at a time.
+    pub(super) refreshing: Mutex<()>,
     disagreements: Disagreements,
 }
 
@@ -94,7 +64,7 @@ pub(crate) struct HttpSource<'e> {
 #[derive(Default)]
 pub(super) struct UnusedConnections {
     /// The first connection, at the start of the body of the range.
-    first: Option<(Connection, ByteRange)>,
+    pub(super) first: Option<(Connection, ByteRange)>,
     /// Those for further streams, opened while the first answer was awaited.
     pub(super) ahead: Option<ConnectionsAhead>,
 }
@@ -126,8 +96,7 @@ impl<'e> HttpSource<'e> {
     /// Connects to the server with the settings of the first request, and holds the connection for a request expected
     /// within seconds.
     pub(crate) fn hold_early(&self) -> Result<(), HttpError> {
-        let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
-        self.clients.get(&self.config(known_pace.as_ref())?)?.hold_early(&self.url)
+        self.first_client(self.known_pace())?.hold_early(&self.url)
     }
 
     /// Returns the results of the first answer.
@@ -139,36 +108,9 @@ impl<'e> HttpSource<'e> {
         self.described.lock().clone().ok_or_else(out_of_order)
     }
 
-    pub(super) fn take_first(&self) -> Option<(Connection, ByteRange)> {
-        self.unused.lock().first.take()
-    }
-
-    pub(super) fn take_ahead(&self) -> Option<ClientAhead> {
-        self.unused.lock().ahead.as_mut()?.take()
-    }
-
     /// Closes the connections that no stream has taken.
     pub(super) fn close_ahead(&self) {
         self.unused.lock().ahead = None;
-    }
-
-    pub(super) fn location(&self) -> Location {
-        self.location.lock().clone()
-    }
-
-    /// Locks the redirect: one worker at a time requests the original URL again.
-    pub(super) fn lock_redirect(&self) -> MutexGuard<'_, ()> {
-        self.refreshing.lock()
-    }
-
-    /// Returns the original URL.
-    pub(super) fn url(&self) -> &Url {
-        &self.url
-    }
-
-    /// Sets the target that the URL redirects to.
-    pub(super) fn set_location(&self, location: Location) {
-        *self.location.lock() = location;
     }
 
     /// Returns whether the whole file may be requested because the server failed at ranges: once only.
@@ -185,7 +127,7 @@ impl<'e> HttpSource<'e> {
     /// Records an answer with another file from `peer`; returns the error, and whether to avoid the address.
     pub(super) fn disagreed(&self, peer: SocketAddr, difference: &str) -> (Failure, bool) {
         let Disagreement { is_final, avoid_address } = self.disagreements.count(peer);
-        let retry = if is_final || self.options.retries == 0 { Retry::Never } else { Retry::AtOnce };
+        let retry = if is_final || self.options.transfer.retries == 0 { Retry::Never } else { Retry::AtOnce };
         (self.other_file(difference, retry), avoid_address)
     }
 
@@ -197,14 +139,9 @@ impl<'e> HttpSource<'e> {
         Failure::new(FailureKind::Data, message).caused_by(Cause::OtherFile).with_retry(retry)
     }
 
-    /// Returns the client's settings, with the stored pace of an earlier transfer if it may still apply.
-    fn config(&self, known_pace: Option<&KnownPace>) -> Result<ClientConfig, HttpError> {
-        known_pace.map_or_else(|| Ok(self.options.client.clone()), |known| known.config(&self.options.client))
-    }
-
     /// Reads a small range, within the timeout of a head.
     fn read_sample(&self, mut connection: Connection, part: ByteRange) -> Result<Vec<u8>, Failure> {
-        let patience = self.options.client.timeouts.head;
+        let patience = self.options.transfer.client.timeouts.head;
         let (mut bytes, has_ended) = connection.read_all(part.len(), patience)?;
         let is_late = !has_ended && bytes.len() < part.len().as_usize();
         bytes.truncate(part.len().as_usize());
@@ -228,17 +165,13 @@ impl StreamPeer for HttpSource<'_> {
 
 impl Source for HttpSource<'_> {
     fn describe(&self, ask: &Ask<'_>) -> Result<Description, Failure> {
-        let known_pace = KnownPace::of(&self.options, self.recall(&self.url));
-        let client = self.clients.get(&self.config(known_pace.as_ref())?)?;
-        let answer = self.ask(&client, ask, known_pace.as_ref())?;
-        let untrue = known_pace.as_ref().is_some_and(|known| !known.is_confirmed_by(&answer));
-        let refit = Refit { options: &self.options, url: &self.url, clients: self.clients };
-        let known_pace = if untrue { None } else { known_pace };
-        let (client, answer) =
-            refit.with_what_fits(client, answer, untrue, ask.cancel, &|client, opened| {
-                self.first_answer(client, opened)
-            })?;
-        let mut description = self.description(&answer, known_pace.as_ref());
+        let known_pace = self.known_pace();
+        let client = self.first_client(known_pace)?;
+        let answer = self.ask(&client, ask, known_pace)?;
+        let rtt = handshake_rtt(&answer.opened.connection);
+        let untrue = known_pace.is_some_and(|known| !holds(known, answer.file.pace.is_some(), rtt));
+        let (client, answer) = self.refit(client, answer, untrue, ask.cancel)?;
+        let mut description = self.description(&answer, known_pace.filter(|_| !untrue));
         if untrue {
             description.path.corrected = self.recall(&self.url).cloned().map(KnownPath::not_paced);
         }
@@ -280,7 +213,7 @@ impl Source for HttpSource<'_> {
         let ahead = &mut self.unused.lock().ahead;
         if streams > 1 {
             // One stream uses the first connection.
-            ahead.iter_mut().for_each(|ahead| ahead.keep(streams - 1));
+            ahead.iter_mut().for_each(|ahead| ahead.connections.truncate(streams - 1));
         } else {
             *ahead = None;
         }

@@ -15,12 +15,10 @@ use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 use super::SafeUrl;
-use super::client::{Client, OpenedUrl};
+use super::client::{Client, OpenedUrl, ShortAnswer};
 use super::error::HttpError;
 use crate::cancel::Cancel;
-use crate::retry_loop::Retries;
 use crate::source::http::client::clients::Clients;
-use crate::source::http::connection::short_exchange::ShortAnswer;
 use crate::source::http::lister::linked_entries::LinkedEntries;
 use crate::source::listing::{
     Entries, FileFacts, ListerOptions, MadeDirectory, OpenListing, RemoteDirectories, RemoteEntry, Spool,
@@ -70,7 +68,7 @@ impl HttpLister {
     }
 
     fn open(&self, directory: &Url, cancel: &Cancel) -> Result<(OpenedUrl, Spool), Failure> {
-        let (opened, listing) = self.retrying(directory, cancel, || {
+        let (opened, listing) = self.options.retrying(&SafeUrl::of(directory), cancel, || {
             let mut opened = self.client.open_uncoded(directory, cancel)?;
             let shown = opened.target.safe_url().to_string();
             // An error of the connection permits a retry.
@@ -81,25 +79,14 @@ impl HttpLister {
     }
 
     /// Sends a request without a body; retries if the server is busy.
-    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, HttpError> {
-        self.retrying(url, cancel, || {
+    fn ask(&self, url: &Url, ask: Ask<'_>, cancel: &Cancel) -> Result<ShortAnswer, Failure> {
+        self.options.retrying(&SafeUrl::of(url), cancel, || {
             let answer = self.client.exchange(url, ask, cancel)?;
             if Retry::of_status(answer.head.status(), None) != Retry::Never {
                 answer.check()?;
             }
             Ok(answer)
         })
-    }
-
-    fn retrying<T>(
-        &self,
-        url: &Url,
-        cancel: &Cancel,
-        mut attempt: impl FnMut() -> Result<T, HttpError>,
-    ) -> Result<T, HttpError> {
-        let emit = |event: &_| tracing::debug!(?event, "asking {}", SafeUrl::of(url));
-        let retries = Retries { most: self.options.retries, stream: 0, emit: &emit, rest: cancel };
-        retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 }
 
@@ -120,7 +107,7 @@ impl RemoteDirectories for HttpLister {
     }
 
     fn make(&self, directory: &Url, cancel: &Cancel) -> Result<bool, Failure> {
-        make_with_parents(directory, |directory| {
+        make_with_parents(directory, &mut |directory| {
             let answer = self.ask(directory, Ask::MakeCollection, cancel)?;
             match answer.head.status() {
                 200..=299 => Ok(MadeDirectory::New),

@@ -41,11 +41,10 @@ pub use client::config::{
     ClientCertificate, ClientConfig, LoginConfig, NetrcUse, RequestConfig, Timeouts, TlsConfig,
 };
 pub use client::{Chooser, Client, OpenedUrl};
-pub use connection::body::Read;
 pub(crate) use connection::explanation::read_explanation;
 pub use connection::{Connection, EarlyAnswer};
 pub use error::HttpError;
-pub(crate) use error::{asks_unspoken_login, explained, is_too_busy, remedy, unusable_url};
+pub(crate) use error::{refusal, remedy, unusable_url};
 pub(crate) use http_source::{HttpSource, SourceOptions};
 pub(crate) use lister::HttpLister;
 pub use target::proxy::ProxyPolicy;

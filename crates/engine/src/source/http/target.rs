@@ -4,4 +4,3 @@ pub(super) mod proxy;
 pub(super) mod redirects;
 pub(super) mod resolved_url;
 pub(super) mod safe_url;
-mod server_addresses;

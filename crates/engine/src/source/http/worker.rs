@@ -3,7 +3,6 @@
 mod answer;
 mod connecting;
 mod trailing_request;
-mod whole_answer;
 
 use std::collections::VecDeque;
 
@@ -13,10 +12,10 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Bytes;
 
-use super::Read;
 use super::connection::Connection;
 use super::error::{HttpError, closed_early};
 use super::http_source::{DescribedSource, HttpSource};
+use crate::connect::Received;
 use crate::source::http::http_source::first_answer::MAX_RANGE_FAILURES;
 use crate::source::http::http_source::location::Location;
 use crate::source::{StreamPeer, StreamWorker};
@@ -74,7 +73,7 @@ impl<'s> HttpWorker<'s> {
     pub(super) fn new(source: &'s HttpSource<'_>) -> Self {
         Self {
             source,
-            location: source.location(),
+            location: source.location.lock().clone(),
             distrusts_kept: false,
             has_refreshed: false,
             redirect: Redirect::Holds,
@@ -154,8 +153,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
 
     /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
     fn first_connection(&mut self) -> Result<Option<Connection>, Failure> {
-        if let Some((mut connection, range)) = self.worker.source.take_first() {
-            connection.set_cancel(self.stream.renew_cancel());
+        if let Some((mut connection, range)) = self.worker.source.unused.lock().first.take() {
+            connection.cancel = self.stream.renew_cancel();
             self.stream.connected(connection.socket(), connection.peer());
             self.stream.lease_requested(range);
             self.stream.answered();
@@ -274,15 +273,19 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         let file = &self.described.file;
         while let Some(left) = self.stream.front().filter(|left| !left.is_empty()) {
             match connection.read_body(self.stream.buffer(left)?)? {
-                Read::Data(bytes) => {
+                Received::Data(bytes) => {
                     if self.stream.delivered(bytes, left, connection.socket()).1 {
                         self.request_ahead(connection)?;
                     }
                 }
-                Read::Idle => {}
+                Received::Idle => {}
                 // The end of a file of unknown length, at or after the offset reached before a restart.
-                Read::End if file.size.is_none() && Some(left.start()) >= self.worker.broke_off => break,
-                Read::End => {
+                Received::End { .. }
+                    if file.size.is_none() && Some(left.start()) >= self.worker.broke_off =>
+                {
+                    break;
+                }
+                Received::End { .. } => {
                     return Err(closed_early(connection.at(), self.stream.delivered_so_far(), None));
                 }
             }
@@ -306,14 +309,14 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
         loop {
             match connection.read_body(&mut [0])? {
                 // Requests sent ahead get no answer.
-                Read::End if connection.has_ended() => {
+                Received::End { .. } if connection.persistence.has_ended => {
                     self.drop_requests();
                     return Ok(());
                 }
-                Read::End => return Ok(()),
-                Read::Idle => self.stream.check_alive(self.worker.source.shown())?,
+                Received::End { .. } => return Ok(()),
+                Received::Idle => self.stream.check_alive(self.worker.source.shown())?,
                 // More bytes than announced or leased: the connection is unusable.
-                Read::Data(_) => {
+                Received::Data(_) => {
                     connection.retire();
                     self.drop_requests();
                     return Ok(());

@@ -42,11 +42,11 @@ pub(super) struct BlockPeer<'a> {
     pub(super) at: UrlAndPeer,
     shown: String,
     behind: DropBehind,
-    /// Connections that have sent all their blocks, but not yet EOD.
-    sent: Mutex<Vec<DataSender>>,
+    /// Connections that have sent all their blocks, but not yet EOD: they are ended once their number is final.
+    pub(super) sent: Mutex<Vec<DataSender>>,
     /// Raised once the store has failed.
     over: Cancel,
-    failure: Mutex<Option<UploadError>>,
+    pub(super) failure: Mutex<Option<UploadError>>,
 }
 
 impl<'a> BlockPeer<'a> {
@@ -85,27 +85,6 @@ impl<'a> BlockPeer<'a> {
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled()
     }
-
-    /// Takes the error of the store.
-    pub(super) fn take_failure(&self) -> Option<UploadError> {
-        self.failure.lock().take()
-    }
-
-    /// Keeps a connection whose blocks are all sent; it is ended once the number of connections is
-    /// final.
-    pub(super) fn all_sent(&self, connection: DataSender) {
-        self.sent.lock().push(connection);
-    }
-
-    /// Takes the connections that have sent all their blocks.
-    pub(super) fn take_sent(&self) -> Vec<DataSender> {
-        std::mem::take(&mut self.sent.lock())
-    }
-
-    /// Records that the server has the file up to `present` without a gap.
-    pub(super) fn acknowledged(&self, present: Bytes) {
-        self.behind.follow(self.context.progress, || present);
-    }
 }
 
 impl StreamPeer<Sending> for BlockPeer<'_> {
@@ -114,23 +93,19 @@ impl StreamPeer<Sending> for BlockPeer<'_> {
     }
 
     fn worker(&self) -> Box<dyn StreamWorker<Sending> + '_> {
-        Box::new(BlockWorker { peer: self })
+        Box::new(self)
     }
 }
 
-/// The worker of one stream.
-pub(super) struct BlockWorker<'p> {
-    peer: &'p BlockPeer<'p>,
-}
-
-impl StreamWorker<Sending> for BlockWorker<'_> {
+/// The worker of a stream keeps nothing between its connections.
+impl StreamWorker<Sending> for &BlockPeer<'_> {
     fn work(&mut self, stream: &mut Stream<'_, Sending>) -> Result<(), Failure> {
-        let peer = self.peer;
+        let peer = *self;
         if peer.is_over() || stream.is_over() {
             return Ok(());
         }
         match BlockSender::connect(peer, stream)?.run() {
-            Ok(connection) => peer.all_sent(connection),
+            Ok(connection) => peer.sent.lock().push(connection),
             Err(error) => peer.fail(error),
         }
         Ok(())
@@ -164,7 +139,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         let connection = DataSender::new(peer.dialler.dial(&cancel)?).map_err(|error| peer.broken(error))?;
         let paced = peer.pace.pace(connection.socket());
         let is_first = !stream.has_connected();
-        stream.connected(connection.socket(), peer.dialler.address());
+        stream.connected(connection.socket(), peer.dialler.address);
         // Nothing answers on a connection for data.
         stream.answered();
         if is_first {
@@ -290,7 +265,9 @@ impl<'e, 's> BlockSender<'e, 's> {
             }
             self.unacknowledged.pop_front();
             complete = true;
-            self.peer.acknowledged(self.peer.context.progress.range_confirmed(range));
+            let progress = self.peer.context.progress;
+            let present = progress.range_confirmed(range);
+            self.peer.behind.follow(progress, || present);
         }
         if complete {
             self.stream.drop_received();

@@ -64,7 +64,7 @@ pub(super) fn send(
             }
         }
     });
-    if let Some(error) = peer.take_failure() {
+    if let Some(error) = peer.failure.lock().take() {
         return Err(report.explain(session, error));
     }
     sent?;
@@ -80,7 +80,7 @@ fn end_connections(
     report: &mut Report<'_>,
 ) -> Result<(), UploadError> {
     let progress = upload.context.progress;
-    let mut connections = peer.take_sent();
+    let mut connections = std::mem::take(&mut *peer.sent.lock());
     if connections.is_empty() {
         // An empty file needs a data connection too.
         let connection = DataSender::new(peer.dialler.dial(&progress.cancel)?);

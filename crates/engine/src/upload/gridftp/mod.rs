@@ -94,7 +94,8 @@ impl<'a, 't> UploadProtocol<'a> for FtpUpload<'a, 't> {
         let UploadContext { request, progress, .. } = self.context;
         let algorithm = session.algorithm();
         self.algorithm = algorithm.filter(|_| request.verify.is_some());
-        progress.set_resumable(session.takes_blocks() && algorithm.is_some() && self.is_lasting);
+        // The first answer counts.
+        let _ = progress.resumable.set(session.takes_blocks() && algorithm.is_some() && self.is_lasting);
         if self.algorithm.is_none() {
             progress.skip_hashing();
         }

@@ -104,7 +104,7 @@ impl Exchange<'_, '_, '_, '_> {
         let arrived = ByteRange::with_len(in_file.start(), Bytes::new(n));
         chunk.ledger.receive(ByteRange::with_len(block.start(), Bytes::new(n)));
         self.progress.1 += n;
-        let own = self.stream.delivered_over(intake, arrived, rate, channel.transport().socket());
+        let own = self.stream.delivered_over(intake, arrived, rate, channel.transport.socket());
         self.context.worker.unproved.deliver(ByteRange::with_len(arrived.start(), own));
         Ok(!channel.payload().is_empty() || self.end_block(index))
     }
@@ -118,7 +118,7 @@ impl Exchange<'_, '_, '_, '_> {
             return true;
         }
         self.intakes[index].flush();
-        let stays = !channel.closes();
+        let stays = !channel.closes;
         if !stays {
             self.drop_channel(index);
         }

@@ -60,7 +60,7 @@ impl Exchange<'_, '_, '_, '_> {
             if index >= numbers.len() {
                 numbers.push(number);
             }
-            self.stream.connected_over(&mut intake, channel.transport().socket(), channel.peer);
+            self.stream.connected_over(&mut intake, channel.transport.socket(), channel.peer);
             self.intakes.push(intake);
         }
     }

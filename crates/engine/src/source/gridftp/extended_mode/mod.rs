@@ -6,12 +6,11 @@
 //! ```
 //!
 //! The next chunk is requested while the previous one is being sent, so that the path does not idle ([`requests`]). A
-//! chunk ([`chunk`]) is complete with the reply 226, an end of data from every connection announced by the server, and
+//! [`Chunk`] is complete with the reply 226, an end of data from every connection announced by the server, and
 //! every byte; the state of the file after it proves it ([`replies`]). Blocks ([`blocks`]) that contradict each other
 //! refute the bytes before them.
 
 mod blocks;
-mod chunk;
 mod connections;
 mod readiness;
 mod replies;
@@ -21,11 +20,11 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use longhaul_core::failure::Failure;
-use longhaul_core::proto::gridftp::{LedgerError, Reply};
+use longhaul_core::proto::gridftp::{LedgerError, Reply, TransferLedger};
+use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Rate;
 
-use self::chunk::Chunk;
 use self::readiness::{Readiness, wait};
 use self::replies::DueReply;
 use super::control::REPORT_PATIENCE;
@@ -62,6 +61,31 @@ struct Exchange<'a, 'p, 's, 't> {
     progress: (Instant, u64),
     /// The error of a broken data connection, and the time of its detection.
     broken: Option<(FtpError, Instant)>,
+}
+
+/// A chunk, complete with the reply 226, an end of data from every connection announced by the server, and every byte.
+struct Chunk {
+    number: u64,
+    /// The range in the file; blocks have offsets relative to its start.
+    range: ByteRange,
+    ledger: TransferLedger,
+    requested: Instant,
+    /// Whether reply 226 has arrived.
+    replied: bool,
+    /// Whether the file was unchanged after the chunk.
+    proved: bool,
+}
+
+impl Chunk {
+    fn new(number: u64, range: ByteRange) -> Self {
+        let ledger = TransferLedger::new(ByteRange::new(0, range.len().get()));
+        Self { number, range, ledger, requested: Instant::now(), replied: false, proved: false }
+    }
+
+    /// Returns whether bytes are missing.
+    fn lacks_bytes(&self) -> bool {
+        self.ledger.received() < self.range.len()
+    }
 }
 
 /// Fetches chunks until nothing is left to lease; returns whether the session can be kept.
@@ -171,8 +195,8 @@ impl Exchange<'_, '_, '_, '_> {
     }
 
     fn wait(&mut self, tick: Duration) -> Readiness {
-        let has_buffered = self.session.control.has_decrypted();
-        wait(self.session.control.transport().socket(), has_buffered, self.session.data.as_mut(), tick)
+        let has_buffered = self.session.control.transport.has_decrypted();
+        wait(self.session.control.transport.socket(), has_buffered, self.session.data.as_mut(), tick)
     }
 
     /// Waits up to one tick for an event, and handles it.

@@ -35,9 +35,9 @@ pub(super) fn wait(
     let known: Vec<(usize, bool)> = channels.iter_mut().enumerate().filter_map(known).collect();
     let data = data.as_deref();
     let mut fds = vec![PollFd::new(control, flags)];
-    fds.extend(data.map(|data| PollFd::new(data.listener.socket(), PollFlags::IN)));
+    fds.extend(data.map(|data| PollFd::new(&data.listener.socket, PollFlags::IN)));
     let channels = data.map_or(&[][..], |data| &data.channels);
-    fds.extend(known.iter().map(|(index, _)| PollFd::new(channels[*index].transport().socket(), flags)));
+    fds.extend(known.iter().map(|(index, _)| PollFd::new(channels[*index].transport.socket(), flags)));
     let is_waiting = has_buffered || known.iter().any(|(_, buffered)| *buffered);
     let timeout = Timespec::try_from(if is_waiting { Duration::ZERO } else { tick }).ok();
     // An interrupted poll ends early.
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::connect::SocketSettings;
-    use crate::source::gridftp::data_listener::DataListener;
+    use crate::source::gridftp::data_path::DataListener;
     use crate::source::gridftp::data_protection::DataProtection;
 
     const TICK: Duration = Duration::from_millis(200);

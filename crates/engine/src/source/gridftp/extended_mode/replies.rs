@@ -53,7 +53,7 @@ impl Exchange<'_, '_, '_, '_> {
             }
             DueReply::State(number) => {
                 self.state_replies.push(reply);
-                if self.state_replies.len() < self.session.state_commands.replies() {
+                if self.due.front() == Some(&due) {
                     return Ok(());
                 }
                 self.compare_state(number)

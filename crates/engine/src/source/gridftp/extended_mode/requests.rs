@@ -3,14 +3,11 @@
 use longhaul_core::proto::gridftp::Command;
 use longhaul_core::ranges::ByteRange;
 
-use super::chunk::Chunk;
 use super::replies::DueReply;
-use super::{Exchange, sum};
+use super::{Chunk, Exchange, sum};
 use crate::connect::SocketSettings;
-use crate::source::gridftp::data_listener::DataListener;
-use crate::source::gridftp::data_path::DataPath;
+use crate::source::gridftp::data_path::{DataListener, DataPath};
 use crate::source::gridftp::error::FtpError;
-use crate::source::gridftp::sessions::Mode;
 use crate::transfer::{Intake, recv_buffer};
 
 /// The maximum number of incomplete chunks: several if a chunk is smaller than the path's BDP.
@@ -68,7 +65,7 @@ impl Exchange<'_, '_, '_, '_> {
     fn request(&mut self, range: ByteRange, data: Option<DataPath>) -> Result<(), FtpError> {
         let path = &self.context.access.address.path;
         let mut commands = Vec::new();
-        if self.session.mode != Mode::Extended {
+        if !self.session.is_extended {
             commands.push(Command::ModeExtended);
         }
         if let Some(data) = &data {
@@ -79,15 +76,16 @@ impl Exchange<'_, '_, '_, '_> {
         self.due.extend(commands.iter().map(|command| DueReply::Setup(command.verb())));
         let number = self.next_number;
         commands.push(Command::EretPartial(range, path));
-        commands.extend(self.session.state_commands.commands(path));
+        let state = self.session.state_commands.commands(path);
         self.due.push_back(DueReply::Chunk(number));
-        self.due.extend(std::iter::repeat_n(DueReply::State(number), self.session.state_commands.replies()));
+        self.due.extend(std::iter::repeat_n(DueReply::State(number), state.len()));
+        commands.extend(state);
         if let Some(data) = data {
             // The server also closes the connections of the previous path.
             self.intakes.clear();
             self.session.data = Some(data);
         }
-        self.session.mode = Mode::Extended;
+        self.session.is_extended = true;
         self.next_number += 1;
         self.chunks.push_back(Chunk::new(number, range));
         self.session.control.send(&commands, self.stream.stop())

@@ -1,11 +1,13 @@
-//! The handshake: a TLS connection whose records are the ADAT tokens of the control connection.
+//! The handshake: a TLS connection whose records are the ADAT tokens of the control connection; then the protected control
+//! connection, whose commands and replies are TLS records in base64 (RFC 2228, section 4).
 
 use std::fmt::Display;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_core::failure::{Failure, FailureKind};
-use longhaul_core::proto::gridftp::{Command, Reply, adat_token, encode_token};
+use longhaul_core::proto::gridftp::{Command, Reply, adat_token, decode_token, encode_token};
 use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::UnixTime;
@@ -13,7 +15,6 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{CertificateError, ClientConfig, ClientConnection};
 use url::Host;
 
-use super::control_security::{ControlSecurity, decrypt, encrypt, take_records};
 use super::credentials::Credentials;
 use super::handshake_failed;
 use super::server_verifier::ServerVerifier;
@@ -40,7 +41,7 @@ pub(crate) fn authenticate<E: From<Failure>>(
     exchange: &mut dyn FnMut(&Command<'_>) -> Result<Reply, E>,
     host: &Host<String>,
     credentials: &Credentials,
-    trust: &Trust,
+    trust: Trust,
     now: SystemTime,
 ) -> Result<ControlSecurity, E> {
     let mut handshake =
@@ -60,7 +61,7 @@ pub(crate) fn authenticate<E: From<Failure>>(
         if !GO_ON.contains(&reply.code) && !is_complete {
             let message = format!(
                 "{host} refused the credentials of {}: {reply}; check that the server trusts their authority and that they are not expired",
-                credentials.subject()
+                credentials.subject
             );
             return Err(Failure::new(FailureKind::Denied, message).into());
         }
@@ -108,7 +109,7 @@ impl Handshake {
         if self.session.is_handshaking() || !is_last {
             return Err(self.failed(&"the server ended it too early"));
         }
-        Ok(ControlSecurity::new(self.session, self.host))
+        Ok(ControlSecurity { session: self.session, host: self.host })
     }
 
     fn failed(&self, why: &dyn Display) -> Failure {
@@ -130,7 +131,7 @@ impl Handshake {
 fn connection(
     host: &Host<String>,
     credentials: &Credentials,
-    trust: &Trust,
+    trust: Trust,
     now: SystemTime,
 ) -> Result<ClientConnection, Failure> {
     let shown = host.to_string();
@@ -138,7 +139,7 @@ fn connection(
     let name = server_name(host).map_err(|why| fail(&why))?;
     let provider = Arc::new(ring::default_provider());
     let verifier = ServerVerifier {
-        trust: trust.clone(),
+        trust,
         provider: Arc::clone(&provider),
         host: shown.clone(),
         now: UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default()),
@@ -149,7 +150,90 @@ fn connection(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         // with_client_auth_cert refuses proxies, whose critical extension is unknown to rustls.
-        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(credentials.certified_key())));
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&credentials.key))));
     config.resumption = Resumption::disabled();
     ClientConnection::new(Arc::new(config), name).map_err(|error| fail(&error))
+}
+
+/// An authenticated control connection, on which every command and reply is encrypted.
+pub(crate) struct ControlSecurity {
+    session: ClientConnection,
+    host: String,
+}
+
+impl ControlSecurity {
+    /// Encrypts a command with its CRLF; returns the `ENC` command that carries it, with CRLF.
+    ///
+    /// # Errors
+    /// [`Failure`] if the TLS connection has ended.
+    pub(crate) fn wrap(&mut self, command: &[u8]) -> Result<Vec<u8>, Failure> {
+        let record = encrypt(&mut self.session, command).map_err(|why| self.broken(&why))?;
+        Ok(format!("ENC {}\r\n", encode_token(&record)).into_bytes())
+    }
+
+    /// Decrypts a 631, 632 or 633 reply; returns the bytes of the replies in it. Must be called in the order of
+    /// arrival.
+    ///
+    /// # Errors
+    /// [`Failure`] if the reply is in clear, contains no token, or was modified.
+    pub(crate) fn unwrap(&mut self, reply: &Reply) -> Result<Vec<u8>, Failure> {
+        if !reply.is_protected() {
+            return Err(self.broken(&format!("the server sent a reply in clear: {reply}")));
+        }
+        let mut clear = Vec::new();
+        for line in reply.lines.iter().filter(|line| !line.trim().is_empty()) {
+            let record = decode_token(line).map_err(|error| self.broken(&error))?;
+            let part = decrypt(&mut self.session, &record).map_err(|error| self.broken(&error))?;
+            clear.extend(part);
+        }
+        Ok(clear)
+    }
+
+    fn broken(&self, why: &dyn Display) -> Failure {
+        let message = format!("the protected control connection with {} is broken: {why}", self.host);
+        Failure::new(FailureKind::Protocol, message)
+    }
+}
+
+/// Encrypts bytes; returns all records that the TLS connection has to send.
+fn encrypt(session: &mut ClientConnection, clear: &[u8]) -> Result<Vec<u8>, String> {
+    let mut records = Vec::new();
+    let mut left = clear;
+    while !left.is_empty() {
+        // The connection's buffer is bounded: each write takes a part.
+        let taken = session.writer().write(left).map_err(|error| error.to_string())?;
+        left = &left[taken..];
+        take_records(session, &mut records)?;
+        if taken == 0 {
+            return Err("the connection takes no more data".to_owned());
+        }
+    }
+    Ok(records)
+}
+
+/// Takes the records that the TLS connection has to send.
+fn take_records(session: &mut ClientConnection, records: &mut Vec<u8>) -> Result<(), String> {
+    while session.wants_write() {
+        session.write_tls(records).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Passes records to the TLS connection; returns the decrypted bytes.
+fn decrypt(session: &mut ClientConnection, mut records: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+    let mut clear = Vec::new();
+    while !records.is_empty() {
+        // Each call takes a part. A read from memory fails only if the connection's buffer is full.
+        let taken =
+            session.read_tls(&mut records).map_err(|error| rustls::Error::General(error.to_string()))?;
+        let state = session.process_new_packets()?;
+        let from = clear.len();
+        clear.resize(from + state.plaintext_bytes_to_read(), 0);
+        let read = session.reader().read_exact(&mut clear[from..]);
+        read.map_err(|error| rustls::Error::General(error.to_string()))?;
+        if taken == 0 || state.peer_has_closed() {
+            return Err(rustls::Error::General("the server has closed the protected connection".to_owned()));
+        }
+    }
+    Ok(clear)
 }

@@ -57,8 +57,10 @@ impl CredentialPlaces {
 /// A certificate chain and its key, which were valid when read.
 #[derive(Debug, Clone)]
 pub(crate) struct Credentials {
-    key: Arc<CertifiedKey>,
-    subject: String,
+    /// The key with which rustls signs.
+    pub(super) key: Arc<CertifiedKey>,
+    /// The subject of the first certificate, on one line.
+    pub(super) subject: String,
 }
 
 impl Credentials {
@@ -93,16 +95,6 @@ impl Credentials {
             looked.join(", ")
         );
         Err(Failure::new(FailureKind::Denied, message))
-    }
-
-    /// Returns the subject of the first certificate, on one line.
-    pub(crate) fn subject(&self) -> &str {
-        &self.subject
-    }
-
-    /// Returns the key with which rustls signs.
-    pub(super) fn certified_key(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.key)
     }
 
     fn from_proxy(path: &Path, now: SystemTime) -> Result<Self, Failure> {
@@ -301,8 +293,8 @@ mod tests {
             CredentialPlaces { default_proxy: made.path("proxy.pem"), ..CredentialPlaces::default() };
         for (places, certificates) in [(made.proxy(), 2), (made.pair(), 1), (default, 2)] {
             let found = Credentials::find(&places, SystemTime::now()).unwrap();
-            assert!(found.subject().ends_with("/CN=Ann User"), "{}", found.subject());
-            assert_eq!(found.certified_key().cert.len(), certificates);
+            assert!(found.subject.ends_with("/CN=Ann User"), "{}", found.subject);
+            assert_eq!(found.key.cert.len(), certificates);
         }
         let early = Credentials::find(&made.pair(), UNIX_EPOCH).unwrap_err().to_string();
         assert!(early.contains("clock"), "{early}");

@@ -39,18 +39,15 @@ macro_rules! verify_signatures {
 }
 
 mod authenticate;
-mod control_security;
 mod credentials;
 mod data_credential;
 mod distinguished_name;
-mod host_name;
 mod server_verifier;
 mod trust;
 
 use longhaul_core::failure::{Failure, FailureKind};
 
-pub(crate) use authenticate::authenticate;
-pub(crate) use control_security::ControlSecurity;
+pub(crate) use authenticate::{ControlSecurity, authenticate};
 pub(crate) use credentials::{CredentialPlaces, Credentials};
 pub(crate) use data_credential::DataCredential;
 pub(crate) use trust::Trust;

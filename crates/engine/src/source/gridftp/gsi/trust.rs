@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use longhaul_core::failure::{Failure, FailureKind};
@@ -17,19 +16,16 @@ use x509_parser::prelude::*;
 use super::distinguished_name::one_line;
 
 /// The trusted authorities, and the names that each may certify.
-#[derive(Debug, Clone)]
-pub(crate) struct Trust(Arc<Authorities>);
-
 #[derive(Debug)]
-struct Authorities {
-    directory: PathBuf,
-    anchors: Vec<TrustAnchor<'static>>,
+pub(crate) struct Trust {
+    pub(super) directory: PathBuf,
+    pub(super) anchors: Vec<TrustAnchor<'static>>,
     /// Authorities, keyed by the subject in DER as in an anchor.
     authorities: BTreeMap<Vec<u8>, Authority>,
     /// Certificates that are not used because they are expired or not yet valid.
     outdated: Vec<OutdatedAuthority>,
     policies: BTreeMap<String, Result<SigningPolicy, String>>,
-    revoked: Vec<CertRevocationList<'static>>,
+    pub(super) revoked: Vec<CertRevocationList<'static>>,
     /// The error of each unusable revocation list, keyed by the file's stem.
     unread_lists: BTreeMap<String, String>,
 }
@@ -103,7 +99,7 @@ impl Trust {
             );
             Failure::new(FailureKind::Usage, message)
         };
-        let mut found = Authorities {
+        let mut found = Self {
             directory: directory.to_owned(),
             anchors: Vec::new(),
             authorities: BTreeMap::new(),
@@ -124,32 +120,17 @@ impl Trust {
                 None => "it has no certificate named HASH.0".to_owned(),
             }));
         }
-        Ok(Self(Arc::new(found)))
-    }
-
-    /// Returns the directory.
-    pub(super) fn directory(&self) -> &Path {
-        &self.0.directory
-    }
-
-    /// Returns the trust anchors.
-    pub(super) fn anchors(&self) -> &[TrustAnchor<'static>] {
-        &self.0.anchors
-    }
-
-    /// Returns the revocation lists.
-    pub(super) fn revoked(&self) -> Vec<&CertRevocationList<'static>> {
-        self.0.revoked.iter().collect()
+        Ok(found)
     }
 
     /// Returns the authority of an anchor.
     pub(super) fn authority_of(&self, anchor: &TrustAnchor<'_>) -> Option<&Authority> {
-        self.0.authorities.get(anchor.subject.as_ref())
+        self.authorities.get(anchor.subject.as_ref())
     }
 
     /// Returns the outdated certificate of the authority `name`, if any.
     pub(super) fn outdated(&self, name: &str) -> Option<&OutdatedAuthority> {
-        self.0.outdated.iter().find(|outdated| outdated.name == name)
+        self.outdated.iter().find(|outdated| outdated.name == name)
     }
 
     /// Returns whether `authority` may certify `subject`, both on one line; `anchor` is its entry if it is an anchor.
@@ -160,18 +141,18 @@ impl Trust {
     pub(super) fn permits(&self, authority: &str, anchor: Option<&Authority>, subject: &str) -> Permission {
         let Some(anchor) = anchor else {
             let policies =
-                self.0.policies.iter().filter_map(|(stem, policy)| Some((stem, policy.as_ref().ok()?)));
+                self.policies.iter().filter_map(|(stem, policy)| Some((stem, policy.as_ref().ok()?)));
             let mut decisions = policies.map(|(stem, policy)| (stem, policy.decide(authority, subject)));
             return match decisions.find(|(_, decision)| *decision != PolicyDecision::NotNamed) {
                 Some((_, PolicyDecision::Permitted)) => Permission::Granted,
                 Some((stem, _)) => Permission::Violated(self.policy_file(stem)),
                 None => Permission::NoPolicy(
-                    self.0.directory.join("HASH.signing_policy"),
+                    self.directory.join("HASH.signing_policy"),
                     "no file names this intermediate authority".to_owned(),
                 ),
             };
         };
-        let policies = anchor.stems.iter().filter_map(|stem| Some((stem, self.0.policies.get(stem)?)));
+        let policies = anchor.stems.iter().filter_map(|stem| Some((stem, self.policies.get(stem)?)));
         let mut unusable = None;
         for (stem, policy) in policies {
             let file = self.policy_file(stem);
@@ -195,17 +176,15 @@ impl Trust {
 
     /// Warns if the revocation list of an accepted authority could not be read.
     pub(super) fn warn_of_unread_list(&self, authority: &Authority) {
-        for why in authority.stems.iter().filter_map(|stem| self.0.unread_lists.get(stem)) {
+        for why in authority.stems.iter().filter_map(|stem| self.unread_lists.get(stem)) {
             tracing::warn!("revoked certificates of {} are not recognised: {why}", authority.name);
         }
     }
 
     fn policy_file(&self, stem: &str) -> PathBuf {
-        self.0.directory.join(format!("{stem}.signing_policy"))
+        self.directory.join(format!("{stem}.signing_policy"))
     }
-}
 
-impl Authorities {
     fn add(&mut self, path: &Path, stem: &str, kind: &str, now: SystemTime) {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if kind == "signing_policy" {
@@ -309,7 +288,7 @@ mod tests {
             let beside = dir.path().join("0b.0");
             std::fs::write(&beside, authority("Sound", now - DAY, now + DAY)).unwrap();
             let trust = Trust::load(dir.path(), now).unwrap();
-            assert_eq!(trust.anchors().len(), 1, "{name}");
+            assert_eq!(trust.anchors.len(), 1, "{name}");
             assert!(trust.outdated(&format!("/CN={name}")).unwrap().state.starts_with(state));
             assert!(trust.outdated("/CN=Sound").is_none());
             std::fs::remove_file(beside).unwrap();
@@ -328,7 +307,7 @@ mod tests {
             }
             std::fs::write(dir.path().join(format!("{with_policy}.signing_policy")), POLICY).unwrap();
             let trust = Trust::load(dir.path(), now).unwrap();
-            let anchor = trust.authority_of(&trust.anchors()[0]);
+            let anchor = trust.authority_of(&trust.anchors[0]);
             assert!(anchor.is_some());
             let permission = |subject: &str| trust.permits("/CN=Root", anchor, subject);
             assert_eq!(permission("/CN=a.example"), Permission::Granted, "{with_policy}");

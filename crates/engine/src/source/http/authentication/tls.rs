@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection};
 use url::Host;
 
-use crate::connect::{Deadline, Received, TlsStream, Transport};
+use crate::connect::{Deadline, Transport};
 use crate::input_file::read_again;
 use crate::pem::{read_certificates, read_private_key};
 use crate::source::http::authentication::server_trust::ServerTrust;
@@ -103,24 +103,19 @@ pub(crate) fn handshake(
     let fail = |why: String| HttpError::Tls(at.clone(), why);
     let name = server_name(host).map_err(fail)?;
     let session = ClientConnection::new(settings, name).map_err(|error| fail(error.to_string()))?;
-    let mut tls = TlsStream::new(session.into(), socket);
-    while tls.session.is_handshaking() {
+    let mut transport = Transport::tls(session, socket);
+    loop {
         check(deadline, at, "the TLS handshake")?;
-        let step = if tls.session.wants_write() {
-            tls.session.write_tls(&mut tls.socket).map(|_| Received::Idle)
-        } else {
-            tls.pull()
-        };
-        match step {
-            Ok(Received::End { .. }) => {
-                return Err(fail("the connection was closed in the handshake".to_owned()));
-            }
-            Ok(_) => {}
+        match transport.await_handshake() {
+            Ok(false) => return Ok(transport),
+            Ok(true) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(fail(error.to_string()));
+            }
             Err(error) => return Err(handshake_error(error, at)),
         }
     }
-    Ok(Transport::Tls(Box::new(tls)))
 }
 
 /// Creates the error of a failed handshake step. An error of TLS itself is explained; a damaged record counts as a

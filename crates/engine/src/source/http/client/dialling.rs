@@ -4,17 +4,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use longhaul_core::failure::{Cause, Failure};
 use longhaul_core::proto::socks5::SocksTarget;
 use url::{Host, Url};
 
 use super::{Client, ClientAhead};
 use crate::cancel::Cancel;
-use crate::connect::{AheadConnection, ConnectError, Deadline, Transport, dial};
+use crate::connect::{AheadConnection, Deadline, Transport, dial};
 use crate::source::http::ResolvedUrl;
 use crate::source::http::authentication::tls;
-use crate::source::http::client::connection_key::ConnectionKey;
-use crate::source::http::connection::Connection;
 use crate::source::http::connection::buffered_transport::BufferedTransport;
+use crate::source::http::connection::{Connection, ConnectionKey};
 use crate::source::http::error::HttpError;
 use crate::source::http::target::proxy::{Proxy, ProxyKind};
 use crate::source::http::target::safe_url::UrlAndPeer;
@@ -38,8 +38,8 @@ impl Client {
         let kept = self.caches.idle.take(&key, allows);
         let early = || self.caches.early.take(&key, allows, deadline, self.config.timeouts.tick);
         if let Some(mut connection) = kept.or_else(early) {
-            connection.set_cancel(deadline.cancel().clone());
-            connection.set_timeouts(self.config.timeouts);
+            connection.cancel = deadline.cancel().clone();
+            connection.timeouts = self.config.timeouts;
             self.aim(&mut connection, target)?;
             return Ok(connection);
         }
@@ -142,9 +142,12 @@ impl Client {
         let tick = self.config.timeouts.tick;
         if !target.addresses.is_resolved() {
             let found = self.caches.hosts.resolve(host, port, &self.config.addresses, deadline, tick);
-            let unknown = |error: ConnectError| match proxy {
-                Some(proxy) => error.of_proxy(proxy.variable),
-                None => error,
+            let unknown = |failure: Failure| match proxy {
+                Some(proxy) if failure.cause != Cause::Interrupted => {
+                    let message = format!("{failure}; it is the proxy of {}", proxy.variable);
+                    Failure::new(failure.kind, message).caused_by(failure.cause).with_retry(failure.retry)
+                }
+                _ => failure,
             };
             target.addresses.set(found.map_err(unknown)?);
         }
@@ -166,7 +169,7 @@ impl Client {
                 connected => return connected,
             }
         }
-        Err(refused.unwrap_or(HttpError::Cancelled))
+        Err(refused.unwrap_or_else(|| Failure::interrupted().into()))
     }
 
     /// Returns the targets for a SOCKS proxy in the order of attempts: the server's name or its addresses; a single

@@ -8,8 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, MAX_UNUSED_AGE};
-use crate::source::http::client::connection_key::ConnectionKey;
-use crate::source::http::connection::Connection;
+use crate::source::http::connection::{Connection, ConnectionKey};
 
 /// The maximum number to one origin, for two links clicked in a row.
 const MAX_PER_ORIGIN: usize = 2;
@@ -58,21 +57,14 @@ impl EarlyConnections {
         }
         let connection = connect(key.clone(), &Cancel::new().child_until(begun + MAX_UNUSED_AGE));
         let is_made = connection.is_some();
-        self.change(key, begun, |early| {
-            early.connection = connection;
-            early.is_connecting = false;
-        });
+        if let Some(early) = self.all.lock().iter_mut().find(|one| one.key == *key && one.begun == begun) {
+            (early.connection, early.is_connecting) = (connection, false);
+        }
+        self.changed.notify_all();
         if is_made {
             std::thread::sleep(MAX_UNUSED_AGE.saturating_sub(begun.elapsed()));
         }
         self.all.lock().retain(|early| early.key != *key || early.begun != begun);
-    }
-
-    fn change(&self, key: &ConnectionKey, begun: Instant, change: impl FnOnce(&mut EarlyConnection)) {
-        if let Some(early) = self.all.lock().iter_mut().find(|one| one.key == *key && one.begun == begun) {
-            change(early);
-        }
-        self.changed.notify_all();
     }
 
     /// Takes a connection that fits `key`, whose peer is allowed, and on which the server is silent; waits for
@@ -93,7 +85,7 @@ impl EarlyConnections {
                 if let Some(mut connection) = taken
                     && connection.is_silent()
                 {
-                    connection.note_wait();
+                    connection.persistence.has_waited = true;
                     return Some(connection);
                 }
             }

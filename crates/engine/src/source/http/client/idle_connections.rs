@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::source::http::client::connection_key::ConnectionKey;
-use crate::source::http::connection::Connection;
+use crate::source::http::connection::{Connection, ConnectionKey};
 
 /// The maximum number of idle connections to one origin: more than browsers and download managers use at once (6 to
 /// 16).
@@ -32,16 +31,18 @@ struct Idle {
 impl IdleConnections {
     /// Keeps a connection whose last answer was read to its end; closes any other.
     pub(crate) fn keep(&self, connection: Connection) {
-        let age =
-            connection.keep_alive().map_or(LONGEST, |timeout| timeout.saturating_sub(MARGIN).min(LONGEST));
+        let age = connection
+            .persistence
+            .timeout
+            .map_or(LONGEST, |timeout| timeout.saturating_sub(MARGIN).min(LONGEST));
         if !connection.is_idle() || age.is_zero() {
             return;
         }
         let now = Instant::now();
-        let key = Arc::clone(connection.key());
+        let key = Arc::clone(&connection.key);
         let mut idle = self.0.lock();
         idle.retain(|one| one.expires > now);
-        let same: Vec<_> = (0..idle.len()).filter(|at| *idle[*at].connection.key() == key).collect();
+        let same: Vec<_> = (0..idle.len()).filter(|at| idle[*at].connection.key == key).collect();
         if same.len() >= MAX_PER_ORIGIN {
             idle.remove(same[0]);
         } else if idle.len() >= MOST {
@@ -61,7 +62,7 @@ impl IdleConnections {
             let now = Instant::now();
             let mut idle = self.0.lock();
             idle.retain(|one| one.expires > now);
-            let fits = |one: &Idle| **one.connection.key() == *key && allows(one.connection.peer());
+            let fits = |one: &Idle| *one.connection.key == *key && allows(one.connection.peer());
             let at = idle.iter().rposition(fits)?;
             let mut connection = idle.remove(at).connection;
             drop(idle);
@@ -73,6 +74,6 @@ impl IdleConnections {
 
     /// Closes all connections that fit `key`: the server has closed one of them, and probably the others too.
     pub(crate) fn close(&self, key: &ConnectionKey) {
-        self.0.lock().retain(|one| **one.connection.key() != *key);
+        self.0.lock().retain(|one| *one.connection.key != *key);
     }
 }

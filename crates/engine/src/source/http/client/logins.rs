@@ -40,7 +40,7 @@ impl Client {
             let by = proxy.map_or_else(String::new, |proxy| format!(", the proxy of {}", proxy.variable));
             return Err(exposed(&format!("{to}{by}")));
         }
-        if let Some(Proxy { variable, .. }) = proxy.filter(|proxy| proxy.has_login())
+        if let Some(Proxy { variable, .. }) = proxy.filter(|proxy| proxy.login.is_some())
             && !self.caches.has_warned_of_proxy.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(

@@ -1,7 +1,6 @@
 //! Opens a tunnel through a proxy: CONNECT to an HTTP proxy, or the handshake of SOCKS 5.
 
 use std::fmt::Write;
-use std::io::ErrorKind;
 use std::net::TcpStream;
 
 use longhaul_core::failure::{Failure, FailureKind};
@@ -63,41 +62,28 @@ impl Proxy {
     ) -> Result<TcpStream, HttpError> {
         let fail = |error| socks_error(&error, at);
         let mut handshake = SocksHandshake::new(target, self.login.clone()).map_err(fail)?;
-        let mut transport = Transport::Plain(socket);
-        let (mut received, mut send) = (Vec::new(), handshake.greeting());
+        let mut transport = BufferedTransport::new(Transport::Plain(socket), at.clone());
+        let (mut received, mut message) = (Vec::new(), handshake.greeting());
         loop {
-            let mut pending = &send[..];
-            while !pending.is_empty() {
-                check(deadline, at, "the proxy's handshake")?;
-                match transport.send(&mut pending) {
-                    Err(source) if source.kind() != ErrorKind::WouldBlock => {
-                        return Err(HttpError::Send(at.clone(), source));
-                    }
-                    _ => {}
-                }
-            }
-            send = loop {
+            transport.send_all(&message, deadline)?;
+            message = loop {
                 match handshake.receive(&received).map_err(fail)? {
                     SocksStep::Send(taken, message) => {
                         received.drain(..taken);
                         break message;
                     }
                     SocksStep::Connected(_) => {
-                        let Transport::Plain(socket) = transport else { return Err(HttpError::Cancelled) };
-                        return Ok(socket);
+                        return transport.into_socket().ok_or_else(|| Failure::interrupted().into());
                     }
                     SocksStep::More => {}
                 }
                 check(deadline, at, "the proxy's handshake")?;
                 // One byte at a time, because bytes after the reply are the server's.
                 let mut byte = [0];
-                match transport.receive(&mut byte) {
-                    Ok(Received::Data(_)) => received.extend(byte),
-                    Ok(Received::Idle) => {}
-                    Ok(Received::End { .. }) => {
-                        return Err(HttpError::ClosedBeforeHead(at.clone(), Bytes::ZERO));
-                    }
-                    Err(source) => return Err(HttpError::Receive(at.clone(), source)),
+                match transport.read(&mut byte)? {
+                    Received::Data(_) => received.extend(byte),
+                    Received::Idle => {}
+                    Received::End { .. } => return Err(HttpError::ClosedBeforeHead(at.clone(), Bytes::ZERO)),
                 }
             };
         }

@@ -5,7 +5,7 @@ use longhaul_core::failure::FailureKind;
 
 use super::*;
 use crate::connect::Deadline;
-use crate::source::http::Read as BodyRead;
+use crate::connect::Received;
 
 const EMPTY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
@@ -42,7 +42,7 @@ fn kept_connection_to_an_avoided_address_is_used_only_without_alternatives() {
         if !peers.contains(&peer) {
             connection.send_get(None).unwrap();
             connection.read_head().unwrap();
-            assert_eq!(connection.read_body(&mut [0]).unwrap(), BodyRead::End);
+            assert_eq!(connection.read_body(&mut [0]).unwrap(), Received::End { clean: true });
         }
         target.addresses.avoid(peer);
         peers.push(peer);

@@ -7,8 +7,8 @@ use longhaul_core::proto::http::{Framing, ResponseHead};
 use longhaul_core::units::Bytes;
 
 use super::{Connection, Persistence, Unanswered};
-use crate::connect::Deadline;
-use crate::source::http::connection::body::{Body, Read};
+use crate::connect::{Deadline, Received};
+use crate::source::http::connection::body::Body;
 use crate::source::http::connection::explanation::read_explanation;
 use crate::source::http::error::{HttpError, check};
 
@@ -157,13 +157,13 @@ impl Connection {
     /// With a known length and without TLS this is one recv(2) straight into `buffer`, never past the body.
     ///
     /// # Errors
-    /// [`HttpError::Receive`], [`HttpError::Cancelled`], and those of a body that is cut off or breaks its coding.
-    pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<Read, HttpError> {
+    /// [`HttpError::Receive`], that of a cancellation, and those of a body that is cut off or breaks its coding.
+    pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<Received, HttpError> {
         if self.cancel.is_cancelled() {
-            return Err(HttpError::Cancelled);
+            return Err(Failure::interrupted().into());
         }
         if buffer.is_empty() {
-            return Ok(Read::Data(0));
+            return Ok(Received::Data(0));
         }
         let read = self.body.read(&mut self.transport, buffer);
         self.persistence.has_ended |= self.body.is_malformed();
@@ -196,8 +196,8 @@ impl Connection {
         let (mut left, began) = (MAX_DISCARDED.as_usize(), Instant::now());
         while self.reusable() && began.elapsed() < FRONT_TIMEOUT {
             match self.read_body(&mut scrap) {
-                Ok(Read::End) => return true,
-                Ok(Read::Data(n)) if n < left => left -= n,
+                Ok(Received::End { .. }) => return true,
+                Ok(Received::Data(n)) if n < left => left -= n,
                 _ => break,
             }
         }
@@ -219,9 +219,9 @@ impl Connection {
         let (began, mut bytes, mut buffer) = (Instant::now(), Vec::new(), vec![0; 64 << 10]);
         while bytes.len() <= limit.as_usize() && began.elapsed() < patience {
             match self.read_body(&mut buffer)? {
-                Read::Data(n) => bytes.extend_from_slice(&buffer[..n]),
-                Read::Idle => {}
-                Read::End => return Ok((bytes, true)),
+                Received::Data(n) => bytes.extend_from_slice(&buffer[..n]),
+                Received::Idle => {}
+                Received::End { .. } => return Ok((bytes, true)),
             }
         }
         Ok((bytes, false))
@@ -232,7 +232,7 @@ impl Connection {
         let mut front = vec![0; limit.as_usize()];
         let (mut length, began) = (0, Instant::now());
         while began.elapsed() < FRONT_TIMEOUT
-            && let Ok(Read::Data(more @ 1..)) = self.read_body(&mut front[length..])
+            && let Ok(Received::Data(more @ 1..)) = self.read_body(&mut front[length..])
         {
             length += more;
         }

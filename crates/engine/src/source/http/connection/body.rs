@@ -11,17 +11,6 @@ use crate::source::http::error::{HttpError, closed_early};
 /// The bytes of framing received at once: a size line after the payload, and little of the next chunk.
 const FRAMING_PIECE: usize = 512;
 
-/// The outcome of one read of the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
-    /// This many bytes were read to the front of the buffer.
-    Data(usize),
-    /// The tick passed without data: the caller checks its deadlines.
-    Idle,
-    /// The body is complete.
-    End,
-}
-
 /// The state of reading the current response's body.
 #[derive(Debug)]
 pub(crate) enum Body {
@@ -77,52 +66,53 @@ impl Body {
         &mut self,
         from: &mut BufferedTransport,
         buffer: &mut [u8],
-    ) -> Result<Read, HttpError> {
+    ) -> Result<Received, HttpError> {
         let read = match self {
-            Self::Ended => Read::End,
-            Self::Length { got, expected } if got == expected => Read::End,
+            Self::Ended => END,
+            Self::Length { got, expected } if got == expected => END,
             Self::Length { got, expected } => {
                 // Not beyond the body, because the next response follows it.
                 let room = Bytes::new(*expected - *got).as_usize().min(buffer.len());
                 match from.read(&mut buffer[..room])? {
-                    Received::Data(n) => count(got, n),
-                    Received::Idle => Read::Idle,
                     Received::End { .. } => return Err(cut_off(from, *got, Some(*expected))),
+                    received => counted(got, received),
                 }
             }
             Self::UntilClose { got } => match from.read(buffer)? {
-                Received::Data(n) => count(got, n),
-                Received::Idle => Read::Idle,
-                Received::End { clean: true } => Read::End,
                 Received::End { clean: false } => {
                     let message = format!(
                         "{} ended a body of unknown length after {got} bytes without TLS's closing message: it may be cut off",
-                        from.at()
+                        from.at
                     );
                     return Err(Failure::new(FailureKind::Temporary, message).into());
                 }
+                received => counted(got, received),
             },
             Self::Chunked { decoder, got } => match read_chunked(decoder, from, buffer)? {
-                Some(Received::Data(n)) => count(got, n),
-                Some(Received::Idle) => Read::Idle,
                 Some(Received::End { .. }) => return Err(cut_off(from, *got, None)),
-                None => Read::End,
+                Some(received) => counted(got, received),
+                None => END,
             },
         };
-        if read == Read::End && matches!(self, Self::UntilClose { .. }) {
+        if read == END && matches!(self, Self::UntilClose { .. }) {
             *self = Self::Ended;
         }
         Ok(read)
     }
 }
 
-fn count(got: &mut u64, n: usize) -> Read {
-    *got += n as u64;
-    Read::Data(n)
+/// The end of a body.
+const END: Received = Received::End { clean: true };
+
+fn counted(got: &mut u64, received: Received) -> Received {
+    if let Received::Data(n) = received {
+        *got += n as u64;
+    }
+    received
 }
 
 fn cut_off(from: &BufferedTransport, got: u64, expected: Option<u64>) -> HttpError {
-    closed_early(from.at(), Bytes::new(got), expected.map(Bytes::new)).into()
+    closed_early(&from.at, Bytes::new(got), expected.map(Bytes::new)).into()
 }
 
 /// Reads payload of one chunk; `None` at the end of the body.
@@ -144,12 +134,12 @@ fn read_chunked(
             }
             return Ok(Some(received));
         }
-        let used = decoder.framing(from.buffered());
+        let used = decoder.framing(from.buffer.data());
         let used = used.map_err(|error| {
-            let message = format!("the body from {} breaks its chunked coding: {error}", from.at());
+            let message = format!("the body from {} breaks its chunked coding: {error}", from.at);
             Failure::new(FailureKind::Protocol, message)
         });
-        from.consume(used?);
+        from.buffer.consume(used?);
         if decoder.is_done() {
             return Ok(None);
         }

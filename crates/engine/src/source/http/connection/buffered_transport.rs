@@ -1,7 +1,7 @@
 //! A transport with a read buffer: heads and chunk framing are read through the buffer, payload bypasses it.
 
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
@@ -12,7 +12,7 @@ use longhaul_core::units::Bytes;
 use crate::connect::{Deadline, Received, Transport};
 use crate::source::http::authentication::tls;
 use crate::source::http::error::{HttpError, check};
-use crate::source::http::target::safe_url::{SafeUrl, UrlAndPeer};
+use crate::source::http::target::safe_url::UrlAndPeer;
 
 /// The bytes of a head received at once; small, because bytes after the head are copied once more.
 const HEAD_PIECE: usize = 4096;
@@ -23,50 +23,24 @@ const SHOWN: usize = 32;
 
 /// A byte stream to a server, and bytes received beyond those requested.
 pub(crate) struct BufferedTransport {
-    transport: Transport,
-    buffer: ReadBuffer,
-    at: UrlAndPeer,
+    pub(super) stream: Transport,
+    pub(super) buffer: ReadBuffer,
+    /// The URL and the peer, for errors.
+    pub(super) at: UrlAndPeer,
 }
 
 impl BufferedTransport {
-    /// Wraps a transport to `at`, which errors name.
-    pub(crate) fn new(transport: Transport, at: UrlAndPeer) -> Self {
-        Self { transport, buffer: ReadBuffer::default(), at }
-    }
-
-    /// Returns the URL and the peer.
-    pub(crate) fn at(&self) -> &UrlAndPeer {
-        &self.at
-    }
-
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.at.peer
-    }
-
-    /// Sets the URL for errors.
-    pub(crate) fn set_url(&mut self, url: SafeUrl) {
-        self.at.url = url;
-    }
-
-    pub(crate) fn socket(&self) -> &TcpStream {
-        self.transport.socket()
-    }
-
-    pub(crate) fn is_tls(&self) -> bool {
-        matches!(self.transport, Transport::Tls(_))
+    /// Wraps a stream to `at`, which errors name.
+    pub(crate) fn new(stream: Transport, at: UrlAndPeer) -> Self {
+        Self { stream, buffer: ReadBuffer::default(), at }
     }
 
     /// Returns the socket of a transport without TLS and without buffered bytes.
     pub(crate) fn into_socket(self) -> Option<TcpStream> {
-        match self.transport {
+        match self.stream {
             Transport::Plain(socket) if self.buffer.data().is_empty() => Some(socket),
             _ => None,
         }
-    }
-
-    /// Sends from the front of `pending`; see [`Transport::send`].
-    pub(crate) fn send(&mut self, pending: &mut &[u8]) -> io::Result<bool> {
-        self.transport.send(pending)
     }
 
     /// Sends all of `bytes`.
@@ -74,7 +48,7 @@ impl BufferedTransport {
         let mut pending = bytes;
         loop {
             check(deadline, &self.at, "taking the request")?;
-            match self.transport.send(&mut pending) {
+            match self.stream.send(&mut pending) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -88,7 +62,7 @@ impl BufferedTransport {
         if self.has_buffered() {
             return true;
         }
-        let received = self.transport.poll_readable(self.buffer.room(HEAD_PIECE), limit);
+        let received = self.stream.poll_readable(self.buffer.room(HEAD_PIECE), limit);
         self.buffer.received(received.unwrap_or(0));
         received.is_some()
     }
@@ -98,20 +72,10 @@ impl BufferedTransport {
         !self.buffer.data().is_empty()
     }
 
-    /// Returns the buffered bytes.
-    pub(crate) fn buffered(&self) -> &[u8] {
-        self.buffer.data()
-    }
-
-    /// Removes `n` buffered bytes.
-    pub(crate) fn consume(&mut self, n: usize) {
-        self.buffer.consume(n);
-    }
-
     /// Receives up to `n` bytes into the read buffer.
     pub(crate) fn fill_buffer(&mut self, n: usize) -> Result<Received, HttpError> {
         let received =
-            self.transport.receive(self.buffer.room(n)).map_err(|e| tls::receive_error(e, &self.at))?;
+            self.stream.receive(self.buffer.room(n)).map_err(|e| tls::receive_error(e, &self.at))?;
         if let Received::Data(n) = received {
             self.buffer.received(n);
         }
@@ -121,7 +85,7 @@ impl BufferedTransport {
     /// Reads into `payload`: buffered bytes, else by one system call.
     pub(crate) fn read(&mut self, payload: &mut [u8]) -> Result<Received, HttpError> {
         match self.buffer.take(payload) {
-            0 => self.transport.receive(payload).map_err(|error| tls::receive_error(error, &self.at)),
+            0 => self.stream.receive(payload).map_err(|error| tls::receive_error(error, &self.at)),
             n => Ok(Received::Data(n)),
         }
     }
@@ -132,7 +96,7 @@ impl BufferedTransport {
             return self.read(payload);
         }
         let room = payload.len();
-        let received = self.transport.receive_two(payload, self.buffer.room(more));
+        let received = self.stream.receive_two(payload, self.buffer.room(more));
         match received.map_err(|error| tls::receive_error(error, &self.at))? {
             Received::Data(n) => {
                 self.buffer.received(n.saturating_sub(room));
@@ -177,7 +141,7 @@ impl BufferedTransport {
 
 /// A queue of bytes that is almost always empty or small.
 #[derive(Debug, Default)]
-struct ReadBuffer {
+pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     start: usize,
     filled: usize,
@@ -185,12 +149,12 @@ struct ReadBuffer {
 
 impl ReadBuffer {
     /// Returns the unconsumed bytes.
-    fn data(&self) -> &[u8] {
+    pub(super) fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.filled]
     }
 
     /// Removes `n` bytes from the front.
-    fn consume(&mut self, n: usize) {
+    pub(super) fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.filled);
     }
 

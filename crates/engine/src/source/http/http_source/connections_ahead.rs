@@ -5,32 +5,22 @@ use longhaul_core::tune::streams::{MAX_INITIAL_STREAMS, StreamTuner, StreamTuner
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 
+use crate::source::LONG_RTT;
 use crate::source::http::ClientConfig;
 use crate::source::http::ResolvedUrl;
 use crate::source::http::client::ClientAhead;
 use crate::source::http::client::clients::AheadClaim;
 use crate::source::http::connection::Connection;
 use crate::source::http::http_source::HttpSource;
-use crate::source::http::http_source::first_answer::{LONG_RTT, handshake_rtt};
+use crate::source::http::http_source::first_answer::handshake_rtt;
 use crate::source::http::http_source::refit::SHARED_BY;
 use crate::transfer::{Streams, recv_buffer};
 
 /// Connections for further streams, not yet taken by one; closed on drop.
 pub(crate) struct ConnectionsAhead {
     origin: Origin,
-    connections: Vec<ClientAhead>,
+    pub(crate) connections: Vec<ClientAhead>,
     _claim: AheadClaim,
-}
-
-impl ConnectionsAhead {
-    pub(crate) fn take(&mut self) -> Option<ClientAhead> {
-        self.connections.pop()
-    }
-
-    /// Closes connections beyond `count`.
-    pub(crate) fn keep(&mut self, count: usize) {
-        self.connections.truncate(count);
-    }
 }
 
 impl HttpSource<'_> {
@@ -50,7 +40,7 @@ impl HttpSource<'_> {
         *ahead = None;
         let Some(claim) = self.clients.claim_ahead() else { return };
         // With the buffer that the streams will request: the SYN fixes the window scale.
-        let config = &self.options.client;
+        let config = &self.options.transfer.client;
         let recv_buffer = config.recv_buffer.or_else(|| recv_buffer::larger_than_kernels(rtt, SHARED_BY));
         let Ok(client) = self.clients.get(&ClientConfig { recv_buffer, ..config.clone() }) else { return };
         let connections = client.connect_ahead(target, connection.peer(), further);
@@ -64,8 +54,8 @@ impl HttpSource<'_> {
         }
         let known = self.recall(target.url()).filter(|path| path.pace().is_none());
         let remembered = known.and_then(|path| path.still_holds(rtt));
-        let most = MAX_INITIAL_STREAMS.min(self.options.stream_cap.get());
-        match self.options.streams {
+        let most = MAX_INITIAL_STREAMS.min(self.options.transfer.stream_cap.get());
+        match self.options.transfer.streams {
             Streams::Fixed(streams) => streams.min(MAX_INITIAL_STREAMS),
             // An unknown file on an unknown server may be small, or be redirected.
             Streams::Auto if remembered.is_some() || left.is_some() => {

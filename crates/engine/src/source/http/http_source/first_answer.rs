@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::proto::http::{FileName, RangeAnswer, RangeRequest, ResponseHead, UNASKED};
 use longhaul_core::ranges::ByteRange;
+use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::tcp_info;
 use url::Url;
@@ -16,22 +17,18 @@ use crate::source::http::client::{Chooser, Client, OpenedUrl};
 use crate::source::http::connection::Connection;
 use crate::source::http::error::{HttpError, bad_range};
 use crate::source::http::http_source::HttpSource;
-use crate::source::http::http_source::known_pace::KnownPace;
 use crate::source::http::http_source::remote_file::{RemoteFile, held_by};
-use crate::source::{Ask, Description, FileFacts, Published, RangeAccess, ServerPath};
+use crate::source::{
+    Ask, Description, FileFacts, Published, RangeAccess, ServerPath, first_window, may_pay_several,
+};
 use crate::transfer::{AptSettings, Streams};
 
 /// The length of the first request of several streams, before the size is known.
 pub(crate) const FIRST_BLOCK: Bytes = Bytes::mib(16);
 /// The minimum length of the first request.
 const SMALLEST_BLOCK: Bytes = Bytes::kib(64);
-/// From this RTT on, a window or send buffer may limit a stream, so that several may pay.
-pub(crate) const LONG_RTT: Rtt = Rtt::new(std::time::Duration::from_millis(5));
 /// The number of failed requests for a range after which the whole file is requested: the server may fail at any range.
 pub(crate) const MAX_RANGE_FAILURES: u32 = 3;
-/// The initial window if the kernel does not report it (`tcp_rmem[1]` / 2).
-const FIRST_WINDOW: Bytes = Bytes::kib(64);
-
 /// A first answer and the range that it contains.
 pub(crate) struct FirstAnswer {
     pub(crate) opened: OpenedUrl,
@@ -57,7 +54,7 @@ impl HttpSource<'_> {
     fn first_range(
         &self,
         ask: &Ask<'_>,
-        known_pace: Option<&KnownPace>,
+        known_pace: Option<HeldRate>,
         connection: &Connection,
         target: &ResolvedUrl,
     ) -> Option<RangeRequest> {
@@ -77,26 +74,28 @@ impl HttpSource<'_> {
     /// Returns the length of the first request if several streams may follow; `None` if one should fetch all.
     fn first_block(
         &self,
-        known_pace: Option<&KnownPace>,
+        known_pace: Option<HeldRate>,
         connection: &Connection,
         target: &ResolvedUrl,
     ) -> Option<Bytes> {
-        match self.options.streams {
+        match self.options.transfer.streams {
             Streams::Fixed(1) => None,
             Streams::Fixed(_) => Some(FIRST_BLOCK),
             Streams::Auto => {
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                let several = |known: &KnownPath| known.still_holds(rtt).is_some_and(|path| path.streams > 1);
                 // A server that starts at half of the stored rate has not sent this much before the next request.
-                let at_once = known_pace.map(|path| path.rate().bdp(rtt));
+                let at_once = known_pace.map(|path| path.rate.bdp(rtt));
                 let block = at_once.map_or(FIRST_BLOCK, |bytes| bytes.max(FIRST_BLOCK));
-                let known = self.recall(target.url());
-                (rtt >= LONG_RTT || known.is_some_and(several)).then_some(block)
+                may_pay_several(rtt, self.recall(target.url())).then_some(block)
             }
             Streams::Apt(AptSettings { delta, .. }) => {
                 // The bytes that one stream delivers of the first chunk: W Delta / R.
                 let rtt = handshake_rtt(connection).unwrap_or_default();
-                let part = Rate::over(self.first_window(connection), rtt.get()).bdp(Rtt::new(delta));
+                let part = Rate::over(
+                    first_window(self.options.transfer.client.recv_buffer, connection.socket()),
+                    rtt.get(),
+                )
+                .bdp(Rtt::new(delta));
                 Some(part.clamp(SMALLEST_BLOCK, FIRST_BLOCK))
             }
         }
@@ -106,19 +105,13 @@ impl HttpSource<'_> {
         self.paths.to(&Endpoint::of(url)?)
     }
 
-    /// Returns the bytes that a stream can have in flight (W): its receive buffer, or the initial window.
-    fn first_window(&self, connection: &Connection) -> Bytes {
-        let kernels = || tcp_info::read(connection.socket()).ok().and_then(|tcp| tcp.rcv_wnd());
-        self.options.client.recv_buffer.or_else(kernels).unwrap_or(FIRST_WINDOW)
-    }
-
     /// Requests the first range; the whole file if the server fails at ranges, or if those of several answers must not be
     /// combined.
     pub(crate) fn ask(
         &self,
         client: &Client,
         ask: &Ask<'_>,
-        known_pace: Option<&KnownPace>,
+        known_pace: Option<HeldRate>,
     ) -> Result<FirstAnswer, Failure> {
         let whole = |_: &Connection, _: &ResolvedUrl| None;
         let ranged = RefCell::new(None);
@@ -241,7 +234,7 @@ impl HttpSource<'_> {
         let held = held_by(&opened)?;
         let refuses_ranges =
             opened.requested.is_none() && client.refuses_ranges(&opened.target, Some(&opened.head));
-        let file = RemoteFile::new(&opened, held, &self.options, refuses_ranges);
+        let file = RemoteFile::new(&opened, held, self.options.assume_unchanged, refuses_ranges);
         Ok(FirstAnswer { opened, held, file })
     }
 
@@ -254,7 +247,8 @@ impl HttpSource<'_> {
         ask: &Ask<'_>,
         may_give_up: &dyn Fn() -> bool,
     ) -> Result<OpenedUrl, HttpError> {
-        let retries = Retries { most: self.options.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
+        let retries =
+            Retries { most: self.options.transfer.retries, stream: 0, emit: ask.emit, rest: ask.cancel };
         let attempt = |tries: &mut u32, _: &mut _| {
             *tries += 1;
             client.open_part(&self.url, choose, ask.cancel)
@@ -284,7 +278,7 @@ impl HttpSource<'_> {
         links.into_iter().filter_map(|link| opened.target.url().join(&link).ok()).filter(usable).collect()
     }
 
-    pub(crate) fn description(&self, answer: &FirstAnswer, known_pace: Option<&KnownPace>) -> Description {
+    pub(crate) fn description(&self, answer: &FirstAnswer, known_pace: Option<HeldRate>) -> Description {
         let FirstAnswer { opened, held, file } = answer;
         let first = match *held {
             RangeAnswer::Part { range, .. } => range,
@@ -304,7 +298,7 @@ impl HttpSource<'_> {
         };
         let path = ServerPath {
             rtt: handshake_rtt(connection).unwrap_or_default(),
-            first_window: self.first_window(connection),
+            first_window: first_window(self.options.transfer.client.recv_buffer, connection.socket()),
             pace: file.pace,
             endpoint: Endpoint::of(target.url()),
             known: self.recall(target.url()).cloned(),

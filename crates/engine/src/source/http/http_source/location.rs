@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use longhaul_core::failure::Failure;
 use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
@@ -24,9 +25,9 @@ const MAX_REFRESHES: u32 = 5;
 /// The target of the URL's redirects; each worker has a copy.
 #[derive(Clone, Default)]
 pub(crate) struct Location {
-    target: Option<ResolvedUrl>,
+    pub(crate) target: Option<ResolvedUrl>,
     /// Incremented each time the original URL is requested again.
-    generation: u32,
+    pub(crate) generation: u32,
     /// The number of such requests since the last answer with bytes.
     fruitless: u32,
 }
@@ -47,16 +48,6 @@ impl Location {
     /// Records an answer with bytes of the file.
     pub(crate) fn note_answer(&mut self) {
         self.fruitless = 0;
-    }
-
-    /// Returns the target.
-    pub(crate) fn target(&self) -> Option<&ResolvedUrl> {
-        self.target.as_ref()
-    }
-
-    /// Returns whether the original URL has not been requested again since `other` was copied.
-    pub(crate) fn has_generation_of(&self, other: &Self) -> bool {
-        self.generation == other.generation
     }
 
     /// Returns whether requesting the original URL again may avoid `error`.
@@ -82,7 +73,7 @@ impl Location {
             (Some(target), Some(ahead)) => client.connect_over(target, ahead, cancel),
             (Some(target), None) if fresh => client.connect_fresh(target, cancel),
             (Some(target), None) => client.connect(target, cancel),
-            (None, _) => Err(HttpError::Cancelled),
+            (None, _) => Err(Failure::interrupted().into()),
         }
     }
 

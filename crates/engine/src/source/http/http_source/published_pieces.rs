@@ -72,7 +72,7 @@ impl HttpSource<'_> {
     fn fetch_metalink(&self, url: &Url, limit: &mut DigestWait, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         // A login is for the first origin only.
         let secrets = url.origin() == self.url.origin();
-        let config = &self.options.client;
+        let config = &self.options.transfer.client;
         let client = self.clients.get(&if secrets { config.clone() } else { config.without_secrets() })?;
         let emit = |event: &_| tracing::info!(?event, "waiting for the digests of pieces");
         let retries = Retries { most: 1, stream: 0, emit: &emit, rest: cancel };

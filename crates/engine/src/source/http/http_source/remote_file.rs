@@ -10,7 +10,6 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use crate::source::http::client::OpenedUrl;
-use crate::source::http::http_source::SourceOptions;
 
 /// The described file.
 #[derive(Debug)]
@@ -60,7 +59,7 @@ impl RemoteFile {
     pub(crate) fn new(
         opened: &OpenedUrl,
         held: RangeAnswer,
-        options: &SourceOptions,
+        assume_unchanged: bool,
         refuses_ranges: bool,
     ) -> Self {
         let (head, coding) = (&opened.head, opened.head.content_coding());
@@ -73,7 +72,7 @@ impl RemoteFile {
         let vouched = opened.requested.as_ref().and_then(RangeRequest::if_range).filter(dated);
         let bare = validators(head) == [None, None] && coding.is_none();
         let validator = head.validator().or_else(|| vouched.filter(|_| bare).cloned());
-        let assumed = options.assume_unchanged.then_some(Identity::AssumedUnchanged);
+        let assumed = assume_unchanged.then_some(Identity::AssumedUnchanged);
         let pace = head.text(PACE_HEADER).and_then(|pace| PaceRequest::parse(pace).ok());
         Self {
             size,

@@ -57,13 +57,6 @@ pub(crate) enum ProxyKind {
     Socks5h,
 }
 
-impl Proxy {
-    /// Returns whether a login is sent to the proxy.
-    pub(crate) fn has_login(&self) -> bool {
-        self.login.is_some()
-    }
-}
-
 impl ProxyPolicy {
     /// Uses the proxy `url` except for hosts in `no_proxy`, which is read by `variable`; an empty URL means no proxy.
     pub fn given(url: &str, variable: impl Fn(&str) -> Option<String>) -> Self {

@@ -1,23 +1,48 @@
 //! A URL to request, with its headers and server addresses.
 
-mod cookies;
-mod redirect_secrets;
-
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use longhaul_core::proto::http::{HeaderField, ResponseHead};
+use longhaul_core::proto::cookies::{CookieJar, CookieScope};
+use longhaul_core::proto::http::{HeaderField, ResponseHead, UPLOAD_MTIME};
 use longhaul_core::proto::netrc::Login;
+use parking_lot::Mutex;
 use url::{Host, Position, Url};
 
-use crate::source::http::authentication::credentials::Credentials;
+use crate::source::http::authentication::credentials::{Credentials, is_loopback};
 use crate::source::http::authentication::digest_login::DigestLogin;
 use crate::source::http::connection::RequestLine;
 use crate::source::http::error::{HttpError, unusable_url};
 use crate::source::http::target::safe_url::SafeUrl;
-use crate::source::http::target::server_addresses::ServerAddresses;
-pub(crate) use cookies::SharedCookies;
-pub(crate) use redirect_secrets::is_secret;
+
+/// The cookies of a client, which its servers add to.
+pub(crate) type SharedCookies = Arc<Mutex<CookieJar>>;
+
+/// Headers that any server may see: they hold no secret.
+const PUBLIC: [&str; 11] = [
+    "accept",
+    "accept-language",
+    "cache-control",
+    "dnt",
+    "origin",
+    "pragma",
+    "priority",
+    "referer",
+    "upgrade-insecure-requests",
+    "user-agent",
+    UPLOAD_MTIME,
+];
+/// The first parts of the names of such headers.
+const PUBLIC_PREFIXES: [&str; 4] = ["content-", "if-", "longhaul-", "sec-"];
+
+/// Returns whether a header must be sent only to the first URL's origin: a header of any name may hold a key.
+pub(crate) fn is_secret(header: &HeaderField) -> bool {
+    let name = header.name().to_ascii_lowercase();
+    let has_prefix = PUBLIC_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    !has_prefix && !PUBLIC.iter().any(|public| header.is(public))
+}
 
 /// A URL after its redirects, with the credentials and addresses that worked for it.
 #[derive(Clone)]
@@ -95,9 +120,10 @@ impl ResolvedUrl {
         Self { cookies: Some(cookies), trusts_redirects, ..self }
     }
 
-    /// Returns this target with `query` added to its query.
-    pub(crate) fn with_query(&self, query: &str) -> Self {
+    /// Returns this target with `query`, if any, added to its query.
+    pub(crate) fn with_query(&self, query: Option<&str>) -> Self {
         let mut next = self.clone();
+        let Some(query) = query else { return next };
         let whole = self.url.query().map_or_else(|| query.to_owned(), |own| format!("{own}&{query}"));
         next.url.set_query(Some(&whole));
         next
@@ -111,9 +137,10 @@ impl ResolvedUrl {
         next
     }
 
-    /// Returns this target without the part `query` of its query.
-    pub(crate) fn without_query(&self, query: &str) -> Self {
+    /// Returns this target without the part `query`, if any, of its query.
+    pub(crate) fn without_query(&self, query: Option<&str>) -> Self {
         let mut next = self.clone();
+        let Some(query) = query else { return next };
         let own = self.url.query().unwrap_or_default();
         let rest: Vec<_> = own.split('&').filter(|pair| *pair != query && !pair.is_empty()).collect();
         next.url.set_query(Some(rest.join("&")).filter(|rest| !rest.is_empty()).as_deref());
@@ -133,6 +160,29 @@ impl ResolvedUrl {
         let headers = self.headers.iter().filter(|h| !h.is("authorization")).cloned().collect();
         let (login, digest) = (Some(login.clone()), Some(Arc::new(digest)));
         Some(Self { headers, login, digest, logs_in: true, ..self.clone() })
+    }
+
+    /// Returns the target of a redirect to `url`: secrets are sent only within the origin unless redirects are trusted, and a
+    /// login written into `url` by the server is not sent.
+    pub(crate) fn redirected(&self, url: &Url) -> Result<Self, HttpError> {
+        let stays = url.origin() == self.url.origin();
+        let keeps_secrets = stays || self.trusts_redirects;
+        let follows = |h: &&HeaderField| stays || !(h.is("host") || (is_secret(h) && !keeps_secrets));
+        let headers = self.headers.iter().filter(follows).cloned().collect();
+        let mut next = Self::new(&without_login(url), headers, None)?;
+        next.original = Arc::clone(&self.original);
+        next.redirected = true;
+        if keeps_secrets {
+            next.logs_in = self.logs_in;
+            next.login.clone_from(&self.login);
+            next.digest.clone_from(&self.digest);
+        }
+        next.cookies.clone_from(&self.cookies);
+        next.trusts_redirects = self.trusts_redirects;
+        if stays {
+            next.addresses.clone_from(&self.addresses);
+        }
+        Ok(next)
     }
 
     /// Returns the original URL before any redirect, including its login, to be requested again if the target of a
@@ -182,6 +232,29 @@ impl ResolvedUrl {
         Ok((host.to_owned(), port))
     }
 
+    /// Returns the properties that select this URL's cookies.
+    pub(crate) fn cookie_scope(&self) -> Option<CookieScope<'_>> {
+        let host = self.url.host_str()?;
+        // As curl and browsers have it, no other host reads what stays on this one.
+        let is_safe = self.is_https() || self.url.host().is_some_and(|host| is_loopback(&host));
+        Some(CookieScope { host, path: self.url.path(), is_encrypted: is_safe })
+    }
+
+    /// Replaces the user's Cookie header by one with all cookies of this URL.
+    fn put_cookies(&self, headers: &mut Vec<HeaderField>) {
+        if let Some(cookie) = self.cookie() {
+            headers.retain(|header| !header.is("cookie"));
+            headers.push(cookie);
+        }
+    }
+
+    /// Returns the Cookie header, including the user's own cookies.
+    pub(crate) fn cookie(&self) -> Option<HeaderField> {
+        let given = self.headers.iter().filter(|header| header.is("cookie"));
+        let given: Vec<_> = given.map(HeaderField::value).collect();
+        self.cookies.as_ref()?.lock().field(self.cookie_scope()?, SystemTime::now(), &given)
+    }
+
     /// Returns the parts of a request for this URL; a forwarding proxy requires the `absolute` form (RFC 9112, section
     /// 3.2.2).
     pub(crate) fn request_line(&self, via_proxy: Option<&HeaderField>, absolute: bool) -> RequestLine {
@@ -201,6 +274,62 @@ fn without_login(url: &Url) -> Url {
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url
+}
+
+/// The addresses of a server or proxy.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServerAddresses {
+    /// Starts with the one that accepted the last connection; empty before the first connection.
+    resolved: Vec<SocketAddr>,
+    /// Addresses used only if there is no other, most recently avoided last.
+    avoided: Vec<SocketAddr>,
+}
+
+impl ServerAddresses {
+    /// Sets the addresses of the host; an empty list causes a new resolution.
+    pub(crate) fn set(&mut self, resolved: Vec<SocketAddr>) {
+        self.resolved = resolved;
+    }
+
+    /// Returns whether the host is resolved.
+    pub(crate) fn is_resolved(&self) -> bool {
+        !self.resolved.is_empty()
+    }
+
+    /// Avoids `peer` while the host has other addresses, for example because it serves another version of the file.
+    pub(crate) fn avoid(&mut self, peer: SocketAddr) {
+        self.avoided.retain(|address| *address != peer);
+        self.avoided.push(peer);
+    }
+
+    /// Moves `peer`, which has accepted a connection, to the front.
+    pub(crate) fn prefer(&mut self, peer: SocketAddr) {
+        if let Some(at) = self.resolved.iter().position(|address| *address == peer) {
+            self.resolved[..=at].rotate_right(1);
+        }
+    }
+
+    /// Returns the number of known addresses that are not avoided; zero before the first connection.
+    pub(crate) fn usable(&self) -> usize {
+        self.resolved.iter().filter(|address| !self.avoided.contains(address)).count()
+    }
+
+    /// Returns the addresses to connect to, in order: those not avoided, else all, most recently avoided last.
+    pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
+        let all = self.resolved.iter().copied();
+        let avoided = |address: &SocketAddr| self.avoided.iter().position(|one| one == address);
+        let mut left: Vec<_> = all.clone().filter(|address| avoided(address).is_none()).collect();
+        if left.is_empty() {
+            left = all.collect();
+            left.sort_by_key(avoided);
+        }
+        left
+    }
+
+    /// Returns whether a connection to `peer` may be used.
+    pub(crate) fn allows(&self, peer: SocketAddr) -> bool {
+        !self.avoided.contains(&peer) || (self.is_resolved() && self.usable() == 0)
+    }
 }
 
 #[cfg(test)]
@@ -234,11 +363,11 @@ mod tests {
     #[test]
     fn query_and_original_url_are_kept_through_redirects() {
         for (plain, with) in [("http://h/f", "http://h/f?u=1"), ("http://h/f?a=b", "http://h/f?a=b&u=1")] {
-            assert_eq!(target(plain, &[]).with_query("u=1").url().as_str(), with);
-            assert_eq!(target(with, &[]).without_query("u=1").url().as_str(), plain);
-            assert_eq!(target(plain, &[]).without_query("u=1").url().as_str(), plain);
+            assert_eq!(target(plain, &[]).with_query(Some("u=1")).url().as_str(), with);
+            assert_eq!(target(with, &[]).without_query(Some("u=1")).url().as_str(), plain);
+            assert_eq!(target(plain, &[]).without_query(Some("u=1")).url().as_str(), plain);
         }
-        assert_eq!(target("http://h/f?u=1&s", &[]).without_query("u=1").url().as_str(), "http://h/f?s");
+        assert_eq!(target("http://h/f?u=1&s", &[]).without_query(Some("u=1")).url().as_str(), "http://h/f?s");
         let first = target("http://u:p@h/a", &[]);
         assert!(!first.is_redirected());
         let next = first.redirected(&"http://o/b?signed=1".parse().unwrap()).unwrap();
@@ -268,5 +397,29 @@ mod tests {
         let trusted = to(&first, "https://other/b");
         assert_eq!(names(&trusted), ["X-Api-Key", "Accept", "Cookie", "Authorization"]);
         assert!(trusted.logs_in());
+    }
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn avoided_address_is_used_only_without_alternatives() {
+        let [a, b] = ["192.0.2.1:80", "192.0.2.2:80"].map(|address| address.parse().unwrap());
+        let mut server = ServerAddresses::default();
+        server.avoid(b);
+        assert!(server.allows(a) && !server.allows(b), "others may be found");
+        server.avoided.clear();
+        server.set(vec![a, b]);
+        assert_eq!((server.usable(), server.candidates()), (2, vec![a, b]));
+        server.avoid(a);
+        assert_eq!((server.usable(), server.candidates()), (1, vec![b]));
+        assert!(!server.allows(a) && server.allows(b));
+        server.avoid(b);
+        assert_eq!((server.usable(), server.candidates()), (0, vec![a, b]));
+        server.avoid(a);
+        assert_eq!(server.candidates(), [b, a]);
+        assert!(server.allows(a));
     }
 }

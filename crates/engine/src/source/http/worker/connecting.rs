@@ -34,7 +34,8 @@ impl Exchange<'_, '_, '_> {
             self.worker.source.close_ahead();
             None
         } else {
-            self.worker.source.take_ahead()
+            let ahead = &mut self.worker.source.unused.lock().ahead;
+            ahead.as_mut().and_then(|ahead| ahead.connections.pop())
         };
         let connection = match self.worker.location.connect(client, ahead, fresh, &cancel) {
             Err(error) if self.worker.location.may_have_expired(&error) => {
@@ -52,8 +53,8 @@ impl Exchange<'_, '_, '_> {
 
     /// Adopts a newer target found by another worker; returns whether there is one.
     fn adopt_location(&mut self) -> bool {
-        let newest = self.worker.source.location();
-        let is_newer = !newest.has_generation_of(&self.worker.location);
+        let newest = self.worker.source.location.lock().clone();
+        let is_newer = newest.generation != self.worker.location.generation;
         if is_newer {
             (self.worker.location, self.worker.redirect) = (newest, Redirect::Holds);
             // A refusal by the new target counts as its first.
@@ -68,20 +69,20 @@ impl Exchange<'_, '_, '_> {
     /// Returns `None` if another worker has found a new target meanwhile.
     fn reopen(&mut self, cancel: &Cancel) -> Result<Option<Connection>, Failure> {
         let source = self.worker.source;
-        let _refreshing = source.lock_redirect();
+        let _refreshing = source.refreshing.lock();
         if self.adopt_location() {
             return Ok(None);
         }
         let Some((range, request)) = self.lease() else { return Err(self.without_range()) };
         let with_if_range = request.as_ref().is_some_and(|request| request.if_range().is_some());
-        let opened = self.described.client.open(source.url(), request.as_ref(), cancel);
+        let opened = self.described.client.open(&source.url, request.as_ref(), cancel);
         let OpenedUrl { mut connection, head, target, .. } = opened.map_err(|error| match &error {
             HttpError::RangeNotSatisfiable { at, .. } if self.shows_other_length(&error) => {
                 source.disagreed(at.peer, &error.to_string()).0
             }
             HttpError::RangeNotSatisfiable { .. } => self.unsatisfied(error),
             // A slow original URL looks like a stall, so the range is stolen.
-            HttpError::Cancelled => self.without_range(),
+            error if error.is_cancelled() => self.without_range(),
             _ => error.into(),
         })?;
         self.stream.connected(connection.socket(), connection.peer());
@@ -89,7 +90,7 @@ impl Exchange<'_, '_, '_> {
         self.take_answer(&mut connection, &head, range, with_if_range)?;
         self.worker.location.refresh(target);
         self.worker.redirect = Redirect::Holds;
-        source.set_location(self.worker.location.clone());
+        *source.location.lock() = self.worker.location.clone();
         Ok(Some(connection))
     }
 

@@ -5,10 +5,9 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::Exchange;
+use crate::connect::Received;
 use crate::source::StreamPeer;
-use crate::source::http::Read;
 use crate::source::http::connection::Connection;
-use crate::source::http::error::HttpError;
 
 /// The length of a trailing request: on Ethernet its answer fills the packet with the last bytes, and one more.
 const TRAILING: Bytes = Bytes::kib(4);
@@ -49,22 +48,22 @@ impl Exchange<'_, '_, '_> {
             // Reading a whole file takes longer than a new connection.
             Ok(head) if head.status() != 206 => return Ok(false),
             Ok(_) => {}
-            Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
+            Err(error) if error.is_cancelled() => return Err(error.into()),
             Err(_) => return Ok(false),
         }
         let (mut buffer, mut left) = ([0; TRAILING.get() as usize], TRAILING);
         loop {
             match connection.read_body(&mut buffer) {
-                Ok(Read::End) => return Ok(connection.reusable()),
+                Ok(Received::End { .. }) => return Ok(connection.reusable()),
                 // More than was requested.
-                Ok(Read::Data(_)) if left == Bytes::ZERO => return Ok(false),
-                Ok(Read::Data(bytes)) => left = left - Bytes::new(bytes as u64),
-                Ok(Read::Idle) => match self.stream.check_alive(self.worker.source.shown()) {
+                Ok(Received::Data(_)) if left == Bytes::ZERO => return Ok(false),
+                Ok(Received::Data(bytes)) => left = left - Bytes::new(bytes as u64),
+                Ok(Received::Idle) => match self.stream.check_alive(self.worker.source.shown()) {
                     Err(error) if error.cause == Cause::Interrupted => return Err(error),
                     Err(_) => return Ok(false),
                     Ok(()) => {}
                 },
-                Err(HttpError::Cancelled) => return Err(HttpError::Cancelled.into()),
+                Err(error) if error.is_cancelled() => return Err(error.into()),
                 Err(_) => return Ok(false),
             }
         }
