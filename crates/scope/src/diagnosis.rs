@@ -198,12 +198,12 @@ mod tests {
     use longhaul_core::units::Rtt;
 
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
 
     /// Losses begin after the first second and halve the rate.
     fn lossy(seconds: f64) -> Record {
-        synthetic_record::record(seconds, |at| {
-            let mut sample = synthetic_record::moved(at * 1e6 + at.min(1.0) * 1e6);
+        test_record::record(seconds, |at| {
+            let mut sample = test_record::moved(at * 1e6 + at.min(1.0) * 1e6);
             sample.sockets.open = 1;
             sample.sockets.times.min_rtt = Some(Rtt::new(Duration::from_millis(50)));
             sample.sockets.times.data_rtt = sample.sockets.times.min_rtt;
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn time_after_the_last_byte_is_the_disks() {
-        let mut record = synthetic_record::record(8.0, |at| {
-            let mut sample = synthetic_record::moved(at.min(2.0) * 1e6);
+        let mut record = test_record::record(8.0, |at| {
+            let mut sample = test_record::moved(at.min(2.0) * 1e6);
             sample.sockets.open = usize::from(at < 2.0);
             sample
         });
@@ -230,7 +230,7 @@ mod tests {
             resumable: true,
             writer: "direct".into(),
         };
-        record.events.push(synthetic_record::event(0, opened));
+        record.events.push(test_record::event(0, opened));
         assert_eq!(limit(&record), LimitedBy::Disk);
     }
 
@@ -241,8 +241,8 @@ mod tests {
         assert!(sampled.limit == LimitedBy::Loss && sampled.shares.get(LimitedBy::Loss) > 0.5, "{sampled:?}");
         let limited = |by| Event::Limited { by, ago: Duration::from_secs(1) };
         record.events = vec![
-            synthetic_record::event(1, limited(LimitedBy::SlowStart)),
-            synthetic_record::event(2, limited(LimitedBy::Disk)),
+            test_record::event(1, limited(LimitedBy::SlowStart)),
+            test_record::event(2, limited(LimitedBy::Disk)),
         ];
         let interrupted = of_record(&record).unwrap();
         assert_eq!((interrupted.finding.limit, interrupted.timeline.len()), (LimitedBy::Disk, 2));
@@ -258,7 +258,7 @@ mod tests {
             },
             ..Done::default()
         };
-        record.events.push(synthetic_record::event(4, Event::Done(Box::new(done))));
+        record.events.push(test_record::event(4, Event::Done(Box::new(done))));
         let complete = of_record(&record).unwrap();
         assert_eq!(complete.finding.limit, LimitedBy::Cpu);
         assert_eq!(complete.finding.advice, ["busy"]);

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use longhaul_core::tune::fairness::jain_index;
 use longhaul_core::units::{Bytes, Rate};
-use longhaul_lab::Aqm;
 use longhaul_lab::model::session::{SecondRecord, SessionRecord};
 use longhaul_lab::scenario::markdown_table;
+use longhaul_lab::{Aqm, PathSpec};
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Controls, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
+use super::trial::{Controls, Method, PUBLISHED, SessionResult, Trial, on_all_cores, paper_path};
 use super::{Effort, bounded};
 
 /// A file that no session completes: only the course of the transfer is of interest.
@@ -34,7 +34,7 @@ pub(crate) fn alone() -> Vec<Chart> {
     ];
     let trials = methods.map(|(_, method)| Trial {
         until: UNTIL,
-        ..Trial::alone(Path::new(Duration::from_millis(50), 1), method, ENDLESS)
+        ..Trial::alone(paper_path(Duration::from_millis(50), 1), method, ENDLESS)
     });
     let records = on_all_cores(&trials, Trial::run);
     let named: Vec<(String, &SessionRecord)> = methods
@@ -59,7 +59,7 @@ impl Fairness {
         let methods = [Method::Apt(PUBLISHED), Method::Longhaul];
         let of = methods.map(|method| {
             let trial = |seed| Trial {
-                path: Path { aqm: aqm.1, ..Path::new(Duration::from_millis(10), seed) },
+                path: PathSpec { aqm: aqm.1, ..paper_path(Duration::from_millis(10), seed) },
                 method,
                 file: ENDLESS,
                 begins: (0..SESSIONS).map(|session| APART * session as u32).collect(),

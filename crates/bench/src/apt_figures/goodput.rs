@@ -8,7 +8,7 @@ use longhaul_lab::scenario::markdown_table;
 use longhaul_scope::chart::{Axis, Chart, Mark, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
+use super::trial::{Method, PUBLISHED, SessionResult, Trial, on_all_cores, paper_path};
 use super::{Effort, millis};
 
 const NUMBERS: [usize; 26] =
@@ -52,7 +52,7 @@ impl Curve {
         let seeds: Vec<u64> = effort.seeds().collect();
         let curve = |method: fn(usize) -> Method| {
             let trial = |number| {
-                seeds.iter().map(move |&seed| Trial::alone(Path::new(delay, seed), method(number), FILE))
+                seeds.iter().map(move |&seed| Trial::alone(paper_path(delay, seed), method(number), FILE))
             };
             let trials: Vec<Trial> = NUMBERS.into_iter().flat_map(trial).collect();
             let rates: Vec<f64> = on_all_cores(&trials, |trial| trial.reached().rate);
@@ -64,7 +64,7 @@ impl Curve {
         let best = Method::Fixed(curve.best().0);
         for method in [best, Method::Apt(PUBLISHED), Method::AptReconnecting(PUBLISHED), Method::Longhaul] {
             let records =
-                on_all_cores(&seeds, |&seed| Trial::alone(Path::new(delay, seed), method, FILE).run());
+                on_all_cores(&seeds, |&seed| Trial::alone(paper_path(delay, seed), method, FILE).run());
             let records: Vec<SessionRecord> =
                 records.into_iter().filter_map(|own| own.into_iter().next()).collect();
             let outcomes = records.iter().map(|record| curve.outcome(record)).collect();

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate};
+use longhaul_lab::BackgroundSteps;
 use longhaul_lab::scenario::markdown_table;
 use longhaul_scope::chart::{Axis, Chart, Mark, NEUTRAL, PALE, Point, Scale, Series, Unit};
 
 use super::statistics::Mean;
-use super::trial::{Controls, LINE, Method, PUBLISHED, Path, SessionResult, Trial, on_all_cores};
+use super::trial::{Controls, LINE, Method, PUBLISHED, SessionResult, Trial, on_all_cores, paper_path};
 use super::{Effort, bounded, millis};
 
 /// A swept parameter.
@@ -117,7 +118,9 @@ impl Sweep {
             values.take(distinct).flat_map(move |(method, background)| {
                 let background = Rate::bits_per_sec(background as u64);
                 effort.seeds().map(move |seed| {
-                    Trial::alone(Path { background, ..Path::new(delay, seed) }, method, file)
+                    let mut path = paper_path(delay, seed);
+                    path.traffic.background = BackgroundSteps::steady(background);
+                    Trial::alone(path, method, file)
                 })
             })
         };

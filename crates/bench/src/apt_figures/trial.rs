@@ -1,8 +1,9 @@
 //! One simulated transfer on the paper's path, and a runner for many of them on all cores.
 
 use std::fmt;
+use std::iter;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use longhaul_core::tune::streams::{StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_lab::model::session::{DownloadSession, Fixed, SessionRecord, Tuner, run};
 use longhaul_lab::model::tcp::{CongestionAlgorithm, Network, Tcp};
-use longhaul_lab::{Aqm, BackgroundSteps, PathSpec, QueueLimit, TrafficSpec};
+use longhaul_lab::{PathSpec, QueueLimit};
 
 /// Table 1 of the paper, which does not name the TCP variant.
 pub(crate) const RATE: Rate = Rate::bits_per_sec(100_000_000);
@@ -65,46 +66,16 @@ impl fmt::Display for Method {
     }
 }
 
-/// A path of the paper.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Path {
-    /// tau, the bottleneck's one-way delay.
-    pub(crate) delay: Duration,
-    /// Mean rate of UDP background traffic.
-    pub(crate) background: Rate,
-    pub(crate) aqm: Aqm,
-    pub(crate) seed: u64,
-}
-
-impl Path {
-    pub(crate) fn new(delay: Duration, seed: u64) -> Self {
-        Self { delay, background: Rate::default(), aqm: Aqm::DropTail, seed }
-    }
-
-    fn rtt(self) -> Rtt {
-        Rtt::new(self.delay * 2)
-    }
-
-    fn spec(self) -> PathSpec {
-        PathSpec {
-            rate: Some(RATE),
-            rtt: self.rtt(),
-            queue: Some(QUEUE),
-            aqm: self.aqm,
-            traffic: TrafficSpec {
-                background: BackgroundSteps::steady(self.background),
-                ..TrafficSpec::default()
-            },
-            seed: self.seed,
-            ..PathSpec::default()
-        }
-    }
+/// Returns the path of the paper with a one-way delay tau of `delay`.
+pub(crate) fn paper_path(delay: Duration, seed: u64) -> PathSpec {
+    let (rate, rtt, queue) = (Some(RATE), Rtt::new(delay * 2), Some(QUEUE));
+    PathSpec { rate, rtt, queue, seed, ..PathSpec::default() }
 }
 
 /// Concurrent downloads of files of one size.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trial {
-    pub(crate) path: Path,
+    pub(crate) path: PathSpec,
     pub(crate) method: Method,
     pub(crate) file: Bytes,
     /// Start of each session.
@@ -135,7 +106,7 @@ impl SessionResult {
 
 impl Trial {
     /// Creates a trial with a single file.
-    pub(crate) fn alone(path: Path, method: Method, file: Bytes) -> Self {
+    pub(crate) fn alone(path: PathSpec, method: Method, file: Bytes) -> Self {
         /// A tenth of the goodput of one stream with 64 KB at 50 ms one-way.
         const MIN_GOODPUT: Rate = Rate::bits_per_sec(500_000);
         Self { path, method, file, begins: vec![Duration::ZERO], until: MIN_GOODPUT.time_for(file) }
@@ -143,7 +114,7 @@ impl Trial {
 
     /// Runs the trial; returns the record of each session.
     pub(crate) fn run(&self) -> Vec<SessionRecord> {
-        let mut network = Network::new(&self.path.spec(), TCP);
+        let mut network = Network::new(&self.path, TCP);
         let reconnects = matches!(self.method, Method::AptReconnecting(_));
         let session =
             |&begins: &Duration| DownloadSession { begins, file: self.file, tuner: self.tuner(), reconnects };
@@ -159,12 +130,13 @@ impl Trial {
     }
 
     fn tuner(&self) -> Box<dyn Tuner> {
-        let rtt = self.path.rtt();
+        let rtt = self.path.rtt;
         match self.method {
-            Method::Fixed(streams) => Box::new(Fixed(streams)),
+            Method::Fixed(streams) => Box::new(Fixed { streams, chunk: None }),
             Method::FixedInChunks(streams) => {
                 let windows = Rate::over(TCP.buffer * streams as u64, rtt.get());
-                Box::new(FixedInChunks { streams, size: windows.min(RATE).bytes_in(PUBLISHED.delta) })
+                let chunk = Some(windows.min(RATE).bytes_in(PUBLISHED.delta));
+                Box::new(Fixed { streams, chunk })
             }
             Method::Apt(Controls { alpha, delta, n0 })
             | Method::AptReconnecting(Controls { alpha, delta, n0 }) => {
@@ -184,15 +156,10 @@ impl Trial {
 
 /// Applies `work` to all items on all cores; returns results in the items' order.
 pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let share = || {
-        let mut done = Vec::new();
-        while let index = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(item) = items.get(index)
-        {
-            done.push((index, work(item)));
-        }
-        done
+    let next = Mutex::new(items.iter().enumerate());
+    let share = || -> Vec<(usize, R)> {
+        let taken = iter::from_fn(|| next.lock().ok()?.next());
+        taken.map(|(index, item)| (index, work(item))).collect()
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
@@ -203,21 +170,4 @@ pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     });
     done.sort_by_key(|(index, _)| *index);
     done.into_iter().map(|(_, result)| result).collect()
-}
-
-/// A fixed number of connections that requests sequential chunks, as APT does while it measures a number.
-#[derive(Debug)]
-struct FixedInChunks {
-    streams: usize,
-    size: Bytes,
-}
-
-impl Tuner for FixedInChunks {
-    fn streams(&self) -> usize {
-        self.streams
-    }
-
-    fn chunk(&self) -> Option<Bytes> {
-        Some(self.size)
-    }
 }

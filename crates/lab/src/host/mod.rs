@@ -29,6 +29,7 @@ use crate::spec::PathSpec;
 use device::{DEVICE, Device};
 pub use longhaul_sys::process::Finished;
 use network_files::NetworkFiles;
+pub(crate) use process::FinishedCommand;
 pub use process::Process;
 pub use server_command::{ServerCommand, ServerCommandFailure};
 use worker::{Namespaces, Worker};
@@ -116,12 +117,6 @@ pub(crate) struct HostsInner {
     pub(crate) spec: PathSpec,
 }
 
-/// Per-host state that the worker prepares before the path starts.
-struct PreparedHosts {
-    congestion: File,
-    tun: Option<Tun>,
-}
-
 impl HostsInner {
     pub(crate) fn start(spec: PathSpec, watch: &ObservationOptions) -> Result<Self, LabError> {
         spec.validate()?;
@@ -136,9 +131,9 @@ impl HostsInner {
         for side in [HostSide::Client, HostSide::Server] {
             let spec = spec.clone();
             let peer = if side == HostSide::Client { peer.take() } else { None };
-            let prepared = worker.run(side, move || prepare(&spec, side, peer, plain))??;
-            congestion.push((side, prepared.congestion));
-            tuns.extend(prepared.tun.map(Arc::new));
+            let (setting, tun) = worker.run(side, move || prepare(&spec, side, peer, plain))??;
+            congestion.push((side, setting));
+            tuns.extend(tun.map(Arc::new));
         }
         settings::set_congestion(&spec.ends.congestion, &mut congestion)?;
 
@@ -216,23 +211,21 @@ impl HostsInner {
     }
 }
 
-/// Applies a host's settings and creates its device; `peer` is the namespace of the other end of a veth pair.
+/// Applies a host's settings and creates its device, a TUN or on a `plain` path a veth pair with one end in the namespace
+/// `peer`; returns the open setting of its congestion control, and the TUN.
 fn prepare(
     spec: &PathSpec,
     side: HostSide,
     peer: Option<OwnedFd>,
     plain: bool,
-) -> Result<PreparedHosts, LabError> {
+) -> Result<(File, Option<Tun>), LabError> {
     let congestion = settings::apply(spec, side)?;
-    let tun = if plain {
-        if let Some(peer) = peer {
-            Device::add_veth(peer.as_fd())?;
-        }
-        None
-    } else {
-        Some(Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?)
-    };
-    Ok(PreparedHosts { congestion, tun })
+    if !plain {
+        let tun = Tun::create(DEVICE, offload(spec)).map_err(|cause| LabError::Tun { cause })?;
+        return Ok((congestion, Some(tun)));
+    }
+    peer.map_or(Ok(()), |peer| Device::add_veth(peer.as_fd()))?;
+    Ok((congestion, None))
 }
 
 /// Slow paths are emulated per packet; fast paths need super-packets (GSO).

@@ -1,6 +1,7 @@
 //! A command that runs on a host.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,24 @@ use longhaul_sys::process::{Finished, wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::clock::Clock;
 use crate::error::LabError;
+use crate::model::Time;
 
 use super::HostsInner;
 
 /// Time between SIGTERM and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(1);
+
+/// Interval at which a watched command checks for a stop request.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The end of a watched command.
+pub(crate) struct FinishedCommand {
+    pub(crate) finished: Finished,
+    pub(crate) wall: Duration,
+    pub(crate) timed_out: bool,
+}
 
 /// A command that runs on a host of a lab, which it keeps alive, or on this machine; killed on drop.
 #[derive(Debug)]
@@ -76,34 +89,51 @@ impl Process {
         self.wait().map(Some)
     }
 
-    /// Sends SIGTERM to the process.
+    /// Waits for the process, which leads a process group; ends the group `timeout` after the start of `clock`.
+    ///
+    /// Calls `tick` a few times per second with the elapsed time.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); with [`LabError::Interrupted`], after the end of the group, if `tick` breaks.
+    pub(crate) fn watch(
+        mut self,
+        clock: Clock,
+        timeout: Option<Duration>,
+        mut tick: impl FnMut(Duration) -> ControlFlow<()>,
+    ) -> Result<FinishedCommand, LabError> {
+        let wall = || clock.now().since(Time::START);
+        loop {
+            let left =
+                timeout.map_or(WATCH_INTERVAL, |timeout| timeout.saturating_sub(wall()).min(WATCH_INTERVAL));
+            if let Some(finished) = self.wait_for(left)? {
+                return Ok(FinishedCommand { finished, wall: wall(), timed_out: false });
+            }
+            if tick(wall()).is_break() {
+                self.end_group()?;
+                return Err(LabError::Interrupted);
+            }
+            if timeout.is_some_and(|timeout| wall() >= timeout) {
+                return Ok(FinishedCommand { finished: self.end_group()?, wall: wall(), timed_out: true });
+            }
+        }
+    }
+
+    /// Sends a signal to the process, unless it was reaped.
     ///
     /// # Errors
     /// Fails if the kernel refuses.
-    pub fn terminate(&self) -> Result<(), LabError> {
-        self.signal(Signal::TERM, "terminate")
-    }
-
-    /// Sends SIGINT to the process.
-    ///
-    /// # Errors
-    /// As [`terminate`](Self::terminate).
-    pub fn interrupt(&self) -> Result<(), LabError> {
-        self.signal(Signal::INT, "interrupt")
-    }
-
-    /// Sends SIGKILL to the process.
-    ///
-    /// # Errors
-    /// As [`terminate`](Self::terminate).
-    pub fn kill(&self) -> Result<(), LabError> {
-        self.signal(Signal::KILL, "kill")
+    pub fn signal(&self, signal: Signal) -> Result<(), LabError> {
+        if self.finished.is_some() {
+            return Ok(());
+        }
+        let sent = rustix::process::kill_process(self.pid, signal);
+        sent.map_err(|errno| self.failed("signal", errno.into()))
     }
 
     /// Sends SIGTERM to the process group that the process leads (`CommandExt::process_group(0)`).
     ///
     /// # Errors
-    /// As [`terminate`](Self::terminate).
+    /// As [`signal`](Self::signal).
     pub fn terminate_group(&self) -> Result<(), LabError> {
         if self.finished.is_some() {
             return Ok(());
@@ -122,13 +152,6 @@ impl Process {
             let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         }
         self.wait()
-    }
-
-    fn signal(&self, signal: Signal, what: &'static str) -> Result<(), LabError> {
-        if self.finished.is_some() {
-            return Ok(());
-        }
-        rustix::process::kill_process(self.pid, signal).map_err(|errno| self.failed(what, errno.into()))
     }
 
     fn failed(&self, what: &'static str, cause: io::Error) -> LabError {
@@ -150,7 +173,7 @@ fn ends_within(child: Pid, limit: Duration) -> io::Result<bool> {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.finished.is_none() {
-            let _ = self.kill();
+            let _ = self.signal(Signal::KILL);
             let _ = self.wait();
         }
     }

@@ -10,7 +10,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use slab::Slab;
 
-use crate::model::held::{HeldEvent, HeldLink, HeldPacket};
+use crate::model::discipline::QueuedPacket;
+use crate::model::held::{Departure, HeldEvent, HeldLink};
 use crate::model::{Backlog, Cause, Fate, Time};
 use crate::wire::{self, FlowKey, MAX_FRAME, Shape};
 
@@ -75,7 +76,7 @@ impl HeldReader {
                 outcome = self.io.from.read(&mut buffer).map(|len| {
                     let now = self.io.clock.now();
                     self.link.run_until(now, &mut events);
-                    self.enter(&buffer[..len], now, wait.empty(), &mut held, &mut events);
+                    self.enter(&buffer[..len], now, wait.empty, &mut held, &mut events);
                 });
                 if outcome.is_err() {
                     break;
@@ -91,7 +92,7 @@ impl HeldReader {
             let limit = next.map(|next| next.since(self.io.clock.now()));
             let waits = error.kind() == io::ErrorKind::WouldBlock;
             let waited = if waits {
-                wait.until_readable_for(&self.io.from, &self.io.stop.event, limit)
+                wait.until_readable(&self.io.from, &self.io.stop.event, limit)
             } else {
                 Err(error)
             };
@@ -122,10 +123,10 @@ impl HeldReader {
         self.io.counters.read_late.record(late);
         let slot =
             held.frames.insert(HeldFrame { bytes: frame.to_vec(), shape, flow, inside: shape.packets() });
+        let of_frame = QueuedPacket { flow: hash, is_ecn_capable, pair, ..QueuedPacket::default() };
         for index in 0..shape.packets() {
             let id = slot as u64 * PACKETS_OF_FRAME + index as u64;
-            let packet = HeldPacket { id, size: shape.size(index), flow: hash, is_ecn_capable, pair };
-            self.link.arrive(now, packet, events);
+            self.link.arrive(now, QueuedPacket { id, size: shape.size(index), ..of_frame }, events);
         }
         let backlog = self.link.backlog();
         self.io.observers.with(|evidence| {
@@ -144,28 +145,28 @@ impl HeldReader {
         for event in events.drain(..) {
             match event {
                 HeldEvent::Dropped { id, cause } => self.drop_packet(now, id, cause, held),
-                HeldEvent::Leaves { id, at, sojourn, is_marked, is_corrupted, is_doubled, is_reordered } => {
-                    let (slot, index) = split(id);
+                HeldEvent::Leaves(left) => {
+                    let (slot, _) = split(left.id);
                     let flow = held.flow_of(slot);
                     self.io.observers.with(|evidence| {
-                        evidence.waited(now, sojourn);
-                        if is_marked {
+                        evidence.waited(now, left.sojourn);
+                        if left.is_marked {
                             evidence.marked(now, flow);
                         }
                     });
-                    if is_marked || is_corrupted || is_doubled || is_reordered {
+                    if left.is_marked || left.is_corrupted || left.is_doubled || left.is_reordered {
                         self.io.counters.count(|stats| {
-                            stats.marked += u64::from(is_marked);
-                            stats.impaired.corrupted += u64::from(is_corrupted);
-                            stats.impaired.duplicated += u64::from(is_doubled);
-                            stats.impaired.reordered += u64::from(is_reordered);
+                            stats.marked += u64::from(left.is_marked);
+                            stats.impaired.corrupted += u64::from(left.is_corrupted);
+                            stats.impaired.duplicated += u64::from(left.is_doubled);
+                            stats.impaired.reordered += u64::from(left.is_reordered);
                         });
                     }
-                    if is_corrupted || is_doubled {
+                    if left.is_corrupted || left.is_doubled {
                         held.flush();
-                        held.send_alone(slot, index, at, is_marked, is_corrupted, is_doubled);
+                        held.send_alone(&left);
                     } else {
-                        held.add(slot, index, at, is_marked);
+                        held.add(&left);
                     }
                     held.release_packet(slot);
                 }
@@ -230,7 +231,9 @@ impl HeldFrames {
     }
 
     /// Extends the current piece by a packet, or starts a new piece.
-    fn add(&mut self, slot: usize, index: usize, at: Time, is_marked: bool) {
+    fn add(&mut self, packet: &Departure) {
+        let &Departure { id, at, is_marked, .. } = packet;
+        let (slot, index) = split(id);
         if let Some(piece) = &mut self.piece
             && (piece.slot, piece.run.end, piece.is_marked) == (slot, index, is_marked)
             && at >= piece.at
@@ -250,23 +253,16 @@ impl HeldFrames {
         self.send(at, frame);
     }
 
-    fn send_alone(
-        &mut self,
-        slot: usize,
-        index: usize,
-        at: Time,
-        is_marked: bool,
-        is_corrupted: bool,
-        is_doubled: bool,
-    ) {
-        let Some(mut frame) = self.cut(slot, index..index + 1, is_marked) else { return };
-        if is_doubled {
-            self.send(at, frame.clone());
+    fn send_alone(&mut self, packet: &Departure) {
+        let (slot, index) = split(packet.id);
+        let Some(mut frame) = self.cut(slot, index..index + 1, packet.is_marked) else { return };
+        if packet.is_doubled {
+            self.send(packet.at, frame.clone());
         }
-        if is_corrupted {
+        if packet.is_corrupted {
             wire::corrupt(&mut frame, self.random.random());
         }
-        self.send(at, frame);
+        self.send(packet.at, frame);
     }
 
     fn send(&mut self, at: Time, frame: Vec<u8>) {

@@ -11,7 +11,6 @@ mod catch_up;
 mod evidence;
 mod held_reader;
 mod lateness;
-mod outlet;
 mod read_lag;
 mod reader;
 mod stats;
@@ -20,26 +19,25 @@ mod writer;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use longhaul_core::units::{Bytes, Rate, Rtt};
-use longhaul_sys::ring;
+use longhaul_sys::ring::{self, Producer};
 use longhaul_sys::tun::Tun;
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 
 use crate::clock::Clock;
 use crate::error::LabError;
-use crate::model::Backlog;
+use crate::model::{Backlog, Time};
 use crate::spec::{PathSpec, QueueLimit};
 use crate::wire::MAX_FRAME;
 
 pub(crate) use capture::Capture;
 use catch_up::CatchUp;
 pub use evidence::{DirectionEvidence, FlowStats, QueueSample};
-use outlet::Outlet;
 use read_lag::ReadLag;
 use stats::LinkCounters;
 pub use stats::{DirectionStats, FrameLateness, ImpairedPackets, PathStats};
@@ -93,9 +91,38 @@ struct ReaderIo {
     observers: Observers,
 }
 
-/// Set while the writer waits for a packet: the reader wakes it only then.
-#[derive(Debug, Default)]
-struct WriterIdle(AtomicBool);
+/// Puts frames into the ring and wakes a waiting writer.
+struct Outlet {
+    ring: Producer,
+    /// Set while the writer waits for a packet: the reader wakes it only then.
+    idle: Arc<AtomicBool>,
+    writer: Thread,
+}
+
+impl Outlet {
+    /// Publishes the frame written to the last reserved slot.
+    fn commit(&mut self, leaves: Time, len: usize) {
+        self.ring.commit(leaves.as_nanos(), len);
+        self.wake_writer();
+    }
+
+    /// Copies a frame into the ring; returns false if the ring is full.
+    fn put(&mut self, leaves: Time, frame: &[u8]) -> bool {
+        let Some(slot) = self.ring.reserve(frame.len()) else { return false };
+        slot.copy_from_slice(frame);
+        self.commit(leaves, frame.len());
+        true
+    }
+
+    fn wake_writer(&self) {
+        // Pairs with the writer's fence: either the writer sees the record, or this thread sees that the writer waits.
+        fence(Ordering::SeqCst);
+        if self.idle.load(Ordering::Relaxed) {
+            self.idle.store(false, Ordering::Relaxed);
+            self.writer.unpark();
+        }
+    }
+}
 
 impl Direction {
     /// Starts forwarding packets between two devices by the model of `spec` for direction `stream`. `observers` observe
@@ -113,7 +140,7 @@ impl Direction {
             .map_err(|errno| LabError::host("make an event descriptor")(errno.into()))?;
         let stop = Arc::new(StopLink { flag: AtomicBool::new(false), event });
         let counters = Arc::new(LinkCounters::default());
-        let idle = Arc::new(WriterIdle::default());
+        let idle = Arc::new(AtomicBool::new(false));
         let clock = Clock::start();
 
         let (batch, fine) = (batch(spec), is_fine(spec));

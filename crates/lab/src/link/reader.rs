@@ -29,8 +29,11 @@ impl TunReader {
         while !self.io.stop.is_set() {
             if let Err(error) = self.take_one(&mut spare, &mut splitter, &wait) {
                 let waits = error.kind() == io::ErrorKind::WouldBlock;
-                let waited =
-                    if waits { wait.until_readable(&self.io.from, &self.io.stop.event) } else { Err(error) };
+                let waited = if waits {
+                    wait.until_readable(&self.io.from, &self.io.stop.event, None)
+                } else {
+                    Err(error)
+                };
                 if let Err(error) = waited {
                     tracing::error!("the lab's link stops: reading from its TUN device: {error}");
                     return;
@@ -60,7 +63,7 @@ impl TunReader {
         self.io.counters.shared_with(self.link.background());
         if let (Some(lag), Some(leaves)) = (&mut self.lag, splitter.last_leaves()) {
             let bytes = splitter.bytes_past_the_queue(shape);
-            self.io.counters.read_late.record(lag.pass(wait.empty(), now, bytes, leaves));
+            self.io.counters.read_late.record(lag.pass(wait.empty, now, bytes, leaves));
         }
         if self.io.observers.evidence.is_some() {
             self.io.observers.observe(now, FlowKey::of(frame), shape, &splitter.fates, self.link.queue());

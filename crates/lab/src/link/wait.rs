@@ -20,7 +20,8 @@ pub(super) struct PacketWait {
     clock: Clock,
     /// `None` if the kernel keeps no scheduling statistics; then a late wake-up is not detected.
     scheduling: Option<File>,
-    empty: Time,
+    /// When the device was last empty, or when its first packet woke the thread.
+    pub(super) empty: Time,
 }
 
 impl PacketWait {
@@ -33,18 +34,8 @@ impl PacketWait {
         Self { clock, scheduling: scheduling.ok(), empty: clock.now() }
     }
 
-    /// Returns when the device was last empty, or when its first packet woke the thread.
-    pub(super) fn empty(&self) -> Time {
-        self.empty
-    }
-
-    /// Waits until `device` is readable or `stop` is set, after a read would have blocked.
-    pub(super) fn until_readable(&mut self, device: impl AsFd, stop: impl AsFd) -> io::Result<()> {
-        self.until_readable_for(device, stop, None)
-    }
-
     /// Waits until `device` is readable, `stop` is set or `limit` has passed, after a read would have blocked.
-    pub(super) fn until_readable_for(
+    pub(super) fn until_readable(
         &mut self,
         device: impl AsFd,
         stop: impl AsFd,

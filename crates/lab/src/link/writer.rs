@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::wire::Shape;
 use super::capture::Capture;
 use super::catch_up::CatchUp;
 use super::stats::LinkCounters;
-use super::{StopLink, WriterIdle, prepare_thread};
+use super::{StopLink, prepare_thread};
 
 pub(super) struct TunWriter {
     pub(super) to: Arc<Tun>,
@@ -26,7 +26,8 @@ pub(super) struct TunWriter {
     pub(super) batch: Duration,
     pub(super) catch_up: CatchUp,
     pub(super) stop: Arc<StopLink>,
-    pub(super) idle: Arc<WriterIdle>,
+    /// Set while this thread waits for a packet: the reader wakes it only then.
+    pub(super) idle: Arc<AtomicBool>,
     pub(super) counters: Arc<LinkCounters>,
     /// Captures the packets of the receiving host.
     pub(super) capture: Option<Capture>,
@@ -66,12 +67,12 @@ impl TunWriter {
     }
 
     fn wait_for_record(&mut self) {
-        self.idle.0.store(true, Ordering::Relaxed);
+        self.idle.store(true, Ordering::Relaxed);
         // Pairs with the reader's fence: either this thread sees the record, or the reader sees that this thread waits.
         fence(Ordering::SeqCst);
         if self.ring.peek().is_none() && !self.stop.is_set() {
             thread::park();
         }
-        self.idle.0.store(false, Ordering::Relaxed);
+        self.idle.store(false, Ordering::Relaxed);
     }
 }

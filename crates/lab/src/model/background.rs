@@ -27,7 +27,7 @@ pub struct BackgroundCounts {
 /// Starts with the first packet of a host, so that its steps refer to the start of the transfer.
 #[derive(Debug)]
 pub struct Background {
-    size: Bytes,
+    pub(super) size: Bytes,
     /// Start of each step since the first packet, and its mean rate; sorted by time.
     steps: Vec<(Duration, Rate)>,
     /// Number of steps already entered.
@@ -39,7 +39,7 @@ pub struct Background {
     /// Next arrival; `None` if no step follows and the rate is zero.
     next: Option<Time>,
     random: ChaCha8Rng,
-    counts: BackgroundCounts,
+    pub(super) counts: BackgroundCounts,
 }
 
 impl Background {
@@ -62,16 +62,6 @@ impl Background {
         }
     }
 
-    /// Returns the counts so far.
-    pub fn counts(&self) -> BackgroundCounts {
-        self.counts
-    }
-
-    /// Returns the packet size.
-    pub(super) fn size(&self) -> Bytes {
-        self.size
-    }
-
     /// Returns the next arrival if it is not after `now`.
     pub(super) fn next_until(&mut self, now: Time) -> Option<Time> {
         if self.begun.is_none() {
@@ -88,11 +78,6 @@ impl Background {
         if let Some(at) = self.next {
             self.next = self.draw(at);
         }
-    }
-
-    /// Counts a packet that was dropped after its arrival.
-    pub(super) fn lost_one(&mut self) {
-        self.counts.lost += 1;
     }
 
     /// Skips the arrivals before `until`; counts their expected number, without losses.

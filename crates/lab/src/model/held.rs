@@ -10,40 +10,15 @@ mod tests;
 
 use std::time::Duration;
 
-use longhaul_core::units::Bytes;
-
 use super::discipline::{Discipline, QueuedPacket};
 use super::{Background, BackgroundCounts, Backlog, Cause, Line, Time};
 
-pub use tail::{Impairments, Tail};
+pub use tail::Tail;
 
 /// Id of background packets, which belong to no host.
 const BACKGROUND: u64 = u64::MAX;
 /// Flow hash of background packets.
 const BACKGROUND_FLOW: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// A packet that arrives at a held link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldPacket {
-    /// Id chosen by the caller; below `u64::MAX`.
-    pub id: u64,
-    /// Size at the IP layer.
-    pub size: Bytes,
-    /// Hash of the flow.
-    pub flow: u64,
-    /// Whether the packet is ECN-capable (ECT).
-    pub is_ecn_capable: bool,
-    /// The pair of hosts of the packet.
-    pub pair: u16,
-}
-
-impl HeldPacket {
-    fn queued(self, now: Time) -> QueuedPacket {
-        let Self { id, size, flow, is_ecn_capable, pair } = self;
-        let (arrived, entered) = (now, now);
-        QueuedPacket { id, size, flow, is_ecn_capable, is_marked: false, arrived, entered, pair }
-    }
-}
 
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,23 +30,27 @@ pub enum HeldEvent {
         /// Reason of the drop.
         cause: Cause,
     },
-    /// The packet departs, never before its arrival.
-    Leaves {
-        /// Id of the packet.
-        id: u64,
-        /// Time of departure.
-        at: Time,
-        /// Time in queues and in transmission.
-        sojourn: Duration,
-        /// Whether to set the congestion mark (CE).
-        is_marked: bool,
-        /// Whether to flip one bit.
-        is_corrupted: bool,
-        /// Whether the packet departs twice at this time.
-        is_doubled: bool,
-        /// Whether the packet was held back, so that others overtake it.
-        is_reordered: bool,
-    },
+    /// The packet departs.
+    Leaves(Departure),
+}
+
+/// The departure of a packet, never before its arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departure {
+    /// Id of the packet.
+    pub id: u64,
+    /// Time of departure.
+    pub at: Time,
+    /// Time in queues and in transmission.
+    pub sojourn: Duration,
+    /// Whether to set the congestion mark (CE).
+    pub is_marked: bool,
+    /// Whether to flip one bit.
+    pub is_corrupted: bool,
+    /// Whether the packet departs twice at this time.
+    pub is_doubled: bool,
+    /// Whether the packet was held back, so that others overtake it.
+    pub is_reordered: bool,
 }
 
 /// The bottlenecks that a pair of hosts crosses.
@@ -161,13 +140,13 @@ impl HeldLink {
     /// Returns the background traffic's counts; zero without background.
     pub fn background(&self) -> BackgroundCounts {
         let first = self.bottlenecks.first().and_then(|first| first.background.as_ref());
-        first.map_or_else(BackgroundCounts::default, Background::counts)
+        first.map(|background| background.counts).unwrap_or_default()
     }
 
     /// Accepts a packet at `now`; the caller must have called [`run_until`](Self::run_until) up to `now`.
-    pub fn arrive(&mut self, now: Time, packet: HeldPacket, events: &mut Vec<HeldEvent>) {
+    pub fn arrive(&mut self, now: Time, packet: QueuedPacket, events: &mut Vec<HeldEvent>) {
         let first = if self.crossing(packet.pair) == Crossing::Second { 1 } else { 0 };
-        self.enter(first, now, packet.queued(now), events);
+        self.enter(first, now, QueuedPacket { entered: now, ..packet }, events);
     }
 
     /// Returns the time of the next event; `None` if the link is empty.
@@ -225,7 +204,7 @@ impl HeldLink {
         for packet in dropped {
             if packet.id == BACKGROUND {
                 if let Some(background) = &mut self.bottlenecks[index].background {
-                    background.lost_one();
+                    background.counts.lost += 1;
                 }
             } else {
                 events.push(HeldEvent::Dropped { id: packet.id, cause: Cause::Queue });
@@ -251,10 +230,10 @@ impl HeldLink {
         let Some(first) = self.bottlenecks.first_mut() else { return };
         let Some(background) = &mut first.background else { return };
         background.arrived(true);
-        let (size, flow) = (background.size(), BACKGROUND_FLOW);
-        let packet = HeldPacket { id: BACKGROUND, size, flow, is_ecn_capable: false, pair: 0 };
+        let (size, flow) = (background.size, BACKGROUND_FLOW);
+        let packet = QueuedPacket { id: BACKGROUND, size, flow, ..QueuedPacket::default() };
         let mut dropped = Vec::new();
-        first.arrive(at, packet.queued(at), &mut dropped);
+        first.arrive(at, packet, &mut dropped);
         self.report_dropped(0, &dropped, &mut Vec::new());
     }
 }

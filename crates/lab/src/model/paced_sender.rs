@@ -21,23 +21,10 @@ pub struct PacedSender {
     ending: Option<(usize, Time)>,
     pacer: Option<Pacer>,
     noise: Option<ChaCha8Rng>,
-    stalls: Option<RttStalls>,
     /// The congestion control to switch to once the controller has settled.
     final_congestion: Option<CongestionAlgorithm>,
 }
 
-/// Stalls of a host that make the smoothed RTT longer for a while.
-#[derive(Debug)]
-struct RttStalls {
-    random: ChaCha8Rng,
-    /// How much longer the RTT is now.
-    excess: Duration,
-}
-
-/// The mean time between two such stalls, and the time in which the smoothed RTT forgets most of one.
-const RTT_STALL_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum added to the RTT by one.
-const RTT_STALL: Duration = Duration::from_millis(5);
 /// Maximum delay of an observation and of an RTT sample on a busy host, except in stalls.
 const USUAL_DELAY: Duration = Duration::from_millis(1);
 /// Share of observations that are delayed by a stall.
@@ -70,14 +57,7 @@ impl PacedSender {
         if final_congestion.is_some() {
             network.set_congestion(download, CongestionAlgorithm::Cubic);
         }
-        Self { network, download, ending, pacer, noise: None, stalls: None, final_congestion }
-    }
-
-    /// Uses another congestion control than the cross flows.
-    #[must_use]
-    pub fn under(mut self, algorithm: CongestionAlgorithm) -> Self {
-        self.network.set_congestion(self.download, algorithm);
-        self
+        Self { network, download, ending, pacer, noise: None, final_congestion }
     }
 
     /// Adds random delays to the controller's timer and to acknowledgements, as on a busy host.
@@ -87,23 +67,11 @@ impl PacedSender {
         self
     }
 
-    /// Makes the smoothed RTT longer ten times a second, as on a host that others stop.
-    #[must_use]
-    pub fn with_rtt_stalls(mut self, seed: u64) -> Self {
-        self.stalls = Some(RttStalls { random: ChaCha8Rng::seed_from_u64(seed), excess: Duration::ZERO });
-        self
-    }
-
     /// Sends at a fixed pace.
     #[must_use]
     pub fn at(mut self, rate: Rate) -> Self {
         self.network.set_pace(self.download, Some(rate));
         self
-    }
-
-    /// Returns the controller.
-    pub fn pacer(&self) -> Option<&Pacer> {
-        self.pacer.as_ref()
     }
 
     /// Returns the counts since the start.
@@ -116,15 +84,6 @@ impl PacedSender {
         self.network.background()
     }
 
-    /// Runs until `end` after the start; returns the counts of this run.
-    pub fn run_until(&mut self, end: Duration) -> PacketCounts {
-        let before = self.counts();
-        while self.now() < end {
-            self.step(end - self.now());
-        }
-        self.counts() - before
-    }
-
     /// Runs until `packets` are acknowledged, or until `end`; returns the time since the start.
     pub fn run_packets(&mut self, packets: u64, end: Duration) -> Duration {
         while self.now() < end && self.counts().arrived < packets {
@@ -135,8 +94,8 @@ impl PacedSender {
 
     /// Runs for `time` without the controller; returns the observation at its end, `None` before the first
     /// acknowledgement.
-    pub fn observe(&mut self, time: Duration) -> Option<Observation> {
-        let until = self.network.now() + time;
+    pub(super) fn observe(&mut self, time: Duration) -> Option<Observation> {
+        let until = self.network.now + time;
         if let Some((cross, end)) = self.ending.take_if(|(_, end)| *end <= until) {
             self.network.advance(end);
             self.network.connect(cross, 0);
@@ -146,16 +105,25 @@ impl PacedSender {
     }
 
     fn now(&self) -> Duration {
-        self.network.now().since(Time::START)
+        self.network.now.since(Time::START)
     }
 
     /// Runs for one interval of the controller, or for `most`.
     fn step(&mut self, most: Duration) {
+        let seen = self.run_interval(most);
         let late = self.delay();
-        let interval = self.pacer.as_ref().map_or(most, |pacer| pacer.interval() + late).min(most);
-        let seen = self.observe(interval);
-        let late =
-            self.delay() + self.stalls.as_mut().map_or(Duration::ZERO, |stalls| stalls.after(interval));
+        self.control(seen, late);
+    }
+
+    /// Runs until the controller's timer fires, at most for `most`; returns the observation then.
+    fn run_interval(&mut self, most: Duration) -> Option<Observation> {
+        let late = self.delay();
+        let interval = self.pacer.as_ref().map_or(most, |pacer| pacer.interval() + late);
+        self.observe(interval.min(most))
+    }
+
+    /// Gives the controller an observation whose RTT is longer by `late`.
+    fn control(&mut self, seen: Option<Observation>, late: Duration) {
         let now = self.now();
         let (Some(mut seen), Some(pacer)) = (seen, &mut self.pacer) else { return };
         seen.rtt = Rtt::new(seen.rtt.get() + late);
@@ -175,14 +143,5 @@ impl PacedSender {
     }
 }
 
-impl RttStalls {
-    /// Returns what is added to the RTT, `time` after the last call.
-    fn after(&mut self, time: Duration) -> Duration {
-        let intervals = time.as_secs_f64() / RTT_STALL_INTERVAL.as_secs_f64();
-        if self.random.random_bool(intervals.min(1.0)) {
-            self.excess += RTT_STALL.mul_f64(self.random.random());
-        }
-        self.excess = self.excess.mul_f64((-intervals).exp());
-        self.excess
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_core::units::{Bytes, Rate};
+use longhaul_core::units::Bytes;
 
 use super::{Background, BackgroundCounts, Cause, Fate, Line, Node, Time};
 
@@ -56,27 +56,10 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Creates a bottleneck of `rate` (IP-layer bytes; at least 1 bit/s) behind a queue.
-    pub fn new(rate: Rate, admission: impl Admission + 'static) -> Self {
-        Self::on(Line::fixed(rate), admission)
-    }
-
-    /// Creates a bottleneck with the given line.
-    pub fn on(line: Line, admission: impl Admission + 'static) -> Self {
-        let line = PacketQueue {
-            line,
-            admission: Box::new(admission),
-            free: Time::START,
-            queue: VecDeque::new(),
-            backlog: Backlog::default(),
-        };
-        Self { line, background: None }
-    }
-
-    /// Adds background traffic to queue and line; its rate must be below the line's.
-    pub fn shared_with(mut self, background: Background) -> Self {
-        self.background = Some(background);
-        self
+    /// Creates a bottleneck with the given line behind a queue; the rate of background traffic must be below the line's.
+    pub fn new(line: Line, admission: Box<dyn Admission>, background: Option<Background>) -> Self {
+        let (queue, backlog) = (VecDeque::new(), Backlog::default());
+        Self { line: PacketQueue { line, admission, free: Time::START, queue, backlog }, background }
     }
 
     /// Processes the background's arrivals before a packet at `now`.
@@ -91,7 +74,7 @@ impl RateLimit {
             if at < followed_from && self.line.free <= at {
                 background.skip_to(followed_from);
             } else {
-                background.arrived(self.line.send(at, background.size()).is_some());
+                background.arrived(self.line.send(at, background.size).is_some());
             }
         }
     }
@@ -108,7 +91,7 @@ impl Node for RateLimit {
     }
 
     fn background(&self) -> Option<BackgroundCounts> {
-        self.background.as_ref().map(Background::counts)
+        self.background.as_ref().map(|background| background.counts)
     }
 }
 

@@ -25,9 +25,7 @@ impl Time {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
-}
 
-impl Time {
     /// Returns the point `time` earlier, but not before the start.
     pub(crate) const fn before(self, time: Duration) -> Self {
         Self(Self(self.0).since(Self(time.as_nanos() as u64)).as_nanos() as u64)

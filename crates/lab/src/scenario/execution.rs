@@ -6,18 +6,17 @@ use std::path::Path;
 
 use crate::clock::{self, Clock};
 use crate::error::LabError;
-use crate::host::{ServerCommand, ServerCommandFailure};
+use crate::host::{FinishedCommand, ServerCommand, ServerCommandFailure};
 use crate::lab::Lab;
-use crate::model::Time;
 
 use super::environment::Environment;
 use super::host_facts::Conditions;
-use super::outcome::{FinishedCommand, RunResult};
+use super::outcome::RunResult;
 use super::plan::Execution;
 use super::progress::Progress;
 use super::results_directory::{ExecutionFiles, OUT_OPTION, ResultsDirectory};
-use super::runner::{ExecutionPhase, Watcher, report_cleanup};
-use super::shell::{Shell, WATCH_INTERVAL};
+use super::runner::{ExecutionPhase, Watcher};
+use super::shell::Shell;
 use super::{ScenarioServer, last_output_line, stdout};
 
 /// Runs an execution on a fresh lab, without state of earlier executions.
@@ -49,19 +48,20 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         let environment = self.environment.with_record(&self.files.record);
-        let cleanup =
-            self.execution.run.cleanup.as_ref().map(|command| {
-                Shell::start(ExecutionPhase::Cleanup, command, &environment, &self.files.machine)
-            });
-        let cleanup = cleanup.transpose()?;
-        let set_up = self.set_up(&environment, watcher);
+        let shell = |phase, command: &Option<String>| {
+            let start = |command: &String| Shell::start(phase, command, &environment, &self.files.machine);
+            command.as_ref().map(start).transpose()
+        };
+        let cleanup = shell(ExecutionPhase::Cleanup, &self.execution.run.cleanup)?;
+        let set_up = shell(ExecutionPhase::Setup, &self.execution.run.setup)
+            .and_then(|shell| shell.map_or(Ok(()), |shell| shell.wait(watcher)));
         // The log of setup and cleanup does not exist without either.
         let setup_log = fs::metadata(&self.files.machine).map_or(0, |log| log.len());
         let measured = set_up.and_then(|()| self.measure_on_lab(watcher));
         let measured = self.note_failure(measured);
         // The cleanup always runs, to its end.
-        let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
-        let cleaned = self.note_failure(cleaned.map(drop));
+        let cleaned = cleanup.map_or(Ok(()), |shell| shell.wait(watcher));
+        let cleaned = self.note_failure(cleaned);
         measured.and(cleaned)?;
         self.read_values(setup_log, watcher);
         if self.result.failed_itself() {
@@ -69,12 +69,6 @@ impl Attempt<'_> {
                 Some(last_output_line::quote(&[&self.files.client_errors, &self.files.client]));
         }
         Ok(())
-    }
-
-    fn set_up(&self, environment: &Environment, watcher: &mut dyn Watcher) -> Result<(), LabError> {
-        let Some(command) = &self.execution.run.setup else { return Ok(()) };
-        let shell = Shell::start(ExecutionPhase::Setup, command, environment, &self.files.machine)?;
-        shell.wait(|elapsed| watcher.tick(ExecutionPhase::Setup, elapsed))
     }
 
     /// Stores an error of this execution alone in its result; returns errors that end the experiment.
@@ -124,7 +118,8 @@ impl Attempt<'_> {
         ServerCommand::start(&lab.server(), &server.command, |shell| {
             self.environment.with_record(&self.files.server_record).apply_on_host(shell);
             let log = create(&self.files.server)?;
-            shell.stderr(copy(&log, &self.files.server)?).stdout(log);
+            let errors = log.try_clone().map_err(LabError::create(&self.files.server, OUT_OPTION))?;
+            shell.stderr(errors).stdout(log);
             Ok(())
         })
     }
@@ -137,22 +132,8 @@ impl Attempt<'_> {
         shell.stdout(create(&self.files.client)?).stderr(create(&self.files.client_errors)?);
 
         let clock = Clock::start();
-        let wall = || clock.now().since(Time::START);
-        let mut process = lab.client().spawn(shell)?;
-        loop {
-            let left =
-                timeout.map_or(WATCH_INTERVAL, |timeout| timeout.saturating_sub(wall()).min(WATCH_INTERVAL));
-            if let Some(finished) = process.wait_for(left)? {
-                return Ok(FinishedCommand { finished, wall: wall(), timed_out: false });
-            }
-            if watcher.tick(ExecutionPhase::Command, wall()).is_break() {
-                process.end_group()?;
-                return Err(LabError::Interrupted);
-            }
-            if timeout.is_some_and(|timeout| wall() >= timeout) {
-                return Ok(FinishedCommand { finished: process.end_group()?, wall: wall(), timed_out: true });
-            }
-        }
+        let process = lab.client().spawn(shell)?;
+        process.watch(clock, timeout, |elapsed| watcher.tick(ExecutionPhase::Command, elapsed))
     }
 
     /// Reads the values that the command printed and recorded, and those that the cleanup printed after `setup_log` bytes of the setup.
@@ -189,8 +170,4 @@ impl Attempt<'_> {
 
 fn create(path: &Path) -> Result<File, LabError> {
     File::create(path).map_err(LabError::create(path, OUT_OPTION))
-}
-
-fn copy(file: &File, path: &Path) -> Result<File, LabError> {
-    file.try_clone().map_err(LabError::create(path, OUT_OPTION))
 }

@@ -3,7 +3,6 @@
 //! [`Scenario::load`] reads the file, [`Scenario::plan`] lists its executions, [`Results::resume`] reads earlier
 //! results, and [`run_scenario`] runs the remaining executions.
 
-mod atomic_file;
 mod csv;
 mod environment;
 mod execution;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
 
 use longhaul_core::units::Rate;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::host::Finished;
+use crate::host::FinishedCommand;
 use crate::link::{DirectionStats, PathStats};
 use crate::model::BackgroundCounts;
 use crate::spec::{PathSpec, QueueLimit};
@@ -99,13 +98,6 @@ pub struct PathEnd {
 
 fn once() -> u32 {
     1
-}
-
-/// The end of a run's command.
-pub(super) struct FinishedCommand {
-    pub(super) finished: Finished,
-    pub(super) wall: Duration,
-    pub(super) timed_out: bool,
 }
 
 /// Values that every execution has.

@@ -40,12 +40,12 @@ impl Scenario {
     /// Parses a scenario; `file` provides the default name.
     pub(super) fn parse(text: &str, file: &Path, set: &[SetParameter]) -> Result<Self, String> {
         let mut raw: RawScenario = toml::from_str(text).map_err(|error| error.to_string())?;
-        let mut choices = raw.sweep.0.clone();
+        let mut choices = raw.sweep.clone();
         choices.push((RUN.to_owned(), raw.run.iter().map(|run| run.name.clone()).collect()));
         for replacement in set {
             apply(replacement, &mut raw)?;
         }
-        let sweep = raw.sweep.0.into_iter().map(|(name, values)| Parameter::new(name, values));
+        let sweep = raw.sweep.into_iter().map(|(name, values)| Parameter::new(name, values));
         let sweep = sweep.collect::<Result<Vec<_>, _>>()?;
         plot::complete(&mut raw.plot, &choices)?;
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -58,7 +58,7 @@ impl Scenario {
         });
         let scenario = Self {
             name: raw.name.unwrap_or_else(|| fitting(&stem)),
-            path: raw.path.0,
+            path: raw.path,
             seeds: raw.seeds.clone().unwrap_or_default(),
             prepare: raw.prepare,
             cleanup: raw.cleanup,
@@ -137,16 +137,16 @@ impl Scenario {
 
 /// Replaces values of the file by the user's.
 fn apply(set: &SetParameter, raw: &mut RawScenario) -> Result<(), String> {
-    if let Some((_, values)) = raw.sweep.0.iter_mut().find(|(name, _)| *name == set.name) {
+    if let Some((_, values)) = raw.sweep.iter_mut().find(|(name, _)| *name == set.name) {
         set.values.clone_into(values);
         return Ok(());
     }
     let known_to_path = path_key(&set.name).filter(|key| PathSpec::is_key(key));
     match (known_to_path, set.values.as_slice()) {
-        (Some(key), [value]) => raw.path.0.set(key, value).map_err(|error| format!("--set path.{error}")),
+        (Some(key), [value]) => raw.path.set(key, value).map_err(|error| format!("--set path.{error}")),
         (Some(_), _) => Err(format!("--set {0}: [sweep] has no '{0}', so that it takes one value", set.name)),
         (None, _) => {
-            let names: Vec<_> = raw.sweep.0.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<_> = raw.sweep.iter().map(|(name, _)| name.as_str()).collect();
             Err(format!(
                 "--set {}: there is no such parameter; [sweep] has: {}; and path.KEY sets a value of the path",
                 set.name,
@@ -180,7 +180,7 @@ fn make_run(
         }
     }
     let swept = |key: &str| concerned.iter().any(|index| path_key(&sweep[*index].name) == Some(key));
-    if let Some((key, _)) = raw.path.0.iter().find(|(key, _)| swept(key)) {
+    if let Some((key, _)) = raw.path.iter().find(|(key, _)| swept(key)) {
         return wrong(format!("its path sets '{key}', which it sweeps too: name the others under its sweep"));
     }
     let server = match (raw.server, raw.port) {
@@ -199,7 +199,7 @@ fn make_run(
         server,
         repeat: raw.repeat.unwrap_or(repeat),
         timeout: raw.timeout.map(Rtt::get),
-        path: raw.path.0,
+        path: raw.path,
         sweep: concerned,
         setup: raw.setup,
         cleanup: raw.cleanup,

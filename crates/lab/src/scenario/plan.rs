@@ -61,14 +61,6 @@ impl fmt::Display for Execution<'_> {
     }
 }
 
-/// A run with one combination of parameter values.
-struct Configuration<'a> {
-    run: &'a Run,
-    /// Index of each parameter's value; 0 for parameters that do not apply to the run.
-    choice: Vec<usize>,
-    stem: String,
-}
-
 impl Scenario {
     /// Lists the executions in order: each configuration once, then again, so that drift affects all configurations
     /// equally. All runs of one combination of values are adjacent.
@@ -94,11 +86,6 @@ impl Scenario {
         self.order(None)
     }
 
-    /// Returns the first execution of each configuration.
-    pub(super) fn once(&self) -> Vec<Execution<'_>> {
-        self.configurations().iter().map(|configuration| self.execution(configuration, 1)).collect()
-    }
-
     /// Rejects an excessive number of executions before they are listed.
     pub(super) fn check_number(&self, repeat: Option<NonZeroU32>) -> Result<(), String> {
         let of_run = |run: &Run| {
@@ -120,20 +107,24 @@ impl Scenario {
     }
 
     fn order(&self, repeat: Option<NonZeroU32>) -> impl Iterator<Item = Execution<'_>> {
-        let configurations = self.configurations();
+        let first = self.once();
         let most = self.runs.iter().map(|run| self.repetitions(run, repeat)).max().unwrap_or(0);
         let rounds = 1..=u32::try_from(most).unwrap_or(u32::MAX);
         rounds.flat_map(move |round| {
-            let runs_again = |configuration: &&Configuration<'_>| {
-                u64::from(round) <= self.repetitions(configuration.run, repeat)
-            };
-            let executions = configurations.iter().filter(runs_again);
-            executions.map(|configuration| self.execution(configuration, round)).collect::<Vec<_>>()
+            let runs_again =
+                first.iter().filter(|first| u64::from(round) <= self.repetitions(first.run, repeat));
+            let mut executions: Vec<Execution<'_>> = runs_again.map(|first| first.again(round)).collect();
+            if !self.seeds.is_empty() {
+                let seed = self.seeds[(round as usize - 1) % self.seeds.len()];
+                executions.iter_mut().for_each(|execution| execution.path.seed = seed);
+            }
+            executions
         })
     }
 
-    /// Returns each run with each combination of its values, sorted by combination, then by run.
-    fn configurations(&self) -> Vec<Configuration<'_>> {
+    /// Returns the first execution of each run with each combination of its values, with the path's own seed; sorted by
+    /// combination, then by run.
+    pub(super) fn once<'a>(&'a self) -> Vec<Execution<'a>> {
         let mut all: Vec<(Vec<usize>, &Run)> = Vec::new();
         for run in &self.runs {
             let mut choices = vec![vec![0; self.sweep.len()]];
@@ -153,42 +144,35 @@ impl Scenario {
         // Stable sort: runs of one combination keep the order of the file.
         all.sort_by(|(left, _), (right, _)| left.cmp(right));
         let mut stems = HashSet::new();
-        let configuration = |(choice, run): (Vec<usize>, _)| {
-            let stem = unique(self.stem(run, &choice), &mut stems);
-            Configuration { run, choice, stem }
-        };
-        all.into_iter().map(configuration).collect()
-    }
-
-    fn stem(&self, run: &Run, choice: &[usize]) -> String {
-        const MAX_STEM: usize = 180;
-        let values = run.sweep.iter().map(|index| for_file(&self.sweep[*index].values[choice[*index]]));
-        let mut stem = values.fold(run.name.clone(), |stem, value| stem + "-" + &value);
-        stem.truncate(MAX_STEM);
-        stem
-    }
-
-    fn execution<'a>(&'a self, configuration: &Configuration<'a>, repetition: u32) -> Execution<'a> {
-        let Configuration { run, choice, stem } = configuration;
-        let mut path = self.path.clone();
-        for (key, value) in &run.path {
-            // The value was validated when the scenario was parsed.
-            let _ = path.set(key, value);
-        }
-        if let Some(last) = self.seeds.len().checked_sub(1) {
-            path.seed = self.seeds[(repetition as usize - 1) % (last + 1)];
-        }
-        let mut parameters = Vec::new();
-        for index in &run.sweep {
-            let parameter = &self.sweep[*index];
-            let value = parameter.values[choice[*index]].as_str();
-            if let Some(key) = path_key(&parameter.name) {
+        let execution = |(choice, run): (Vec<usize>, &'a Run)| {
+            let mut path = self.path.clone();
+            for (key, value) in &run.path {
+                // The value was validated when the scenario was parsed.
                 let _ = path.set(key, value);
             }
-            parameters.push((parameter.name.as_str(), value));
-        }
-        Execution { run, parameters, repetition, path, stem: stem.clone() }
+            let mut parameters = Vec::new();
+            for index in &run.sweep {
+                let parameter = &self.sweep[*index];
+                let value = parameter.values[choice[*index]].as_str();
+                if let Some(key) = path_key(&parameter.name) {
+                    let _ = path.set(key, value);
+                }
+                parameters.push((parameter.name.as_str(), value));
+            }
+            let stem = unique(stem(&run.name, &parameters), &mut stems);
+            Execution { run, parameters, repetition: 1, path, stem }
+        };
+        all.into_iter().map(execution).collect()
     }
+}
+
+/// Returns the beginning of the file names of a run with values of its parameters.
+fn stem(run: &str, parameters: &[(&str, &str)]) -> String {
+    const MAX_STEM: usize = 180;
+    let values = parameters.iter().map(|(_, value)| for_file(value));
+    let mut stem = values.fold(run.to_owned(), |stem, value| stem + "-" + &value);
+    stem.truncate(MAX_STEM);
+    stem
 }
 
 /// Converts a value to a part of a file name.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::file_names::unique;
 use super::quantity::unit_of;
-use super::raw_toml::{self, RawSweep};
+use super::raw_toml;
 use super::summary::Group;
 
 /// In `x` and `only` of a plot: the runs as categories.
@@ -29,8 +29,8 @@ pub struct Plot {
     #[serde(default)]
     pub published: Vec<Published>,
     /// Restricts parameters to these values.
-    #[serde(default)]
-    only: RawSweep,
+    #[serde(default, deserialize_with = "raw_toml::sweep")]
+    only: Vec<(String, Vec<String>)>,
     /// Words for the legend: by value of `y`, by run, or by parameter and its value ("streams=4").
     #[serde(default)]
     words: BTreeMap<String, String>,
@@ -85,7 +85,7 @@ impl Plot {
             let own = if name == RUN { Some(group.name) } else { group.parameter(name) };
             own.is_none_or(|own| values.iter().any(|value| value == own))
         };
-        self.only.0.iter().all(|(name, values)| fits(name, values))
+        self.only.iter().all(|(name, values)| fits(name, values))
     }
 
     fn complete(&mut self, choices: &Choices, stems: &mut HashSet<String>) -> Result<(), String> {
@@ -94,10 +94,10 @@ impl Plot {
             let names: Vec<_> = choices.iter().map(|(name, _)| name.as_str()).collect();
             return Err(format!("x = '{}' is not swept; there are: {}", self.x, names.join(", ")));
         };
-        if let Some((name, _)) = self.only.0.iter().find(|(name, _)| known(name).is_none()) {
+        if let Some((name, _)) = self.only.iter().find(|(name, _)| known(name).is_none()) {
             return Err(format!("only has '{name}', which is neither '{RUN}' nor in [sweep]"));
         }
-        for (name, values) in &self.only.0 {
+        for (name, values) in &self.only {
             let unknown = values.iter().find(|value| !known(name).is_some_and(|known| known.contains(value)));
             if let Some(value) = unknown {
                 return Err(format!("only has {name} = '{value}', which does not occur"));

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::num::{NonZeroU16, NonZeroU32};
 
 use longhaul_core::units::Rtt;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, Visitor};
 
+use crate::error::LabError;
 use crate::spec::PathSpec;
 
 use super::goals::Goal;
@@ -24,11 +26,12 @@ pub(super) struct RawScenario {
     pub(super) cleanup: Option<String>,
     #[serde(default)]
     pub(super) needs: BTreeMap<String, String>,
-    pub(super) path: RawPath,
+    #[serde(deserialize_with = "path")]
+    pub(super) path: PathSpec,
     #[serde(alias = "far")]
     pub(super) server: Option<ScenarioServer>,
-    #[serde(default)]
-    pub(super) sweep: RawSweep,
+    #[serde(default, deserialize_with = "sweep")]
+    pub(super) sweep: Vec<(String, Vec<String>)>,
     #[serde(default)]
     pub(super) each: RawEach,
     #[serde(default)]
@@ -60,8 +63,8 @@ pub(super) struct RawRun {
     /// A duration, written like an RTT.
     #[serde(default, deserialize_with = "time")]
     pub(super) timeout: Option<Rtt>,
-    #[serde(default)]
-    pub(super) path: RawRunPath,
+    #[serde(default, deserialize_with = "run_path")]
+    pub(super) path: Vec<(String, String)>,
     pub(super) sweep: Option<Vec<String>>,
     #[serde(alias = "far")]
     pub(super) server: Option<String>,
@@ -114,96 +117,78 @@ pub(super) fn points<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(
     Ok(points.into_iter().map(|(x, y)| (x.into(), y)).collect())
 }
 
-/// The path; values are set by name and text through `PathSpec::set`, which alone defines them.
-pub(super) struct RawPath(pub(super) PathSpec);
+/// Reads a table in the order of the file; the errors of `each`, which takes the name and the value of an entry, get the
+/// line of the value.
+fn entries<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    deserializer: D,
+    expected: &'static str,
+    each: impl FnMut(String, V) -> Result<(), LabError>,
+) -> Result<(), D::Error> {
+    struct Table<V, F>(&'static str, F, PhantomData<V>);
 
-impl<'de> Deserialize<'de> for RawPath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Values;
-        impl<'de> Visitor<'de> for Values {
-            type Value = RawPath;
+    impl<'de, V: Deserialize<'de>, F: FnMut(String, V) -> Result<(), LabError>> Visitor<'de> for Table<V, F> {
+        type Value = ();
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with the path's values")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawPath, A::Error> {
-                let mut path = PathSpec::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    map.next_value_seed(PathValue { path: &mut path, key: &key })?;
-                }
-                Ok(RawPath(path))
-            }
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
         }
-        deserializer.deserialize_map(Values)
-    }
-}
 
-/// Sets a path value while it is deserialised, so that errors include the line.
-struct PathValue<'a> {
-    path: &'a mut PathSpec,
-    key: &'a str,
-}
-
-impl<'de> DeserializeSeed<'de> for PathValue<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        let text: String = Scalar::deserialize(deserializer)?.into();
-        self.path.set(self.key, &text).map_err(de::Error::custom)
-    }
-}
-
-/// Path values of one run, validated individually.
-#[derive(Default)]
-pub(super) struct RawRunPath(pub(super) Vec<(String, String)>);
-
-impl<'de> Deserialize<'de> for RawRunPath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Values;
-        impl<'de> Visitor<'de> for Values {
-            type Value = RawRunPath;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with values of the path")
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+            while let Some(name) = map.next_key()? {
+                map.next_value_seed(Entry(name, &mut self.1, PhantomData))?;
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawRunPath, A::Error> {
-                let mut values = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, Scalar>()? {
-                    let text = String::from(value);
-                    PathSpec::default().set(&key, &text).map_err(de::Error::custom)?;
-                    values.push((key, text));
-                }
-                Ok(RawRunPath(values))
-            }
+            Ok(())
         }
-        deserializer.deserialize_map(Values)
     }
+
+    struct Entry<'a, V, F>(String, &'a mut F, PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>, F: FnMut(String, V) -> Result<(), LabError>> DeserializeSeed<'de>
+        for Entry<'_, V, F>
+    {
+        type Value = ();
+
+        fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+            (self.1)(self.0, V::deserialize(deserializer)?).map_err(de::Error::custom)
+        }
+    }
+
+    deserializer.deserialize_map(Table(expected, each, PhantomData))
 }
 
-/// The swept parameters, in the order of the file.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct RawSweep(pub(super) Vec<(String, Vec<String>)>);
+/// Reads the path; values are set by name and text through `PathSpec::set`, which alone defines them.
+fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathSpec, D::Error> {
+    let mut path = PathSpec::default();
+    entries(deserializer, "a table with the path's values", |key, value: Scalar| {
+        path.set(&key, &String::from(value))
+    })?;
+    Ok(path)
+}
 
-impl<'de> Deserialize<'de> for RawSweep {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Lists;
-        impl<'de> Visitor<'de> for Lists {
-            type Value = RawSweep;
+/// Reads the path values of one run, validated individually.
+fn run_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    let mut values = Vec::new();
+    entries(deserializer, "a table with values of the path", |key, value: Scalar| {
+        let text = String::from(value);
+        PathSpec::default().set(&key, &text)?;
+        values.push((key, text));
+        Ok(())
+    })?;
+    Ok(values)
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with a list of values for each parameter")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawSweep, A::Error> {
-                let mut parameters = Vec::new();
-                while let Some((name, values)) = map.next_entry::<String, Vec<Scalar>>()? {
-                    parameters.push((name, values.into_iter().map(String::from).collect()));
-                }
-                Ok(RawSweep(parameters))
-            }
-        }
-        deserializer.deserialize_map(Lists)
-    }
+/// Reads swept parameters, each with a list of values.
+pub(super) fn sweep<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<(String, Vec<String>)>, D::Error> {
+    let mut parameters = Vec::new();
+    entries(
+        deserializer,
+        "a table with a list of values for each parameter",
+        |name, values: Vec<Scalar>| {
+            parameters.push((name, values.into_iter().map(String::from).collect()));
+            Ok(())
+        },
+    )?;
+    Ok(parameters)
 }

@@ -15,8 +15,8 @@ use super::host_facts::{Conditions, HostFacts};
 use super::outcome::RunResult;
 use super::plan::Execution;
 use super::plot::Plot;
-use super::results_directory::{RESULTS, ResultsDirectory};
-use super::{Scenario, SetParameter, atomic_file, csv, goals, table};
+use super::results_directory::{RESULTS, ResultsDirectory, remove_file, replace_file};
+use super::{Evaluation, Scenario, SetParameter, csv, goals, table};
 
 /// Identifies a results file.
 const RESULTS_MAGIC: &str = "longhaul lab";
@@ -156,7 +156,7 @@ impl Results {
                 .chain(&self.scenario.evaluation.plots)
                 .try_for_each(|plot| output.clear_plot(plot))?;
         }
-        atomic_file::remove(&path)
+        remove_file(&path)
     }
 
     /// Returns the executions of a plan that are missing or failed, and those on a deviating path with retries left or a strict policy.
@@ -190,7 +190,7 @@ impl Results {
         let path = output.results();
         let json =
             serde_json::to_vec_pretty(&document).map_err(|error| LabError::write(&path)(error.into()))?;
-        atomic_file::replace(&path, &json)
+        replace_file(&path, &json)
     }
 
     /// Writes `results.csv`, a row per execution, and `summary.md`, a row per configuration and per goal; returns the summary's tables and path.
@@ -210,12 +210,12 @@ impl Results {
             (output.records_page(), !self.records(output).is_empty()),
         ] {
             if !is_drawn {
-                atomic_file::remove(&page)?;
+                remove_file(&page)?;
             }
         }
-        atomic_file::replace(&output.csv(), csv::text(self).as_bytes())?;
+        replace_file(&output.csv(), csv::text(self).as_bytes())?;
         let table = table::markdown(self) + &goals::markdown(self);
-        atomic_file::replace(&output.summary(), table::page(self, &table).as_bytes())?;
+        replace_file(&output.summary(), table::page(self, &table).as_bytes())?;
         Ok((table, output.summary()))
     }
 
@@ -259,21 +259,13 @@ impl Results {
 
     /// Returns the names of values in a plot, the summary or a goal that no execution has.
     pub fn unknown_values(&self) -> Vec<&str> {
-        let asked = self
-            .scenario
-            .evaluation
-            .plots
-            .iter()
-            .flat_map(|plot| &plot.y)
-            .chain(&self.scenario.evaluation.columns);
-        let asked = asked.chain(self.scenario.evaluation.goals.iter().map(|goal| &goal.value));
-        let succeeded = || self.runs.iter().filter(|result| result.succeeded());
+        let Evaluation { plots, columns, goals } = &self.scenario.evaluation;
+        let asked = plots.iter().flat_map(|plot| &plot.y).chain(columns);
+        let succeeded: Vec<_> = self.runs.iter().filter(|result| result.succeeded()).collect();
+        let is_unknown = |name: &str| succeeded.iter().all(|result| result.value(name).is_none());
         let mut unknown: Vec<&str> = Vec::new();
-        for name in asked {
-            if !unknown.contains(&name.as_str())
-                && succeeded().next().is_some()
-                && succeeded().all(|result| result.value(name).is_none())
-            {
+        for name in asked.chain(goals.iter().map(|goal| &goal.value)).filter(|_| !succeeded.is_empty()) {
+            if !unknown.contains(&name.as_str()) && is_unknown(name) {
                 unknown.push(name);
             }
         }

@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::failure::FailureKind;
+use longhaul_sys::atomic_file;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::error::LabError;
 
-use super::atomic_file::{remove, remove_unfinished};
 use super::plan::Execution;
 use super::plot::Plot;
 use super::runner::ExecutionPhase;
@@ -59,14 +59,14 @@ impl SavedFiles {
     pub(super) fn put_back(self) -> Result<(), LabError> {
         self.moved.into_iter().try_for_each(|(path, aside)| match fs::rename(&aside, &path) {
             // The file did not exist before; remove the repetition's.
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&path),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove_file(&path),
             other => other.map_err(LabError::write(&path)),
         })
     }
 
     /// Removes the renamed files.
     pub(super) fn remove(self) -> Result<(), LabError> {
-        self.moved.iter().try_for_each(|(_, aside)| remove(aside))
+        self.moved.iter().try_for_each(|(_, aside)| remove_file(aside))
     }
 }
 
@@ -121,7 +121,7 @@ impl ResultsDirectory {
 
     /// Removes the drawings of a plot.
     pub(super) fn clear_plot(&self, plot: &Plot) -> Result<(), LabError> {
-        plot.files().iter().try_for_each(|file| remove(&self.directory.join(file)))
+        plot.files().iter().try_for_each(|file| remove_file(&self.directory.join(file)))
     }
 
     pub(super) fn files(&self, execution: &Execution<'_>) -> ExecutionFiles {
@@ -135,7 +135,7 @@ impl ResultsDirectory {
     pub(super) fn clear_all(&self) -> Result<(), LabError> {
         let logs = [ExecutionPhase::Prepare, ExecutionPhase::Cleanup].map(|phase| self.log_path(phase));
         let tables = [self.csv(), self.summary(), self.plots_page(), self.records_page()];
-        logs.iter().chain(&tables).try_for_each(|path| remove(path))?;
+        logs.iter().chain(&tables).try_for_each(|path| remove_file(path))?;
         let replaced = [self.results(), self.csv(), self.summary()];
         replaced.iter().try_for_each(|path| remove_unfinished(path))?;
         let directory = self.directory.join(RUNS);
@@ -144,7 +144,7 @@ impl ResultsDirectory {
             let path = entry.map_err(&failed)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if ENDS.iter().chain(&EARLIER_ENDS).any(|end| name.ends_with(end)) {
-                remove(&path)?;
+                remove_file(&path)?;
             }
         }
         Ok(())
@@ -173,7 +173,7 @@ impl ResultsDirectory {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let aside = path.with_file_name(format!(".{name}"));
             match fs::rename(path, &aside) {
-                Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove(&aside)?,
+                Err(cause) if cause.kind() == io::ErrorKind::NotFound => remove_file(&aside)?,
                 other => other.map_err(LabError::write(&aside))?,
             }
             moved.push((path.to_owned(), aside));
@@ -185,7 +185,7 @@ impl ResultsDirectory {
     pub(super) fn clear(&self, execution: &Execution<'_>) -> Result<ExecutionFiles, LabError> {
         let files = self.files(execution);
         for path in files.all() {
-            remove(path)?;
+            remove_file(path)?;
         }
         Ok(files)
     }
@@ -200,3 +200,21 @@ const ENDS: [&str; 6] =
 const EARLIER_ENDS: [&str; 3] = ["-near.out", "-near.err", "-far.log"];
 /// Directory of the executions' output and records.
 const RUNS: &str = "runs";
+
+/// Replaces a file's content atomically; the old content survives an error or a crash.
+pub(super) fn replace_file(path: &Path, content: &[u8]) -> Result<(), LabError> {
+    atomic_file::replace(path, content, 0o666).map_err(LabError::write(path))
+}
+
+/// Removes temporary files of interrupted replacements.
+fn remove_unfinished(path: &Path) -> Result<(), LabError> {
+    atomic_file::remove_unfinished(path).map_err(LabError::write(path))
+}
+
+/// Removes a file, if it exists.
+pub(super) fn remove_file(path: &Path) -> Result<(), LabError> {
+    match fs::remove_file(path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(LabError::write(path)(cause)),
+        _ => Ok(()),
+    }
+}

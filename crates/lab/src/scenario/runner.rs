@@ -97,96 +97,82 @@ pub fn run_scenario(
     }
     let environment = Environment::new(&results.scenario, output, program)?;
     results.write(output)?;
-    let cleanup = results.scenario.cleanup.as_ref().map(|command| {
-        let log = output.log(ExecutionPhase::Cleanup)?;
-        Shell::start(ExecutionPhase::Cleanup, command, &environment, &log)
-    });
-    let cleanup = cleanup.transpose()?;
-    let done = prepare(results, &environment, output, watcher)
-        .and_then(|()| execute_all(&left, plan.len(), results, &environment, output, watcher));
+    let shell = |phase, command: &Option<String>| {
+        let start = |command: &String| Shell::start(phase, command, &environment, &output.log(phase)?);
+        command.as_ref().map(start).transpose()
+    };
+    let cleanup = shell(ExecutionPhase::Cleanup, &results.scenario.cleanup)?;
+    let prepared = shell(ExecutionPhase::Prepare, &results.scenario.prepare)
+        .and_then(|shell| shell.map_or(Ok(()), |shell| shell.wait(watcher)));
+    let mut runner = Runner { results, environment: &environment, output, watcher };
+    let done = prepared.and_then(|()| runner.execute_all(&left, plan.len()));
     // The cleanup runs after any error.
-    let cleaned = cleanup.map(|shell| shell.wait(|elapsed| report_cleanup(watcher, elapsed))).transpose();
-    done.and(cleaned.map(drop))
+    done.and(cleanup.map_or(Ok(()), |shell| shell.wait(runner.watcher)))
 }
 
-fn execute_all(
-    left: &[&Execution<'_>],
-    total: usize,
-    results: &mut Results,
-    environment: &Environment,
-    output: &ResultsDirectory,
-    watcher: &mut dyn Watcher,
-) -> Result<(), LabError> {
-    for (index, execution) in left.iter().enumerate() {
-        if watcher.tick(ExecutionPhase::Setup, Duration::ZERO).is_break() {
-            return Err(LabError::Interrupted);
-        }
-        let number = total - left.len() + index + 1;
-        watcher.execution_started(&ExecutionStart { number, total, left: &left[index..], results });
-        let mut result = execute(execution, environment, output, watcher)?;
-        watcher.execution_ended(execution, &result);
-        results.put(execution, result.clone());
-        results.write(output)?;
-        for attempt in 2..=results.fidelity.retries.saturating_add(1) {
-            if !result.is_marked() {
-                break;
+/// What the executions of a scenario need.
+struct Runner<'a> {
+    results: &'a mut Results,
+    environment: &'a Environment,
+    output: &'a ResultsDirectory,
+    watcher: &'a mut dyn Watcher,
+}
+
+impl Runner<'_> {
+    fn execute_all(&mut self, left: &[&Execution<'_>], total: usize) -> Result<(), LabError> {
+        for (index, execution) in left.iter().enumerate() {
+            if self.watcher.tick(ExecutionPhase::Setup, Duration::ZERO).is_break() {
+                return Err(LabError::Interrupted);
             }
-            watcher.execution_repeated(attempt - 1, results.fidelity.retries);
-            result = repeat(execution, result, environment, output, watcher)?;
-            result.attempts = attempt;
-            results.put(execution, result.clone());
-            results.write(output)?;
+            let (number, left) = (total - left.len() + index + 1, &left[index..]);
+            let results = &*self.results;
+            self.watcher.execution_started(&ExecutionStart { number, total, left, results });
+            let mut result = self.execute(execution)?;
+            self.put(execution, &result)?;
+            let retries = self.results.fidelity.retries;
+            for retry in 1..=retries {
+                if !result.is_marked() {
+                    break;
+                }
+                self.watcher.execution_repeated(retry, retries);
+                result = self.repeat(execution, result)?;
+                result.attempts = retry.saturating_add(1);
+                self.put(execution, &result)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, execution: &Execution<'_>) -> Result<RunResult, LabError> {
+        let result = execute(execution, self.environment, self.output, self.watcher)?;
+        self.watcher.execution_ended(execution, &result);
+        Ok(result)
+    }
+
+    fn put(&mut self, execution: &Execution<'_>, result: &RunResult) -> Result<(), LabError> {
+        self.results.put(execution, result.clone());
+        self.results.write(self.output)
+    }
+
+    /// Repeats an execution; returns the new result, or `earlier` with its files if the command fails this time.
+    ///
+    /// # Errors
+    /// As [`execute`]; the files of `earlier` are restored first.
+    fn repeat(&mut self, execution: &Execution<'_>, mut earlier: RunResult) -> Result<RunResult, LabError> {
+        let kept = self.output.set_aside(execution)?;
+        match self.execute(execution) {
+            Ok(again) if again.succeeded() => {
+                kept.remove()?;
+                Ok(again)
+            }
+            failed => {
+                kept.put_back()?;
+                failed?;
+                earlier
+                    .remarks
+                    .push("a repetition for the path's sake failed; this is the result before it".to_owned());
+                Ok(earlier)
+            }
         }
     }
-    Ok(())
-}
-
-/// Repeats an execution; returns the new result, or `earlier` with its files if the command fails this time.
-///
-/// # Errors
-/// As [`execute`]; the files of `earlier` are restored first.
-fn repeat(
-    execution: &Execution<'_>,
-    mut earlier: RunResult,
-    environment: &Environment,
-    output: &ResultsDirectory,
-    watcher: &mut dyn Watcher,
-) -> Result<RunResult, LabError> {
-    let kept = output.set_aside(execution)?;
-    let again = execute(execution, environment, output, watcher);
-    if let Ok(again) = &again {
-        watcher.execution_ended(execution, again);
-    }
-    match again {
-        Ok(again) if again.succeeded() => {
-            kept.remove()?;
-            Ok(again)
-        }
-        failed => {
-            kept.put_back()?;
-            failed?;
-            earlier
-                .remarks
-                .push("a repetition for the path's sake failed; this is the result before it".to_owned());
-            Ok(earlier)
-        }
-    }
-}
-
-fn prepare(
-    results: &Results,
-    environment: &Environment,
-    output: &ResultsDirectory,
-    watcher: &mut dyn Watcher,
-) -> Result<(), LabError> {
-    let Some(command) = &results.scenario.prepare else { return Ok(()) };
-    let shell =
-        Shell::start(ExecutionPhase::Prepare, command, environment, &output.log(ExecutionPhase::Prepare)?)?;
-    shell.wait(|elapsed| watcher.tick(ExecutionPhase::Prepare, elapsed))
-}
-
-/// Reports the duration of a cleanup, without stopping it.
-pub(super) fn report_cleanup(watcher: &mut dyn Watcher, elapsed: Duration) -> ControlFlow<()> {
-    let _ = watcher.tick(ExecutionPhase::Cleanup, elapsed);
-    ControlFlow::Continue(())
 }

@@ -5,20 +5,15 @@ use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::error::LabError;
 use crate::host::Process;
-use crate::model::Time;
 
 use super::environment::Environment;
 use super::last_output_line;
 use super::results_directory::OUT_OPTION;
-use super::runner::ExecutionPhase;
-
-/// Interval at which a running command checks for a stop request.
-pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+use super::runner::{ExecutionPhase, Watcher};
 
 /// A shell command on this machine; its output is appended to a file.
 pub(super) struct Shell {
@@ -57,24 +52,17 @@ impl Shell {
         Ok(Self { phase, process: Process::new(child, None), log: log.to_owned() })
     }
 
-    /// Waits for the command, or until `tick` breaks, which kills its process group.
-    ///
-    /// Calls `tick` a few times per second with the elapsed time.
+    /// Waits for the command, or until the watcher requests a stop, which kills its process group; a cleanup runs to its end.
     ///
     /// # Errors
-    /// Fails if the command fails; with [`LabError::Interrupted`] if `tick` breaks.
-    pub(super) fn wait(mut self, mut tick: impl FnMut(Duration) -> ControlFlow<()>) -> Result<(), LabError> {
+    /// Fails if the command fails; with [`LabError::Interrupted`] if the watcher requests a stop.
+    pub(super) fn wait(mut self, watcher: &mut dyn Watcher) -> Result<(), LabError> {
         drop(self.process.stdin());
-        let clock = Clock::start();
-        let status = loop {
-            if let Some(finished) = self.process.wait_for(WATCH_INTERVAL)? {
-                break finished.status;
-            }
-            if tick(clock.now().since(Time::START)).is_break() {
-                self.process.end_group()?;
-                return Err(LabError::Interrupted);
-            }
+        let tick = |elapsed| match (self.phase, watcher.tick(self.phase, elapsed)) {
+            (ExecutionPhase::Cleanup, _) => ControlFlow::Continue(()),
+            (_, flow) => flow,
         };
+        let status = self.process.watch(Clock::start(), None, tick)?.finished.status;
         if status.success() {
             return Ok(());
         }

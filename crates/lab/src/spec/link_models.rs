@@ -3,10 +3,12 @@
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::model::discipline::{CodelQueue, Discipline, FifoQueue, FqCodelQueue};
-use crate::model::held::{Bottleneck, HeldLink, Impairments, Tail};
-use crate::model::{AckCompression, Background, BurstLoss, Delay, Link, RandomLoss, RateLimit, Red};
+use crate::model::held::{Bottleneck, HeldLink, Tail};
+use crate::model::{
+    AckCompression, Admission, Background, BurstLoss, Delay, Link, RandomLoss, RateLimit, Red,
+};
 
-use super::{Aqm, BackgroundSteps, GeModel, ImpairmentSpec, PathSpec};
+use super::{Aqm, BackgroundSteps, GeModel, PathSpec, QueueLimit};
 
 /// Size of background packets; the MTU if that is smaller.
 const BACKGROUND_PACKET: Bytes = Bytes::new(1500);
@@ -16,19 +18,9 @@ impl PathSpec {
     pub fn link(&self, stream: u64) -> Link {
         let mut link = Link::new();
         if let (Some(rate), Some(limit)) = (self.rate, self.queue_limit()) {
-            let line = self.schedule.line(rate);
-            let mut bottleneck = match self.aqm {
-                Aqm::Red(parameters) => RateLimit::on(
-                    line,
-                    Red::new(parameters, limit, rate, self.ends.mtu, self.seed_of(stream)),
-                ),
-                // `held_link` builds disciplines that act on departure; their limit is that of a FIFO queue.
-                Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => RateLimit::on(line, limit),
-            };
-            if let Some(background) = self.background_of(&self.traffic.background, rate, stream) {
-                bottleneck = bottleneck.shared_with(background);
-            }
-            link = link.then(bottleneck);
+            let background = self.background_of(&self.traffic.background, rate, stream);
+            let admission = self.admission(rate, limit, stream);
+            link = link.then(RateLimit::new(self.schedule.line(rate), admission, background));
         }
         link = self.lossy(link, stream);
         if !self.one_way().is_zero() {
@@ -60,36 +52,29 @@ impl PathSpec {
         if !self.overrides.second.is_none() {
             bottlenecks.extend(self.second_bottleneck().bottleneck(!stream, &BackgroundSteps::default()));
         }
-        let ImpairmentSpec { jitter, reorder, duplicate, corrupt, .. } = &self.impairments;
-        let impairments = Impairments {
-            delays: self.delays(),
-            jitter: jitter.get(),
-            reordered: reorder.share.get(),
-            reordered_by: reorder.by,
-            duplicated: duplicate.get(),
-            corrupted: corrupt.get(),
-        };
         let crossings = self.ends.pairs.0.iter().map(|pair| pair.crossing).collect();
-        let tail = Tail::new(self.lossy(Link::new(), stream), impairments, self.seed_of(stream));
+        let before = self.lossy(Link::new(), stream);
+        let tail = Tail::new(before, self.delays(), self.impairments.clone(), self.seed_of(stream));
         HeldLink::new(bottlenecks, crossings, tail)
     }
 
     fn bottleneck(&self, stream: u64, background: &BackgroundSteps) -> Option<Bottleneck> {
         let (rate, limit) = (self.rate?, self.queue_limit()?);
         let discipline: Box<dyn Discipline> = match self.aqm {
-            Aqm::DropTail => Box::new(FifoQueue::new(limit)),
-            Aqm::Red(parameters) => Box::new(FifoQueue::new(Red::new(
-                parameters,
-                limit,
-                rate,
-                self.ends.mtu,
-                self.seed_of(stream),
-            ))),
+            Aqm::DropTail | Aqm::Red(_) => Box::new(FifoQueue::new(self.admission(rate, limit, stream))),
             Aqm::Codel(parameters) => Box::new(CodelQueue::new(parameters, limit, self.ends.mtu)),
             Aqm::FqCodel(parameters) => Box::new(FqCodelQueue::new(parameters, limit, self.ends.mtu)),
         };
         let background = self.background_of(background, rate, stream);
         Some(Bottleneck::new(discipline, self.schedule.line(rate), background))
+    }
+
+    /// Returns the admission to a FIFO queue. Disciplines that act on departure have only a limit in common with it.
+    fn admission(&self, rate: Rate, limit: QueueLimit, stream: u64) -> Box<dyn Admission> {
+        match self.aqm {
+            Aqm::Red(red) => Box::new(Red::new(red, limit, rate, self.ends.mtu, self.seed_of(stream))),
+            Aqm::DropTail | Aqm::Codel(_) | Aqm::FqCodel(_) => Box::new(limit),
+        }
     }
 
     fn background_of(&self, steps: &BackgroundSteps, rate: Rate, stream: u64) -> Option<Background> {

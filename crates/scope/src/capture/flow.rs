@@ -108,7 +108,7 @@ impl DirectionObservation {
 /// Readings of the whole time, of which fewer are kept the longer that is.
 #[derive(Default)]
 pub(super) struct KeptReadings {
-    readings: Vec<(Duration, Reading)>,
+    pub(super) readings: Vec<(Duration, Reading)>,
     /// The least time between two of them.
     spacing: Duration,
 }
@@ -131,10 +131,6 @@ impl KeptReadings {
             });
             self.spacing = self.spacing.max(INTERVAL) * 2;
         }
-    }
-
-    pub(super) fn into_inner(self) -> Vec<(Duration, Reading)> {
-        self.readings
     }
 }
 
@@ -290,7 +286,7 @@ impl CapturedConnection {
             min_rtt,
             coverage: CaptureCoverage { at_sender, has_handshake: receiver.direction.window.has_scale() },
             diagnosis,
-            readings: sender.readings.map(KeptReadings::into_inner).unwrap_or_default(),
+            readings: sender.readings.map(|kept| kept.readings).unwrap_or_default(),
         })
     }
 }

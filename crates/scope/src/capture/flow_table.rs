@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Keep;
-use super::clock::CaptureClock;
 use super::flow::{CapturedConnection, Flow};
 use super::packet::{Link, Segment};
 
@@ -67,5 +66,36 @@ impl FlowTable {
         let mut flows: Vec<Flow> = self.by_ends.into_values().filter_map(CapturedConnection::end).collect();
         flows.sort_by(|a, b| b.bytes.cmp(&a.bytes).then((a.from, a.to).cmp(&(b.from, b.to))));
         (flows, left_out.or(leaps))
+    }
+}
+
+/// Packets of several interfaces, or cores, are stored out of order by this much at most.
+const MAX_DISORDER: Duration = Duration::from_secs(1);
+/// No packet for longer is a leap of the clock.
+const MAX_PAUSE: Duration = Duration::from_secs(86_400);
+
+/// Maps the timestamps of packets to times that do not leap.
+#[derive(Debug, Default)]
+struct CaptureClock {
+    /// The latest timestamp, and its time.
+    latest: Option<(Duration, Duration)>,
+    /// Whether the clock was set, or a timestamp is damaged.
+    leaps: bool,
+}
+
+impl CaptureClock {
+    /// Returns the time of a packet.
+    fn time(&mut self, stamp: Duration) -> Duration {
+        let (last, now) = self.latest.unwrap_or((stamp, stamp));
+        let back = last.saturating_sub(stamp);
+        if back > Duration::ZERO && back <= MAX_DISORDER {
+            return now.saturating_sub(back);
+        }
+        let step = stamp.saturating_sub(last);
+        let is_leap = back > Duration::ZERO || step > MAX_PAUSE;
+        self.leaps |= is_leap;
+        let time = if is_leap { now } else { now + step };
+        self.latest = Some((stamp, time));
+        time
     }
 }

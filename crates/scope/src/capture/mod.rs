@@ -12,7 +12,6 @@
 
 mod announced_window;
 mod arrivals;
-mod clock;
 mod direction;
 mod file;
 mod flow;

@@ -9,36 +9,22 @@ use pcap_parser::Linktype;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
-    /// No header.
-    Ip,
-    /// BSD loopback: a 4-byte address family.
-    Null,
-    /// Linux cooked capture: 16 bytes.
-    Cooked,
-    /// Linux cooked capture, version 2: 20 bytes.
-    Cooked2,
+    /// A header of this many bytes, none for raw IP.
+    Other(usize),
 }
 
 impl Link {
     pub(super) fn of(link: Linktype) -> Option<Self> {
-        /// Link types of raw IP: OpenBSD's numbers, raw IP, IPv4 and IPv6.
-        const RAW: [i32; 5] = [12, 14, 101, 228, 229];
         match link.0 {
-            0 | 108 => Some(Self::Null),
             1 => Some(Self::Ethernet),
-            113 => Some(Self::Cooked),
-            276 => Some(Self::Cooked2),
-            raw if RAW.contains(&raw) => Some(Self::Ip),
+            // BSD loopback: an address family.
+            0 | 108 => Some(Self::Other(4)),
+            // Linux cooked capture, and its version 2.
+            113 => Some(Self::Other(16)),
+            276 => Some(Self::Other(20)),
+            // OpenBSD's numbers of raw IP, raw IP, IPv4 and IPv6.
+            12 | 14 | 101 | 228 | 229 => Some(Self::Other(0)),
             _ => None,
-        }
-    }
-
-    fn header(self) -> usize {
-        match self {
-            Self::Ethernet | Self::Ip => 0,
-            Self::Null => 4,
-            Self::Cooked => 16,
-            Self::Cooked2 => 20,
         }
     }
 }
@@ -75,7 +61,7 @@ impl Segment {
     pub(super) fn parse(link: Link, data: &[u8], wire_length: usize) -> Option<Self> {
         let packet = match link {
             Link::Ethernet => LaxSlicedPacket::from_ethernet(data).ok()?,
-            _ => LaxSlicedPacket::from_ip(data.get(link.header()..)?).ok()?,
+            Link::Other(header) => LaxSlicedPacket::from_ip(data.get(header..)?).ok()?,
         };
         let Some(TransportSlice::Tcp(tcp)) = packet.transport else { return None };
         let tcp_header = usize::from(tcp.data_offset()) * 4;

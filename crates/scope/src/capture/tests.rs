@@ -364,7 +364,7 @@ fn kept_readings_are_bounded_and_cover_the_whole_time() {
     for number in 0..1_000_000 {
         kept.push(INTERVAL * number, Reading { moved: Bytes::new(number.into()), ..Reading::default() });
     }
-    let readings = kept.into_inner();
+    let readings = kept.readings;
     assert!((MAX_READINGS / 2..MAX_READINGS).contains(&readings.len()), "{}", readings.len());
     assert_eq!((readings[0].0, readings[readings.len() - 1].0), (Duration::ZERO, INTERVAL * 999_999));
 }

@@ -25,28 +25,21 @@ use crate::chart::Sheet;
 
 pub(crate) use prefix::format_value;
 
-/// Output formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutputFormat {
-    Html,
-    Svg,
-    Png,
-}
+/// Renders a sheet as the content of a file.
+type Renderer = fn(&Sheet) -> Result<Vec<u8>, Failure>;
 
-impl OutputFormat {
-    fn of(path: &Path) -> Result<Self, Failure> {
-        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
-        match extension.as_deref() {
-            Some("html" | "htm") => Ok(Self::Html),
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            _ => {
-                let path = path.display();
-                let message = format!(
-                    "cannot tell from its name how to draw {path}: let it end in .html, .svg or .png"
-                );
-                Err(Failure::new(FailureKind::Usage, message))
-            }
+/// Returns the renderer that a file's extension selects.
+fn renderer(path: &Path) -> Result<Renderer, Failure> {
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    match extension.as_deref() {
+        Some("html" | "htm") => Ok(|sheet| Ok(html(sheet).into_bytes())),
+        Some("svg") => Ok(|sheet| Ok(svg(sheet).into_bytes())),
+        Some("png") => Ok(png),
+        _ => {
+            let path = path.display();
+            let message =
+                format!("cannot tell from its name how to draw {path}: let it end in .html, .svg or .png");
+            Err(Failure::new(FailureKind::Usage, message))
         }
     }
 }
@@ -56,7 +49,7 @@ impl OutputFormat {
 /// # Errors
 /// The name does not end in .html, .svg or .png.
 pub fn check_name(path: &Path) -> Result<(), Failure> {
-    OutputFormat::of(path).map(|_| ())
+    renderer(path).map(|_| ())
 }
 
 /// Checks that a picture could be written to `path`, without drawing: extension and directory.
@@ -97,11 +90,7 @@ pub fn png(sheet: &Sheet) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// Fails on an unknown extension, an unwritable file, or a picture too large for PNG.
 pub fn write(sheet: &Sheet, path: &Path, option: &'static str) -> Result<(), Failure> {
-    let drawn = match OutputFormat::of(path)? {
-        OutputFormat::Html => html(sheet).into_bytes(),
-        OutputFormat::Svg => svg(sheet).into_bytes(),
-        OutputFormat::Png => png(sheet)?,
-    };
+    let drawn = renderer(path)?(sheet)?;
     atomic_file::replace(path, &drawn, 0o666).map_err(|error| not_written(path, &error, option))
 }
 

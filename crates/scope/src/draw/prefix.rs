@@ -11,64 +11,51 @@ pub(super) struct Prefixed {
     pub(super) name: &'static str,
 }
 
-const fn prefixed(factor: f64, name: &'static str) -> Prefixed {
-    Prefixed { factor, name }
-}
+/// The size of a unit in units without prefix, and its symbol.
+type Prefix = (f64, &'static str);
 
-const SECONDS: [Prefixed; 4] =
-    [prefixed(1.0, "s"), prefixed(1e-3, "ms"), prefixed(1e-6, "µs"), prefixed(1e-9, "ns")];
-const BYTES: [Prefixed; 5] = [
-    prefixed(1e12, "TB"),
-    prefixed(1e9, "GB"),
-    prefixed(1e6, "MB"),
-    prefixed(1e3, "kB"),
-    prefixed(1.0, "bytes"),
+const SECONDS: &[Prefix] = &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")];
+const BYTES: &[Prefix] = &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes")];
+const BINARY_BYTES: &[Prefix] = &[
+    (1_099_511_627_776.0, "TiB"),
+    (1_073_741_824.0, "GiB"),
+    (1_048_576.0, "MiB"),
+    (1024.0, "KiB"),
+    (1.0, "bytes"),
 ];
-const BINARY_BYTES: [Prefixed; 5] = [
-    prefixed(1_099_511_627_776.0, "TiB"),
-    prefixed(1_073_741_824.0, "GiB"),
-    prefixed(1_048_576.0, "MiB"),
-    prefixed(1024.0, "KiB"),
-    prefixed(1.0, "bytes"),
-];
-const RATES: [Prefixed; 5] = [
-    prefixed(1e12, "Tbit/s"),
-    prefixed(1e9, "Gbit/s"),
-    prefixed(1e6, "Mbit/s"),
-    prefixed(1e3, "kbit/s"),
-    prefixed(1.0, "bit/s"),
-];
-const NUMBERS: [Prefixed; 3] =
-    [prefixed(1e12, "trillions"), prefixed(1e9, "billions"), prefixed(1e6, "millions")];
+const RATES: &[Prefix] =
+    &[(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")];
+const NUMBERS: &[Prefix] = &[(1e12, "trillions"), (1e9, "billions"), (1e6, "millions")];
 
 /// Returns the largest decimal prefix in which `largest` is at least 1.
 pub(super) fn decimal(unit: Unit, largest: f64) -> Prefixed {
     match unit {
         // Numbers below ten million are readable in full.
-        Unit::Number if largest.abs() < 1e7 => prefixed(1.0, ""),
-        Unit::Number => suiting(&NUMBERS, largest),
-        Unit::Seconds => suiting(&SECONDS, largest),
-        Unit::Bytes => suiting(&BYTES, largest),
-        Unit::BitsPerSecond => suiting(&RATES, largest),
+        Unit::Number if largest.abs() < 1e7 => Prefixed { factor: 1.0, name: "" },
+        Unit::Number => suiting(NUMBERS, largest),
+        Unit::Seconds => suiting(SECONDS, largest),
+        Unit::Bytes => suiting(BYTES, largest),
+        Unit::BitsPerSecond => suiting(RATES, largest),
     }
 }
 
 /// Like [`decimal`], but with powers of 1024 for bytes.
 pub(super) fn of_power(unit: Unit, value: f64) -> Prefixed {
     match unit {
-        Unit::Bytes => suiting(&BINARY_BYTES, value),
+        Unit::Bytes => suiting(BINARY_BYTES, value),
         _ => decimal(unit, value),
     }
 }
 
 /// Returns the first unit in which `value` is at least 1; the unprefixed unit if none.
-fn suiting(prefixes: &[Prefixed], value: f64) -> Prefixed {
-    let least = prefixes.iter().min_by(|a, b| a.factor.total_cmp(&b.factor));
-    let plain = prefixes.iter().find(|prefixed| prefixed.factor == 1.0);
+fn suiting(prefixes: &[Prefix], value: f64) -> Prefixed {
+    let least = prefixes.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let plain = prefixes.iter().find(|(factor, _)| *factor == 1.0);
     // Tolerates rounding just below 1.
-    let suits = |prefixed: &&Prefixed| value.abs() >= prefixed.factor * (1.0 - 1e-9);
+    let suits = |(factor, _): &&Prefix| value.abs() >= factor * (1.0 - 1e-9);
     let found = if value == 0.0 { plain } else { prefixes.iter().find(suits) };
-    found.or(least).copied().unwrap_or(prefixed(1.0, ""))
+    let (factor, name) = found.or(least).copied().unwrap_or((1.0, ""));
+    Prefixed { factor, name }
 }
 
 /// Formats a value with three significant digits and its unit: "68.8 MB".

@@ -70,12 +70,12 @@ fn span(record: &Record) -> Option<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
     use crate::record::schema::Sample;
 
     fn records(of: &[(f64, f64)]) -> Vec<(String, Record)> {
         let record = |(index, (started, seconds)): (usize, &(f64, f64))| {
-            let mut record = synthetic_record::record(*seconds, |_| Sample::default());
+            let mut record = test_record::record(*seconds, |_| Sample::default());
             record.header.started = *started;
             (format!("r{index}"), record)
         };

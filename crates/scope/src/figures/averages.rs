@@ -169,12 +169,12 @@ fn note(record: &Record, gap: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::synthetic_record::{self, names};
+    use crate::figures::test_record::{self, names};
     use crate::record::schema::Side;
 
     fn record(interval: f64, side: Side) -> Record {
-        let mut record = synthetic_record::every(interval, 5.0, |at| {
-            let mut sample = synthetic_record::moved(at * 1e8);
+        let mut record = test_record::every(interval, 5.0, |at| {
+            let mut sample = test_record::moved(at * 1e8);
             let counters = &mut sample.sockets.counters;
             (counters.received, counters.sent) = match side {
                 Side::Get => (sample.moved, Bytes::ZERO),
@@ -241,7 +241,7 @@ mod tests {
         let note = &charts[0].note;
         assert!(note.contains("samples are 10.0 ms apart (--record-interval 1ms)"), "{note}");
         assert_eq!(of_records(&placed(&[("a", &record(2.0, Side::Get), 0.0)])), []);
-        let short = synthetic_record::every(0.001, 0.5, |at| synthetic_record::moved(at * 1e8));
+        let short = test_record::every(0.001, 0.5, |at| test_record::moved(at * 1e8));
         assert_eq!(names(&of_records(&placed(&[("a", &short, 0.0)]))[0]), ["received, over 1 ms"]);
     }
 

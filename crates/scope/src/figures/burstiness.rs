@@ -67,12 +67,12 @@ mod tests {
     use longhaul_core::units::Bytes;
 
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
 
     /// 10 s at 100 MB/s after the first second; `shape` adds bytes.
     fn record(interval: f64, shape: impl Fn(f64) -> f64) -> Record {
-        synthetic_record::every(interval, 10.0, |at| {
-            let mut sample = synthetic_record::moved((at - 1.0).max(0.0) * 1e8);
+        test_record::every(interval, 10.0, |at| {
+            let mut sample = test_record::moved((at - 1.0).max(0.0) * 1e8);
             sample.sockets.counters.received = sample.moved + Bytes::new(shape(at) as u64);
             sample
         })
@@ -97,8 +97,8 @@ mod tests {
         assert_eq!((seldom.peak, seldom.p99, seldom.ratio(), seldom.seen), (None, None, None, 0.0));
         assert!((seldom.mean - 1e8).abs() < 1e5);
         let of = |seconds: f64| {
-            let moved = |at: f64| synthetic_record::moved(at * 1e8);
-            Burstiness::of(&synthetic_record::every(0.001, seconds, moved))
+            let moved = |at: f64| test_record::moved(at * 1e8);
+            Burstiness::of(&test_record::every(0.001, seconds, moved))
         };
         assert!(of(1.5).is_none() && of(0.0).is_none() && of(2.5).is_some());
     }

@@ -63,73 +63,54 @@ pub(super) fn of_records(records: &[AlignedRecord<'_>]) -> Vec<Chart> {
 impl Figure {
     /// Returns one chart for one record; for several records one comparison per line.
     fn of(&self, records: &[AlignedRecord<'_>]) -> Vec<Chart> {
-        let is_reference = |line: &&Line| line.mark == Mark::Dashed;
-        let references: Vec<&Line> = self.lines.iter().filter(is_reference).collect();
-        let measured: Vec<&Line> = self.lines.iter().filter(|line| !is_reference(line)).collect();
-        match (records, measured.as_slice()) {
-            ([record], _) => self.of_one(record).into_iter().collect(),
-            (_, [only]) => self.of_several(records, self.title, &references, only).into_iter().collect(),
-            _ => {
-                let chart = |line: &&Line| {
-                    let title = format!("{}: {}", self.title, line.name);
-                    self.of_several(records, &title, &references, line)
-                };
-                measured.iter().filter_map(chart).collect()
-            }
+        let (references, measured): (Vec<&Line>, Vec<&Line>) =
+            self.lines.iter().partition(|line| line.mark == Mark::Dashed);
+        if records.len() == 1 || measured.len() == 1 {
+            return self.chart(records, self.title, &references, &measured).into_iter().collect();
         }
+        let compared = |line: &Line| {
+            let title = format!("{}: {}", self.title, line.name);
+            self.chart(records, &title, &references, &[line])
+        };
+        measured.into_iter().filter_map(compared).collect()
     }
 
-    fn of_one(&self, record: &AlignedRecord<'_>) -> Option<Chart> {
-        let mut series = Vec::new();
-        let mut colour = 0;
-        let mut note = self.note.to_owned();
-        for line in self.lines {
-            let points = record.points(line);
-            if points.is_empty() {
-                continue;
-            }
-            if line.mark == Mark::Dashed {
-                series.push(Series { name: line.name.to_owned(), colour: NEUTRAL, mark: line.mark, points });
-                continue;
-            }
-            let largest = highest(&points).filter(|_| self.with_peak);
-            note.extend(largest.map(|peak| format!(" Largest: {}.", self.peak(peak))));
-            series.push(Series { name: line.name.to_owned(), colour, mark: line.mark, points });
-            series.extend(largest.map(|peak| Series {
-                name: String::new(),
-                colour: colour + 1,
-                mark: Mark::Dots,
-                points: vec![peak],
-            }));
-            colour += 1;
-        }
-        self.chart(self.title, note, series)
-    }
-
-    fn of_several(
+    /// Makes the chart of one record, or of several with one line of each; `None` if it would hold references only.
+    fn chart(
         &self,
         records: &[AlignedRecord<'_>],
         title: &str,
         references: &[&Line],
-        line: &Line,
+        lines: &[&Line],
     ) -> Option<Chart> {
         let mut series = self.references(records, references);
-        let mut peaks = Vec::new();
-        for (colour, record) in records.iter().enumerate() {
-            let (name, points) = (record.name, record.points(line));
-            if points.is_empty() {
-                continue;
+        let is_alone = records.len() == 1;
+        let (mut drawn, mut peaks) = (0, Vec::new());
+        for (index, record) in records.iter().enumerate() {
+            for line in lines {
+                let (points, mark) = (record.points(line), line.mark);
+                if points.is_empty() {
+                    continue;
+                }
+                let (name, colour) = if is_alone { (line.name, drawn) } else { (record.name, index) };
+                let largest = highest(&points).filter(|_| self.with_peak);
+                series.push(Series { name: name.to_owned(), colour, mark, points });
+                drawn += 1;
+                let Some(peak) = largest else { continue };
+                if is_alone {
+                    let (name, mark, points) = (String::new(), Mark::Dots, vec![peak]);
+                    series.push(Series { name, colour: colour + 1, mark, points });
+                    peaks.push(self.peak(peak));
+                } else {
+                    peaks.push(format!("{name} {}", self.peak(peak)));
+                }
             }
-            let largest = highest(&points).filter(|_| self.with_peak);
-            peaks.extend(largest.map(|peak| format!("{name} {}", self.peak(peak))));
-            series.push(Series { name: name.to_owned(), colour, mark: line.mark, points });
         }
-        let note = if peaks.is_empty() {
-            self.note.to_owned()
-        } else {
-            format!("{} Largest: {}.", self.note, peaks.join("; "))
+        let note = match peaks.is_empty() {
+            true => self.note.to_owned(),
+            false => format!("{} Largest: {}.", self.note, peaks.join("; ")),
         };
-        self.chart(title, note, series)
+        (drawn > 0).then(|| over_time(title, note, self.y, series))
     }
 
     /// Returns the references of all records; a single neutral one if they nearly agree.
@@ -155,14 +136,6 @@ impl Figure {
 
     fn peak(&self, peak: Point) -> String {
         format!("{} at {}", format_value(self.y.1, peak.y), format_value(Unit::Seconds, peak.x))
-    }
-
-    /// Makes the chart; `None` if it would hold references only.
-    fn chart(&self, title: &str, note: String, series: Vec<Series>) -> Option<Chart> {
-        series
-            .iter()
-            .any(|series| series.mark != Mark::Dashed)
-            .then(|| over_time(title, note, self.y, series))
     }
 }
 

@@ -84,13 +84,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
     use crate::record::schema::StreamSample;
 
     #[test]
     fn each_end_counts_what_passed_its_wire() {
-        let mut record = synthetic_record::record(1.0, |at| {
-            let mut sample = synthetic_record::moved(at * 100.0);
+        let mut record = test_record::record(1.0, |at| {
+            let mut sample = test_record::moved(at * 100.0);
             sample.sockets.unread = Bytes::new(7);
             sample
         });
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn segments_behind_gap_count_on_arrival() {
         // A segment of 1000 bytes every 10 ms; the one of 0.2 s arrives after 0.7 s.
-        let mut record = synthetic_record::record(1.0, |at| {
+        let mut record = test_record::record(1.0, |at| {
             let mut sample = Sample::default();
             let segments = (at * 100.0).round() as u64;
             sample.sockets.counters.data_segments = segments;
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn slow_readings_count_only_in_wide_windows() {
-        let mut record = synthetic_record::record(1.0, |at| synthetic_record::moved(at * 1e6));
+        let mut record = test_record::record(1.0, |at| test_record::moved(at * 1e6));
         record.samples[50].1 =
-            Sample { took: Some(Duration::from_millis(10)), ..synthetic_record::moved(900_000.0) };
+            Sample { took: Some(Duration::from_millis(10)), ..test_record::moved(900_000.0) };
         let at_half = |window: f64| wire(&record, window).at(0.5);
         assert_eq!((at_half(1.0), at_half(0.001).round()), (900_000.0, 500_000.0));
     }

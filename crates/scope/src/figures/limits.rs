@@ -36,17 +36,17 @@ mod tests {
 
     use longhaul_core::event::Event;
 
-    use super::super::synthetic_record::{self, names};
+    use super::super::test_record::{self, names};
     use super::*;
 
     #[test]
     fn timeline_stands_behind_the_throughput_of_the_only_record() {
-        let mut record = synthetic_record::record(4.0, |at| synthetic_record::moved(at * 1e8));
+        let mut record = test_record::record(4.0, |at| test_record::moved(at * 1e8));
         let limited = |by, ago| Event::Limited { by, ago: Duration::from_millis(ago) };
         record.events = vec![
-            synthetic_record::event(1, limited(LimitedBy::SlowStart, 1000)),
-            synthetic_record::event(2, limited(LimitedBy::Loss, 1000)),
-            synthetic_record::event(4, limited(LimitedBy::SlowStart, 1000)),
+            test_record::event(1, limited(LimitedBy::SlowStart, 1000)),
+            test_record::event(2, limited(LimitedBy::Loss, 1000)),
+            test_record::event(4, limited(LimitedBy::SlowStart, 1000)),
         ];
         let one = super::super::of_records(&[("a".to_owned(), record.clone())]);
         assert_eq!(names(&one.charts[0]), ["slow-start 50 %", "loss 50 %", ""]);

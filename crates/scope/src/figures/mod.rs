@@ -11,7 +11,7 @@ mod lines;
 mod moving_average;
 mod notes;
 #[cfg(test)]
-pub(crate) mod synthetic_record;
+pub(crate) mod test_record;
 mod values;
 
 use crate::chart::Sheet;
@@ -59,7 +59,7 @@ fn notes_of_several(records: &[(String, Record)]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::synthetic_record::names;
+    use super::test_record::names;
     use super::*;
     use crate::chart::{Chart, Mark, NEUTRAL, Series};
     use crate::record::TcpFields;
@@ -68,14 +68,14 @@ mod tests {
     use longhaul_core::units::{Bytes, Rate};
 
     fn full(seconds: f64) -> Record {
-        synthetic_record::record(seconds, |at| {
-            let mut sample = synthetic_record::moved(at * 1e8);
+        test_record::record(seconds, |at| {
+            let mut sample = test_record::moved(at * 1e8);
             sample.segments = Some(Segments { in_use: 3, count: 16, size: Bytes::mib(4) });
-            sample.page_cache = (at != 1.5).then(synthetic_record::pages);
-            sample.host_pages = Some(synthetic_record::host_pages(50));
+            sample.page_cache = (at != 1.5).then(test_record::pages);
+            sample.host_pages = Some(test_record::host_pages(50));
             let sockets = &mut sample.sockets;
             (sockets.times.rtt, sockets.times.data_rtt, sockets.times.min_rtt) =
-                (synthetic_record::rtt(0.2), synthetic_record::rtt(0.21), synthetic_record::rtt(0.2));
+                (test_record::rtt(0.2), test_record::rtt(0.21), test_record::rtt(0.2));
             (sockets.windows.rwin, sockets.windows.cwnd) = (Some(Bytes::mib(1)), Some(Bytes::mib(1)));
             let rate = Some(Rate::bits_per_sec(1_000_000));
             (sockets.rates.pacing, sockets.rates.delivery) = (rate, rate);

@@ -176,21 +176,21 @@ mod tests {
     use longhaul_core::units::Rate;
 
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
     use crate::record::schema::{End, Telemetry};
 
     #[test]
     fn notes_hold_object_time_host_rate_and_cost() {
-        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
+        let mut record = test_record::record(2.0, |at| test_record::moved(at * 1e9));
         let telemetry = Telemetry { samples: 201, dropped: 3, cpu: 0.01 };
         record.end = Some(End { at: 2.0, telemetry, outcome: None });
         record.damage = Some("goes on after its end, in line 9".to_owned());
         let warning = |at| Event::Warning(Warning::Recorded { message: format!("warning {at}") });
-        record.events = (0..5).map(|at| synthetic_record::event(at, warning(at))).collect();
+        record.events = (0..5).map(|at| test_record::event(at, warning(at))).collect();
         let goodput = Rate::bits_per_sec(8_000_000_000);
         let finding = Finding { limit: LimitedBy::Disk, ..Finding::default() };
         let done = Done { goodput, finding, ..Done::default() };
-        record.events.push(synthetic_record::event(2, Event::Done(Box::new(done))));
+        record.events.push(test_record::event(2, Event::Done(Box::new(done))));
         let expected = [
             "Sat, 21 Nov 2026 00:00:00 GMT · longhaul 0.1.0 on near (Linux 6.1.0, 2 cores)",
             "2.00 GB in 2.00 s · goodput 8.00 Gbit/s · 8.00 Gbit/s at steady speed · limited by disk · 0 packets out of order",
@@ -206,23 +206,23 @@ mod tests {
 
     #[test]
     fn evidence_and_cure_follow_the_result_which_may_be_a_failure() {
-        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e9));
+        let mut record = test_record::record(2.0, |at| test_record::moved(at * 1e9));
         let advice = vec!["limited by the disk: <slow>".to_owned(), "x".repeat(100_000)];
         let finding = Finding { limit: LimitedBy::Disk, advice, ..Finding::default() };
         let done = Done { finding, ..Done::default() };
-        record.events = vec![synthetic_record::event(2, Event::Done(Box::new(done)))];
+        record.events = vec![test_record::event(2, Event::Done(Box::new(done)))];
         let notes = of_record(&record);
         assert_eq!(notes[2], "limited by the disk: <slow>");
         assert!(notes[3].len() < 700 && notes[4].contains("samples"), "{notes:?}");
         let page = crate::draw::html(&crate::figures::of_records(&[("a".to_owned(), record.clone())]));
         assert!(page.contains("<p>limited by the disk: &lt;slow&gt;</p>"));
         let limited = Event::Limited { by: LimitedBy::Disk, ago: Duration::from_secs(1) };
-        record.events = vec![synthetic_record::event(1, limited)];
+        record.events = vec![test_record::event(1, limited)];
         assert!(of_record(&record)[2].contains("samples"), "they show another limit than the transfer found");
         (record.header.started, record.header.what) = (f64::MAX, "é".repeat(100_000));
         assert!(title(&record).len() < 500 && of_record(&record)[0].ends_with(&place(&record)));
         let error = Event::Error { message: "the server is gone".to_owned(), exit_code: 69 };
-        record.events = vec![synthetic_record::event(1, error)];
+        record.events = vec![test_record::event(1, error)];
         assert!(of_record(&record)[1].starts_with("FAILED: the server is gone"));
     }
 }

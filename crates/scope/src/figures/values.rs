@@ -145,7 +145,7 @@ mod tests {
     use longhaul_core::event::Done;
 
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
     use crate::record::schema::{End, Side, Telemetry};
 
     fn value(record: &Record, name: &str) -> Option<f64> {
@@ -155,20 +155,20 @@ mod tests {
     #[test]
     fn a_transfer_at_the_rate_of_its_window() {
         // 1 MB/s for 4 s, then 10 MB/s for 6 s; the window is 2 MB, the RTT 200 ms.
-        let mut record = synthetic_record::record(10.0, |at| {
+        let mut record = test_record::record(10.0, |at| {
             let moved = at.min(4.0) * 1e6 + (at - 4.0).max(0.0) * 1e7;
-            let mut sample = synthetic_record::moved(moved);
+            let mut sample = test_record::moved(moved);
             sample.sockets.windows.rwin = Some(Bytes::new(if at < 5.0 { 100 } else { 2_000_000 }));
-            sample.sockets.times.min_rtt = synthetic_record::rtt(0.2);
+            sample.sockets.times.min_rtt = test_record::rtt(0.2);
             sample.sockets.unread = Bytes::new(if (7.0..7.005).contains(&at) { 68_800_000 } else { 1000 });
             sample.sockets.counters.out_of_order = at as u64;
             sample.segments = Some(Segments { in_use: at as usize, count: 16, size: Bytes::mib(4) });
-            sample.page_cache = (at > 1.0).then(synthetic_record::pages);
-            sample.host_pages = (at > 2.0).then(|| synthetic_record::host_pages(70));
+            sample.page_cache = (at > 1.0).then(test_record::pages);
+            sample.host_pages = (at > 2.0).then(|| test_record::host_pages(70));
             sample
         });
         let done = Done { goodput: Rate::bits_per_sec(51_200_000), ..Done::default() };
-        record.events.push(synthetic_record::event(10, Event::Done(Box::new(done))));
+        record.events.push(test_record::event(10, Event::Done(Box::new(done))));
         let telemetry = Telemetry { samples: 1000, dropped: 0, cpu: 0.05 };
         record.end = Some(End { at: 10.0, telemetry, outcome: None });
         for (name, expected) in [
@@ -195,26 +195,26 @@ mod tests {
 
     #[test]
     fn unknown_values_are_omitted_and_a_record_that_was_cut_off_has_a_goodput() {
-        let mut record = synthetic_record::record(0.0, |_| Sample::default());
+        let mut record = test_record::record(0.0, |_| Sample::default());
         let zero = ["socket_peak_bytes", "out_of_order", "duplicate_acks"].map(|name| (name, 0.0));
         assert_eq!(values(&record), zero);
         record.samples.clear();
         assert_eq!(values(&record), []);
-        let mut record = synthetic_record::record(2.0, |at| synthetic_record::moved(at * 1e6));
+        let mut record = test_record::record(2.0, |at| test_record::moved(at * 1e6));
         assert!((value(&record, "goodput_bps").unwrap() - 8e6).abs() < 1e4);
         assert_eq!(value(&record, "telemetry_cpu_share"), None);
-        record.samples.push((1e12, synthetic_record::moved(3e6)));
+        record.samples.push((1e12, test_record::moved(3e6)));
         assert!(value(&record, "steady_bps").unwrap().is_finite(), "a time far off costs no memory");
     }
 
     #[test]
     fn each_side_has_only_its_own_counters() {
-        let mut record = synthetic_record::record(3.0, |at| {
-            let mut sample = synthetic_record::moved(at * 1e6);
+        let mut record = test_record::record(3.0, |at| {
+            let mut sample = test_record::moved(at * 1e6);
             let sockets = &mut sample.sockets;
             (sockets.windows.rwin, sockets.windows.cwnd) =
                 (Some(Bytes::new(1000)), Some(Bytes::new(at as u64)));
-            sockets.times.min_rtt = synthetic_record::rtt(0.1);
+            sockets.times.min_rtt = test_record::rtt(0.1);
             (sockets.counters.retransmits, sockets.counters.out_of_order) = (5, 6);
             sample
         });

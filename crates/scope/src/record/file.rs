@@ -20,7 +20,8 @@ pub(super) struct RecordFile {
     line: Vec<u8>,
     /// Lines held back while an earlier record remains.
     held: Option<Vec<u8>>,
-    dropped: u64,
+    /// Lines dropped while an earlier record was kept.
+    pub(super) dropped: u64,
     failed: Option<io::Error>,
 }
 
@@ -57,11 +58,6 @@ impl RecordFile {
             this.out.write_all(&held)?;
             this.out.flush()
         });
-    }
-
-    /// Returns the number of lines dropped while an earlier record was kept.
-    pub(super) fn dropped(&self) -> u64 {
-        self.dropped
     }
 
     /// Writes a line.
@@ -156,7 +152,7 @@ fn open(path: &Path) -> Result<File, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::synthetic_record;
+    use crate::figures::test_record;
     use crate::record::schema::Sample;
 
     #[test]
@@ -165,14 +161,14 @@ mod tests {
         let path = dir.path().join("r.jsonl");
         let earlier = r#"{"record":"longhaul", cut off"#;
         std::fs::write(&path, earlier).unwrap();
-        let header = synthetic_record::record(0.0, |_| Sample::default()).header;
+        let header = test_record::record(0.0, |_| Sample::default()).header;
         let mut file = RecordFile::create(&path, &header, Earlier::Kept).unwrap();
         let line = "x".repeat(MAX_HELD_BYTES / 8);
         (0..12).for_each(|_| file.write(&line));
         file.flush();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), earlier);
         file.replace();
-        assert_eq!(file.dropped(), 5, "the header and seven lines fit");
+        assert_eq!(file.dropped, 5, "the header and seven lines fit");
         file.write(&"after");
         file.finish().unwrap();
         let lines = std::fs::read_to_string(&path).unwrap();

@@ -187,7 +187,7 @@ fn run(
             }
             Ok(Message::End) => {
                 let at = seconds::of(start.elapsed());
-                file.write(&End { at, telemetry: cost(shared, file.dropped()), outcome: None });
+                file.write(&End { at, telemetry: cost(shared, file.dropped), outcome: None });
                 return file.finish();
             }
             Err(TryRecvError::Empty) => {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, ValueHint};
 use longhaul_lab::{Lab, LabError, ObservationOptions, Process, ServerCommand};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -153,12 +154,12 @@ impl ForwardedSignals {
         let is_from_terminal = signal == SIGINT && std::io::stdin().is_terminal();
         let before = self.last.replace(Instant::now());
         if before.is_some_and(|before| !is_from_terminal || before.elapsed() < TERMINAL_AGAIN) {
-            return Ok(client.kill()?);
+            return Ok(client.signal(Signal::KILL)?);
         }
         match signal {
             SIGINT if is_from_terminal => Ok(()),
-            SIGINT => Ok(client.interrupt()?),
-            _ => Ok(client.terminate()?),
+            SIGINT => Ok(client.signal(Signal::INT)?),
+            _ => Ok(client.signal(Signal::TERM)?),
         }
     }
 }

@@ -106,7 +106,7 @@ impl Codel {
             self.first_above_time = None;
             return None;
         };
-        let is_good = now.since(packet.arrived) < self.parameters.target || queue.bytes() <= self.max_packet;
+        let is_good = now.since(packet.arrived) < self.parameters.target || queue.bytes <= self.max_packet;
         let may_drop = match self.first_above_time {
             _ if is_good => {
                 self.first_above_time = None;

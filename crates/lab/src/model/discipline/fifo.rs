@@ -14,9 +14,8 @@ pub struct FifoQueue {
 
 impl FifoQueue {
     /// Creates an empty queue; an early drop marks ECN-capable packets instead (RFC 3168).
-    pub fn new(admission: impl Admission + 'static) -> Self {
-        let (admission, packets) = (Box::new(admission), PacketList::default());
-        Self { admission, packets, empty_since: Some(Time::START) }
+    pub fn new(admission: Box<dyn Admission>) -> Self {
+        Self { admission, packets: PacketList::default(), empty_since: Some(Time::START) }
     }
 }
 

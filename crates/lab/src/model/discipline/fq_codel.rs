@@ -73,7 +73,7 @@ impl FqCodelQueue {
     /// Drops from the head of the longest queue: the flow that fills the queue is hit, and its receiver detects the gap
     /// one queueing delay earlier.
     fn drop_from_longest(&mut self, dropped: &mut Vec<QueuedPacket>) {
-        let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes());
+        let longest = self.flows.iter_mut().max_by_key(|flow| flow.packets.bytes);
         if let Some(packet) = longest.and_then(|flow| flow.packets.pop()) {
             self.forget(&packet);
             dropped.push(packet);

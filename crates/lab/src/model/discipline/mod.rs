@@ -18,9 +18,9 @@ pub use fifo::FifoQueue;
 pub use fq_codel::{FqCodelParameters, FqCodelQueue};
 
 /// A packet in a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueuedPacket {
-    /// Unique number of the packet in its link.
+    /// Id chosen by the caller of the link; below `u64::MAX`.
     pub id: u64,
     /// Size at the IP layer.
     pub size: Bytes,
@@ -30,9 +30,9 @@ pub struct QueuedPacket {
     pub is_ecn_capable: bool,
     /// Whether the packet carries a congestion mark (CE).
     pub is_marked: bool,
-    /// Arrival at this queue.
+    /// Arrival at this queue; set by the link.
     pub arrived: Time,
-    /// Arrival at the link.
+    /// Arrival at the link; set by the link.
     pub entered: Time,
     /// The pair of hosts of the packet.
     pub pair: u16,
@@ -69,10 +69,6 @@ impl PacketList {
         let packet = self.packets.pop_front()?;
         self.bytes = self.bytes - packet.size;
         Some(packet)
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.bytes
     }
 
     fn backlog(&self) -> Backlog {

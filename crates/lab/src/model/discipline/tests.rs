@@ -75,7 +75,7 @@ fn limits_count_the_packet_in_transmission() {
         let queues: [Box<dyn Discipline>; 3] = [
             Box::new(CodelQueue::new(CodelParameters::default(), limit, MTU)),
             Box::new(FqCodelQueue::new(FqCodelParameters::default(), limit, MTU)),
-            Box::new(FifoQueue::new(limit)),
+            Box::new(FifoQueue::new(Box::new(limit))),
         ];
         for mut queue in queues {
             let mut dropped = Vec::new();
@@ -124,7 +124,7 @@ fn red_marks_instead_of_dropping_early() {
     let run = |marks| {
         let line = Rate::bits_per_sec(12_000_000);
         let red = Red::new(RedParameters::default(), QueueLimit::Packets(1000), line, MTU, 1);
-        let mut queue = FifoQueue::new(red);
+        let mut queue = FifoQueue::new(Box::new(red));
         let fates = through(&mut queue, &steady(600, 950, 1, marks), 600);
         (fates.dropped.len(), fates.left.iter().filter(|(_, packet)| packet.is_marked).count())
     };

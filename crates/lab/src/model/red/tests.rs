@@ -42,7 +42,7 @@ fn gaps(red: &mut Red, packets: u64, arrivals: u64) -> Vec<u64> {
 /// Even packets at 1.5 times the rate: a third must be dropped, 2 p_b / (1 + p_b) with uniform gaps, which needs an average of 16.7 packets.
 #[test]
 fn overload_settles_at_the_average_of_the_curve() {
-    let mut node = RateLimit::new(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
+    let mut node = RateLimit::of_rate(RATE, red(RedParameters::default(), QueueLimit::Packets(100)));
     let pass = |number: u64| {
         let at = Time::from_nanos(number * 666_667);
         let Fate::Leaves(out) = node.pass(at, MTU) else { return None };
@@ -144,7 +144,7 @@ proptest! {
         let parameters = RedParameters { min_th, max_th: min_th + more, max_p, w_q, gentle };
         let limit = if in_bytes { QueueLimit::Bytes(MTU * limit) } else { QueueLimit::Packets(limit) };
         let run = || {
-            let mut link = Link::new().then(RateLimit::new(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
+            let mut link = Link::new().then(RateLimit::of_rate(RATE, Red::new(parameters, limit, RATE, MTU, seed)));
             let mut now = Time::START;
             let fates = arrivals.iter().map(|(gap, size)| {
                 now = now + Duration::from_nanos(*gap);

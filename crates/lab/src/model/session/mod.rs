@@ -1,8 +1,5 @@
 //! Download sessions in virtual time: each fetches a file over a number of connections that a [`Tuner`] chooses.
 
-mod apt;
-mod auto;
-mod record;
 #[cfg(test)]
 mod tests;
 mod tuner;
@@ -14,7 +11,6 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::Time;
 use super::tcp::{Network, PacketCounts};
-pub use record::{ChunkRecord, SecondRecord, SessionRecord};
 pub use tuner::{Fixed, Tuner};
 
 /// Minimum interval between a tuner's observations; longer if the RTT is longer.
@@ -32,6 +28,61 @@ pub struct DownloadSession {
     pub tuner: Box<dyn Tuner>,
     /// Whether each chunk uses new connections; otherwise connections persist across chunks.
     pub reconnects: bool,
+}
+
+/// The record of a session; times are since the network's start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRecord {
+    /// Start of the session.
+    pub begins: Duration,
+    /// Arrival of the last packet; `None` if incomplete.
+    pub ends: Option<Duration>,
+    /// The requested chunks, in order.
+    pub chunks: Vec<ChunkRecord>,
+    /// The course of the session, about one entry per second.
+    pub seconds: Vec<SecondRecord>,
+}
+
+/// A part of a file, requested at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ChunkRecord {
+    /// Time of the request.
+    pub from: Duration,
+    /// Time of the last packet.
+    pub to: Duration,
+    /// Number of connections.
+    pub streams: usize,
+    /// Goodput of the chunk.
+    pub goodput: Rate,
+}
+
+/// One second of a session.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SecondRecord {
+    /// End of the second.
+    pub at: Duration,
+    /// Goodput of the second.
+    pub goodput: Rate,
+    /// Number of connections requested by the tuner at the end.
+    pub streams: usize,
+}
+
+impl SessionRecord {
+    fn new(begins: Duration) -> Self {
+        Self { begins, ends: None, chunks: Vec::new(), seconds: Vec::new() }
+    }
+
+    /// Returns the paper's mean transfer rate, file over time; `None` if `file` is incomplete.
+    pub fn rate(&self, file: Bytes) -> Option<Rate> {
+        Some(Rate::over(file, self.ends?.saturating_sub(self.begins)))
+    }
+
+    /// Returns the mean goodput between two times since the network's start; zero without data.
+    pub fn goodput(&self, from: Duration, to: Duration) -> Rate {
+        let within = || self.seconds.iter().filter(|second| second.at > from && second.at <= to);
+        let sum: f64 = within().map(|second| second.goodput.as_bits_per_sec() as f64).sum();
+        Rate::bits_per_sec((sum / within().count().max(1) as f64) as u64)
+    }
 }
 
 /// Runs sessions on a network until all are complete or until a time; returns the record of each.
@@ -91,7 +142,7 @@ enum SessionStage {
 impl RunningSession {
     fn new(session: DownloadSession, download: usize, network: &Network) -> Self {
         let begins = Time::START + session.begins;
-        let payload = network.tcp().payload;
+        let payload = network.tcp.payload;
         Self {
             tuner: session.tuner,
             reconnects: session.reconnects,
@@ -119,7 +170,7 @@ impl RunningSession {
 
     /// Starts the session, or observes the transfer.
     fn on_tick(&mut self, network: &mut Network) {
-        let now = network.now();
+        let now = network.now;
         let is_first = matches!(self.stage, SessionStage::Waiting(_));
         self.stage = SessionStage::Fetching(now + self.interval);
         if is_first {
@@ -135,7 +186,7 @@ impl RunningSession {
     /// Requests the next chunk over the tuner's number of connections; completes the session if nothing is left.
     fn request(&mut self, network: &mut Network) {
         if self.left == 0 {
-            (self.stage, self.record.ends) = (SessionStage::Done, Some(network.now().since(Time::START)));
+            (self.stage, self.record.ends) = (SessionStage::Done, Some(network.now.since(Time::START)));
             network.connect(self.download, 0);
             return;
         }
@@ -143,7 +194,7 @@ impl RunningSession {
             self.tuner.chunk().map_or(self.left, |size| size.get().div_ceil(self.payload.get().max(1)));
         let packets = size.clamp(1, self.left);
         self.left -= packets;
-        self.chunk = (network.now(), packets);
+        self.chunk = (network.now, packets);
         network.connect(self.download, self.tuner.streams().max(1));
         network.request(self.download, packets);
     }
@@ -151,10 +202,10 @@ impl RunningSession {
     /// Records that all requested packets have arrived.
     fn completed(&mut self, network: &mut Network) {
         let (from, packets) = self.chunk;
-        let goodput = Rate::over(self.payload * packets, network.now().since(from));
+        let goodput = Rate::over(self.payload * packets, network.now.since(from));
         self.record.chunks.push(ChunkRecord {
             from: from.since(Time::START),
-            to: network.now().since(Time::START),
+            to: network.now.since(Time::START),
             streams: self.tuner.streams(),
             goodput,
         });
@@ -166,7 +217,7 @@ impl RunningSession {
     }
 
     fn observe(&mut self, network: &mut Network) {
-        let now = network.now();
+        let now = network.now;
         let counts = network.counts(self.download);
         self.record_second(now, counts);
         let (from, before) = std::mem::replace(&mut self.begun.interval, (now, counts));

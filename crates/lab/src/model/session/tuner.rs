@@ -1,9 +1,10 @@
-//! The interface of tuners of the number of connections, and a fixed number.
+//! The interface of tuners of the number of connections, and the tuners.
 
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_core::tune::streams::Interval;
+use longhaul_core::tune::apt::Apt;
+use longhaul_core::tune::streams::{Interval, StreamTuner};
 use longhaul_core::units::{Bytes, Rate};
 
 /// Decides the number of connections of a session, and the size of its requests.
@@ -27,10 +28,45 @@ pub trait Tuner: fmt::Debug + Send {
 
 /// A constant number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fixed(pub usize);
+pub struct Fixed {
+    /// The number.
+    pub streams: usize,
+    /// The size of requests, as APT's while it measures a number; `None` for the whole file.
+    pub chunk: Option<Bytes>,
+}
 
 impl Tuner for Fixed {
     fn streams(&self) -> usize {
-        self.0
+        self.streams
+    }
+
+    fn chunk(&self) -> Option<Bytes> {
+        self.chunk
+    }
+}
+
+/// APT as published: sequential chunks, each with its own number of connections.
+impl Tuner for Apt {
+    fn streams(&self) -> usize {
+        Self::chunk(self).streams
+    }
+
+    fn chunk(&self) -> Option<Bytes> {
+        Some(Self::chunk(self).size)
+    }
+
+    fn chunk_done(&mut self, goodput: Rate) {
+        Self::observe(self, goodput);
+    }
+}
+
+/// Longhaul's tuner: requests the whole file, and decides about once per RTT.
+impl Tuner for StreamTuner {
+    fn streams(&self) -> usize {
+        Self::streams(self)
+    }
+
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        Self::observe(self, seen, now)
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Tcp;
 use super::congestion::{AckSample, CongestionControl};
-use super::pacing::Pacing;
 use super::scoreboard::{AckOutcome, RecoveryPoint, Scoreboard, Transmission};
 use super::timer::Timer;
 use crate::model::Time;
@@ -23,7 +22,7 @@ pub(super) struct SimulatedConnection {
     delivery: Delivery,
     last_sent: Time,
     /// Whether a packet has arrived since the last query.
-    carried: bool,
+    pub(super) carried: bool,
 }
 
 /// The phase of a connection.
@@ -92,14 +91,9 @@ impl SimulatedConnection {
     /// Stops sending new packets.
     pub(super) fn close(&mut self) {
         if self.phase == ConnectionPhase::Opening {
-            self.timer.stop();
+            self.timer.deadline = None;
         }
         self.phase = ConnectionPhase::Closing;
-    }
-
-    /// Returns whether a packet has arrived since the last call.
-    pub(super) fn take_carried(&mut self) -> bool {
-        std::mem::take(&mut self.carried)
     }
 
     /// Returns whether the connection is closing and has nothing outstanding.
@@ -113,9 +107,9 @@ impl SimulatedConnection {
             (self.delivery.at, self.delivery.first_sent) = (now, now);
         }
         let (transmission, is_first) = self.scoreboard.sent(packet);
-        self.pacing.sent(self.delivery.segments, &*self.congestion, self.timer.rtt(), now);
+        self.pacing.sent(self.delivery.segments, &*self.congestion, self.timer.last_rtt, now);
         self.last_sent = now;
-        if !self.timer.runs() {
+        if self.timer.deadline.is_none() {
             self.timer.start(now);
         }
         (SentPacket { at: now, transmission, before: self.delivery }, is_first)
@@ -154,7 +148,7 @@ impl SimulatedConnection {
                 is_recovering: !self.recovery.grows && !self.has_recovered(sent.transmission.number),
             });
         }
-        self.timer.stop();
+        self.timer.deadline = None;
         if self.scoreboard.has_outstanding() {
             self.timer.start(now);
         }
@@ -174,7 +168,7 @@ impl SimulatedConnection {
     pub(super) fn timed_out(&mut self, now: Time) -> u64 {
         if self.phase == ConnectionPhase::Opening {
             self.phase = ConnectionPhase::Open;
-            self.timer.stop();
+            self.timer.deadline = None;
             return 0;
         }
         let lost = self.scoreboard.in_flight();
@@ -183,5 +177,44 @@ impl SimulatedConnection {
         self.recovery = self.scoreboard.recovery_point(true);
         self.timer.start(now);
         lost
+    }
+}
+
+/// A connection's pace. Rates are in segments per second.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    /// Whether the kernel paces: from the first cap on, also after the cap is removed.
+    is_active: bool,
+    cap: f64,
+    /// Earliest departure of the next packet.
+    pub(super) next: Time,
+    /// Whether this departure is queued as a timer event.
+    pub(super) is_queued: bool,
+}
+
+impl Pacing {
+    /// Creates no pace but the congestion control's own.
+    pub(super) fn new() -> Self {
+        Self { is_active: false, cap: f64::INFINITY, next: Time::START, is_queued: false }
+    }
+
+    /// Sets or removes the cap.
+    pub(super) fn set_cap(&mut self, cap: Option<f64>) {
+        self.is_active |= cap.is_some();
+        self.cap = cap.unwrap_or(f64::INFINITY);
+    }
+
+    /// Records a departure of `segments` at `now`: the next follows at the control's own pace, or at Linux's pace of
+    /// slightly more than a window per RTT (`tcp_update_pacing_rate`), limited to the cap.
+    pub(super) fn sent(&mut self, segments: u64, control: &dyn CongestionControl, rtt: Duration, now: Time) {
+        let own = control.own_pace();
+        let pace = if self.is_active {
+            let by_window = || control.windows_per_rtt() * control.window() / rtt.as_secs_f64();
+            own.unwrap_or_else(by_window).min(self.cap)
+        } else {
+            own.unwrap_or(f64::INFINITY)
+        };
+        let gap = Duration::try_from_secs_f64(segments as f64 / pace).unwrap_or(Duration::MAX);
+        self.next = self.next.max(now) + gap;
     }
 }

@@ -11,10 +11,10 @@ pub(super) struct Download {
     /// Indices of its connections, in the order of their creation.
     pub(super) connections: Vec<usize>,
     /// Packets requested and never sent.
-    left: u64,
+    pub(super) left: u64,
     /// Packets requested and not received.
-    missing: u64,
-    counts: PacketCounts,
+    pub(super) missing: u64,
+    pub(super) counts: PacketCounts,
 }
 
 /// Counts of a download since its start.
@@ -54,22 +54,9 @@ impl Sub for PacketCounts {
 }
 
 impl Download {
-    pub(super) fn counts(&self) -> PacketCounts {
-        self.counts
-    }
-
-    pub(super) fn missing(&self) -> u64 {
-        self.missing
-    }
-
     pub(super) fn request(&mut self, packets: u64) {
         self.left += packets;
         self.missing += packets;
-    }
-
-    /// Returns whether the download has unsent packets.
-    pub(super) fn is_more(&self) -> bool {
-        self.left > 0
     }
 
     /// Counts a transmission.
@@ -80,11 +67,6 @@ impl Download {
         } else {
             self.counts.retransmits += 1;
         }
-    }
-
-    /// Counts packets lost by a timeout.
-    pub(super) fn record_timeout(&mut self, lost: u64) {
-        self.counts.lost += lost;
     }
 
     /// Counts a packet received after `rtt`; returns whether it was the last missing one.

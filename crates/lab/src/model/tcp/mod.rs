@@ -11,7 +11,6 @@
 mod congestion;
 mod connection;
 mod download;
-mod pacing;
 mod scoreboard;
 #[cfg(test)]
 pub(super) mod tests;
@@ -70,8 +69,8 @@ pub struct Network {
     link: Link,
     packet: Bytes,
     one_way: Duration,
-    tcp: Tcp,
-    now: Time,
+    pub(super) tcp: Tcp,
+    pub(super) now: Time,
     /// Acknowledgements in flight, in order.
     echoes: VecDeque<ReturningAck>,
     connections: Vec<SimulatedConnection>,
@@ -135,19 +134,9 @@ impl Network {
         self
     }
 
-    /// Returns the current time.
-    pub fn now(&self) -> Time {
-        self.now
-    }
-
     /// Returns the RTT of the empty path.
     pub fn rtt(&self) -> Duration {
         self.one_way * 2
-    }
-
-    /// Returns the parameters of the connections.
-    pub fn tcp(&self) -> Tcp {
-        self.tcp
     }
 
     /// Adds a download without connections and requests; returns its index.
@@ -239,7 +228,7 @@ impl Network {
 
     /// Returns the counts of a download.
     pub fn counts(&self, download: usize) -> PacketCounts {
-        self.downloads.get(download).map(Download::counts).unwrap_or_default()
+        self.downloads.get(download).map(|own| own.counts).unwrap_or_default()
     }
 
     /// Returns the kernel's view of a download; `None` before its first acknowledgement.
@@ -250,7 +239,7 @@ impl Network {
         Some(Observation {
             goodput: self.packet * counts.arrived,
             window: Bytes::new((window * self.segment().get() as f64) as u64),
-            rtt: Rtt::new(own().next_back()?.timer.rtt()),
+            rtt: Rtt::new(own().next_back()?.timer.last_rtt),
             min_rtt: Rtt::new(counts.least_rtt?),
             sent: self.packet * counts.sent,
             lost: self.packet * counts.lost,
@@ -264,13 +253,13 @@ impl Network {
 
     /// Returns the packets requested and not received of a download.
     pub fn missing(&self, download: usize) -> u64 {
-        self.downloads.get(download).map_or(0, Download::missing)
+        self.downloads.get(download).map_or(0, |own| own.missing)
     }
 
     /// Returns the number of connections of a download on which packets have arrived since the last call.
     pub fn carried(&mut self, download: usize) -> usize {
         let Some(own) = self.downloads.get(download) else { return 0 };
-        own.connections.iter().filter(|&&index| self.connections[index].take_carried()).count()
+        own.connections.iter().filter(|&&index| std::mem::take(&mut self.connections[index].carried)).count()
     }
 
     /// Runs until a download has received all requested packets, and returns its index; or until a time.
@@ -300,7 +289,7 @@ impl Network {
         let connection = &mut self.connections[echo.connection];
         let index = connection.download;
         let download = &mut self.downloads[index];
-        let outcome = connection.process_ack(&echo.sent, self.now, !download.is_more());
+        let outcome = connection.process_ack(&echo.sent, self.now, download.left == 0);
         let completes = download.record_ack(outcome, self.now.since(echo.sent.at));
         self.set_alarm(echo.connection);
         while self.send_one(echo.connection) {}
@@ -313,7 +302,7 @@ impl Network {
         match event {
             TimerEvent::Departure => connection.pacing.is_queued = false,
             TimerEvent::Alarm if connection.timer.expires(at) => {
-                self.downloads[connection.download].record_timeout(connection.timed_out(at));
+                self.downloads[connection.download].counts.lost += connection.timed_out(at);
             }
             TimerEvent::Alarm => return self.set_alarm(index),
         }
@@ -332,7 +321,7 @@ impl Network {
     fn send_one(&mut self, index: usize) -> bool {
         let connection = &mut self.connections[index];
         let download = &mut self.downloads[connection.download];
-        let Some(packet) = connection.sendable(download.is_more()) else { return false };
+        let Some(packet) = connection.sendable(download.left > 0) else { return false };
         let departure = connection.pacing.next;
         if departure > self.now {
             if !std::mem::replace(&mut connection.pacing.is_queued, true) {

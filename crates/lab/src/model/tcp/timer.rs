@@ -11,12 +11,13 @@ const MAX_RTO: Duration = Duration::from_secs(60);
 /// The retransmission timer; during the handshake, its end.
 #[derive(Debug)]
 pub(super) struct Timer {
-    last: Duration,
+    pub(super) last_rtt: Duration,
     smoothed: Duration,
     deviation: Duration,
     /// Consecutive timeouts since the last acknowledgement.
     backoff: u32,
-    deadline: Option<Time>,
+    /// When it expires; `None` while it is stopped.
+    pub(super) deadline: Option<Time>,
     /// Time of the queued timer event, which may precede the deadline.
     alarm: Option<Time>,
 }
@@ -24,25 +25,27 @@ pub(super) struct Timer {
 impl Timer {
     /// Creates a timer from the handshake's RTT that expires at `opens`.
     pub(super) fn new(rtt: Duration, opens: Time) -> Self {
-        Self { last: rtt, smoothed: rtt, deviation: rtt / 2, backoff: 0, deadline: Some(opens), alarm: None }
+        Self {
+            last_rtt: rtt,
+            smoothed: rtt,
+            deviation: rtt / 2,
+            backoff: 0,
+            deadline: Some(opens),
+            alarm: None,
+        }
     }
 
     /// Adds an RTT sample to the estimate.
     pub(super) fn acknowledged(&mut self, rtt: Duration) {
         self.deviation = (self.deviation * 3 + self.smoothed.abs_diff(rtt)) / 4;
         self.smoothed = (self.smoothed * 7 + rtt) / 8;
-        (self.last, self.backoff) = (rtt, 0);
+        (self.last_rtt, self.backoff) = (rtt, 0);
     }
 
     /// Doubles the timeout after it expired; returns whether it is the first since the last acknowledgement.
     pub(super) fn ran_out(&mut self) -> bool {
         self.backoff += 1;
         self.backoff == 1
-    }
-
-    /// Returns the last RTT.
-    pub(super) fn rtt(&self) -> Duration {
-        self.last
     }
 
     /// Returns the timeout.
@@ -54,16 +57,6 @@ impl Timer {
     /// Starts the timer.
     pub(super) fn start(&mut self, now: Time) {
         self.deadline = Some(now + self.timeout());
-    }
-
-    /// Stops the timer.
-    pub(super) fn stop(&mut self) {
-        self.deadline = None;
-    }
-
-    /// Returns whether the timer runs.
-    pub(super) fn runs(&self) -> bool {
-        self.deadline.is_some()
     }
 
     /// Returns the time of the next timer event, if it has to be queued.

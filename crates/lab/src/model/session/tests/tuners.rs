@@ -4,7 +4,7 @@ use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::units::Bytes;
 
 use super::{FILE, fetch, mbits};
-use crate::model::session::Tuner;
+use crate::model::session::Fixed;
 use crate::model::tcp::tests::path;
 use crate::{PathSpec, QueueLimit};
 
@@ -27,27 +27,13 @@ fn apt_converges_and_its_chunks_last_delta() {
     }
 }
 
-/// Requests chunks of one size over a fixed number of connections.
-#[derive(Debug)]
-struct FixedInChunks(usize, Bytes);
-
-impl Tuner for FixedInChunks {
-    fn streams(&self) -> usize {
-        self.0
-    }
-
-    fn chunk(&self) -> Option<Bytes> {
-        Some(self.1)
-    }
-}
-
 /// APT stays below the rate of its connections: two windows of 44 packets fit into the queue, three do not.
 #[test]
 fn a_chunk_begins_with_a_burst_of_all_windows() {
     let rate = |streams: u64, queue| {
         let path = PathSpec { queue: Some(QueueLimit::Packets(queue)), ..path(50) };
         // Chunks of three seconds.
-        let chunks = FixedInChunks(streams as usize, Bytes::new(1_920_000) * streams);
+        let chunks = Fixed { streams: streams as usize, chunk: Some(Bytes::new(1_920_000) * streams) };
         mbits(fetch(&path, chunks, FILE).rate(FILE)) / streams as f64
     };
     let (alone, two, three) = (rate(1, 100), rate(2, 100), rate(3, 100));
