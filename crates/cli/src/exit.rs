@@ -172,8 +172,7 @@ mod tests {
     #[test]
     fn panic_of_a_writer_and_what_the_agent_lacks_are_told_apart() {
         let error = TransferError::from(OutputError::from(Failure::panicked("a writer")));
-        let none = String::new;
-        let full = ClientError::Refused { status: 507, code: none(), message: none(), advice: none() };
+        let full = ClientError::Refused { status: 507, error: Default::default() };
         let silent = ClientError::Silent { pid: 1, waited: std::time::Duration::ZERO };
         let kinds = [error.kind(), full.kind(), silent.kind()];
         assert_eq!(kinds.map(of).map(Code::number), [70, 74, 75]);

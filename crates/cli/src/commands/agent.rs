@@ -12,7 +12,7 @@ use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::error::AgentError;
 use longhaul_agent::farm::{self, FarmStatus};
-use longhaul_agent::paths::Paths;
+use longhaul_agent::paths::{self, Paths};
 use longhaul_agent::queue::Stats;
 use longhaul_agent::settings::FarmSettings;
 use longhaul_agent::unit;
@@ -244,8 +244,9 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     if client.check().is_ok() {
         return Ok(false);
     }
-    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
-    let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
+    let log_path = paths.state.join(paths::LOG);
+    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(&log_path);
+    let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(["agent", "--foreground", "--detached"]).args(options);
@@ -273,7 +274,7 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
             _ => {
                 return Err(match checked {
                     Err(error @ ClientError::Silent { .. }) => error.into(),
-                    _ => anyhow!("the agent does not start: {}", last_line(&paths.log())),
+                    _ => anyhow!("the agent does not start: {}", last_line(&log_path)),
                 });
             }
         }

@@ -148,7 +148,7 @@ async fn start_agent() -> Result<(), HostReplyError> {
 
 fn of_client(error: ClientError) -> HostReplyError {
     match &error {
-        ClientError::Refused { code, .. } => reply_error(code, &error),
+        ClientError::Refused { error: refused, .. } => reply_error(&refused.code, &error),
         _ => reply_error("no-agent", &error),
     }
 }
