@@ -34,7 +34,9 @@ pub(crate) struct ServerLog {
 
 impl Output for ServerLog {
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
-        line_queue::write_all(io::stderr(), lines, wrote)
+        // A log outlives a failed write: a full disk may have space for later lines.
+        let _ = line_queue::write_all(io::stderr(), lines, wrote);
+        Ok(())
     }
 
     fn draw(&mut self) -> bool {
