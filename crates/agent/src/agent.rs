@@ -10,6 +10,7 @@ use std::time::Duration;
 use axum::serve::{Listener, ListenerExt};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use longhaul_sys::if_exists::if_exists;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::api::{self, Access, ApiState};
 use crate::error::AgentError;
 use crate::instance::Instance;
 use crate::notify::notify;
-use crate::paths::{Paths, kept_secret};
+use crate::paths::{self, Paths, kept_secret};
 use crate::queue::{ExitCodes, Queue};
 use crate::runner;
 use crate::settings::{Doors, FarmSettings};
@@ -83,7 +84,7 @@ async fn serve(
             .and_then(checked_token)
             .map_err(|source| AgentError::file("use the token", &path, source))
     };
-    let tokens = (token(paths.token())?, token(paths.download_token())?);
+    let tokens = (token(paths.state.join(paths::TOKEN))?, token(paths.state.join(paths::DOWNLOAD_TOKEN))?);
     let before = queue.database(|database| database.doors())?;
     let stored = before.listen.filter(|address| address.ip().is_loopback());
     let loopback = listen(options.listen, stored).await?;
@@ -184,10 +185,7 @@ async fn listen(
 fn bind(paths: &Paths) -> Result<UnixListener, AgentError> {
     let path = paths.socket();
     let failed = |source| AgentError::file("listen on", &path, source);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
+    if_exists(std::fs::remove_file(&path)).map_err(failed)?;
     let listener = UnixListener::bind(&path).map_err(failed)?;
     let link = paths.socket_link();
     // An agent of another home keeps the name as long as it answers.

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
-use crate::api::{ErrorBody, KEEP_ALIVE, SCOPE_HEADER};
+use crate::api::{ErrorBody, ErrorDetails, KEEP_ALIVE, SCOPE_HEADER};
 
 /// The timeout for checking that an agent answers.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,16 +65,12 @@ pub enum ClientError {
         waited: Duration,
     },
     /// The agent refused the request.
-    #[error("{message}{}", if .advice.is_empty() { String::new() } else { format!("; {}", .advice) })]
+    #[error("{}{}", .error.message, if .error.advice.is_empty() { String::new() } else { format!("; {}", .error.advice) })]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// The code for programs.
-        code: String,
-        /// The message.
-        message: String,
-        /// The remedy.
-        advice: String,
+        /// The error.
+        error: ErrorDetails,
     },
     /// The agent's answer is invalid for this version.
     #[error(
@@ -189,15 +185,9 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
-        let error = serde_json::from_slice::<ErrorBody>(&body)
-            .map_err(|_| ClientError::Answer(status.to_string()))?
-            .error;
-        Err(ClientError::Refused {
-            status: status.as_u16(),
-            code: error.code,
-            message: error.message,
-            advice: error.advice,
-        })
+        let body = serde_json::from_slice::<ErrorBody>(&body);
+        let ErrorBody { error } = body.map_err(|_| ClientError::Answer(status.to_string()))?;
+        Err(ClientError::Refused { status: status.as_u16(), error })
     }
 
     /// Subscribes to the agent's events, which are read by [`EventStream::next`].

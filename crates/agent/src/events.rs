@@ -7,24 +7,21 @@ use tokio::sync::broadcast;
 /// The number of messages that a slow client may lag before it receives `resync` and must reload.
 const MAX_LAG: usize = 1024;
 
-/// A message to clients; the texts are JSON.
+/// A message to clients: `transfer`, `progress`, `removed`, `stats`, `samples`, or `resync` where other agents of the farm have
+/// changed transfers, so that the list must be read again.
 #[derive(Debug, Clone)]
-pub(crate) enum AgentEvent {
-    /// A transfer changed.
-    Transfer(Arc<str>),
-    /// A transfer moved bytes.
-    Progress(Arc<str>),
-    /// A transfer was removed from the list.
-    Removed(Arc<str>),
-    /// The totals.
-    Stats(Arc<str>),
-    /// Samples of a transfer.
-    Samples { id: i64, data: Arc<str> },
-    /// Other agents of the farm have changed transfers: the list must be read again.
-    Resync,
-    /// The agent stops.
-    Stopping,
+pub(crate) struct AgentEvent {
+    pub(crate) name: &'static str,
+    /// The transfer of samples, which only its watchers receive.
+    pub(crate) of: Option<i64>,
+    /// JSON.
+    pub(crate) data: Arc<str>,
 }
+
+/// The name of the message that a transfer has changed.
+pub(crate) const TRANSFER: &str = "transfer";
+/// The name of the last message, which clients do not receive: the agent stops.
+pub(crate) const STOPPING: &str = "stopping";
 
 /// Sends messages to all subscribed clients.
 #[derive(Debug)]
@@ -40,11 +37,16 @@ impl Events {
         self.0.receiver_count() > 0
     }
 
-    /// Sends a message, which is created only if a client is subscribed.
-    pub(crate) fn send(&self, event: impl FnOnce() -> AgentEvent) {
+    /// Sends a message, whose JSON is created only if a client is subscribed.
+    pub(crate) fn send(&self, name: &'static str, data: impl FnOnce() -> String) {
+        self.send_of(name, None, data);
+    }
+
+    /// Sends a message as [`send`](Self::send) does, to the watchers of a transfer if one is given.
+    pub(crate) fn send_of(&self, name: &'static str, of: Option<i64>, data: impl FnOnce() -> String) {
         if self.has_receivers() {
             // Fails only if the last client has just unsubscribed.
-            let _ = self.0.send(event());
+            let _ = self.0.send(AgentEvent { name, of, data: data().into() });
         }
     }
 

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::database::{Database, FarmAddress, FarmDatabase, HeldTransfer, HostReport};
 use crate::error::{AgentError, QueueError};
-use crate::paths::Paths;
+use crate::paths::{self, Paths};
 use crate::queue::{Queue, unix_now};
 use crate::secrets::SecretBox;
 use crate::settings::FarmSettings;
@@ -77,7 +77,7 @@ impl Farm {
         let address = FarmAddress::parse(&settings.url, lease).map_err(AgentError::Farm)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let owner = format!("{host}/{}", database.agent_name()?);
-        let (farm, secrets) = FarmDatabase::open(&address, owner, &paths.farm_key())?;
+        let (farm, secrets) = FarmDatabase::open(&address, owner, &paths.state.join(paths::FARM_KEY))?;
         database.join(farm);
         let farm = Self::new(address.to_string(), host, lease);
         farm.set_clock(database.report_host(&report(0, 0, 0))?);
@@ -144,7 +144,11 @@ impl Queue {
 
     /// Returns the directory of records: the numbers of a farm's transfers are others than the agent's own.
     pub(crate) fn records(&self) -> PathBuf {
-        if self.farm.is_some() { self.paths.farm_records() } else { self.paths.records() }
+        if self.farm.is_some() {
+            self.paths.state.join(paths::FARM_RECORDS)
+        } else {
+            self.paths.state.join(paths::RECORDS)
+        }
     }
 
     /// Returns the path of a transfer's record.

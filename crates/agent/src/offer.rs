@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use crate::database::{DatabaseError, Row};
 use crate::error::QueueError;
 use crate::queue::Queue;
-use crate::request::{EngineJob, RunContext, TransferRequest};
+use crate::request::{RunContext, TransferRequest};
 use crate::runner;
 use crate::transfer::{Transfer, TransferState};
 
@@ -109,7 +109,7 @@ impl Queue {
             target: None,
             offered_size: None,
         };
-        let EngineJob::Get(job) = request.engine_job(context)? else { return Ok(()) };
+        let job = request.get(&context)?;
         let queue = Arc::clone(self);
         let held = thread::Builder::new().name("early".into()).spawn(move || {
             if let Err(error) = queue.engine.hold_early(&job) {

@@ -13,6 +13,7 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::sink::part_file::{PartFile, journal_of};
 use longhaul_engine::sink::part_names::target_of;
 use longhaul_engine::source::http::SafeUrl;
+use longhaul_sys::if_exists::if_exists;
 use url::Url;
 
 use crate::database::Row;
@@ -109,10 +110,7 @@ fn remove_in(
 ) -> Result<Vec<PathBuf>, OutputError> {
     let shown = root.join(path);
     let failed = |source| OutputError::Write { operation: "read", path: shown.clone(), source };
-    let entries = match fs::read_dir(&shown) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed)?,
-    };
+    let Some(entries) = if_exists(fs::read_dir(&shown)).map_err(failed)? else { return Ok(Vec::new()) };
     let open = || Directory::open(root).and_then(|root| root.beneath(path)).map_err(failed);
     let directory = open()?;
     let mut below = Vec::new();

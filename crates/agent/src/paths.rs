@@ -8,10 +8,32 @@ use std::path::{Path, PathBuf};
 
 use longhaul_engine::user_state;
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use rustix::process::geteuid;
 
 /// Hexadecimal digits of the hash that tells state directories apart: enough for those of one user.
 const STATE_DIGITS: usize = 12;
+
+// The names in the state directory.
+
+/// The lock file that the running agent holds.
+pub(crate) const LOCK: &str = "agent.lock";
+/// The queue's database.
+pub(crate) const DATABASE: &str = "queue.db";
+/// The key for sealing requests.
+pub(crate) const KEY: &str = "agent.key";
+/// The key of a farm, of which all of its agents have a copy.
+pub(crate) const FARM_KEY: &str = "farm.key";
+/// The dashboard's token.
+pub(crate) const TOKEN: &str = "agent.token";
+/// The token that permits downloads alone.
+pub(crate) const DOWNLOAD_TOKEN: &str = "download.token";
+/// The log of an agent started on demand.
+pub const LOG: &str = "agent.log";
+/// The directory of records.
+pub(crate) const RECORDS: &str = "records";
+/// The directory of records of a farm's transfers.
+pub(crate) const FARM_RECORDS: &str = "farm-records";
 
 /// The directories of one agent.
 #[derive(Debug, Clone)]
@@ -41,8 +63,8 @@ impl Paths {
     /// The kernel's error; `PermissionDenied` if a directory belongs to another user, or is accessible to others.
     pub fn make(&self) -> io::Result<()> {
         private_directory(&self.state)?;
-        private_directory(&self.records())?;
-        private_directory(&self.farm_records())?;
+        private_directory(&self.state.join(RECORDS))?;
+        private_directory(&self.state.join(FARM_RECORDS))?;
         private_directory(&self.runtime)
     }
 
@@ -56,51 +78,6 @@ impl Paths {
     /// Returns the path of a link to the socket of the first of these agents, for other programs.
     pub fn socket_link(&self) -> PathBuf {
         self.runtime.join("agent.sock")
-    }
-
-    /// Returns the path of the lock file that the running agent holds.
-    pub fn lock(&self) -> PathBuf {
-        self.state.join("agent.lock")
-    }
-
-    /// Returns the path of the queue's database.
-    pub fn database(&self) -> PathBuf {
-        self.state.join("queue.db")
-    }
-
-    /// Returns the path of the key for sealing requests.
-    pub fn key(&self) -> PathBuf {
-        self.state.join("agent.key")
-    }
-
-    /// Returns the path of the key of a farm, of which all of its agents have a copy.
-    pub fn farm_key(&self) -> PathBuf {
-        self.state.join("farm.key")
-    }
-
-    /// Returns the path of the dashboard's token.
-    pub fn token(&self) -> PathBuf {
-        self.state.join("agent.token")
-    }
-
-    /// Returns the path of the token that permits downloads alone.
-    pub fn download_token(&self) -> PathBuf {
-        self.state.join("download.token")
-    }
-
-    /// Returns the path of the log of an agent started on demand.
-    pub fn log(&self) -> PathBuf {
-        self.state.join("agent.log")
-    }
-
-    /// Returns the directory of records.
-    pub fn records(&self) -> PathBuf {
-        self.state.join("records")
-    }
-
-    /// Returns the directory of records of a farm's transfers.
-    pub fn farm_records(&self) -> PathBuf {
-        self.state.join("farm-records")
     }
 }
 
@@ -150,17 +127,13 @@ fn resolved(path: &Path) -> PathBuf {
 pub(crate) fn kept_secret(path: &Path, fresh: impl FnOnce() -> Vec<u8>) -> io::Result<Vec<u8>> {
     /// The maximum size of a stored secret in bytes.
     const MAX_SECRET: u64 = 1024;
-    match OpenOptions::new().read(true).open(path) {
-        Ok(file) => {
-            if file.metadata()?.mode() & 0o077 != 0 {
-                file.set_permissions(Permissions::from_mode(0o600))?;
-            }
-            let mut secret = Vec::new();
-            file.take(MAX_SECRET).read_to_end(&mut secret)?;
-            return Ok(secret);
+    if let Some(file) = if_exists(File::open(path))? {
+        if file.metadata()?.mode() & 0o077 != 0 {
+            file.set_permissions(Permissions::from_mode(0o600))?;
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        let mut secret = Vec::new();
+        file.take(MAX_SECRET).read_to_end(&mut secret)?;
+        return Ok(secret);
     }
     let secret = fresh();
     atomic_file::replace(path, &secret, 0o600)?;
@@ -182,11 +155,14 @@ mod tests {
         std::fs::set_permissions(&paths.runtime, Permissions::from_mode(0o755)).unwrap();
         paths.make().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!((mode(&paths.state), mode(&paths.runtime), mode(&paths.records())), (0o700, 0o700, 0o700));
-        let first = kept_secret(&paths.key(), || vec![1, 2, 3]).unwrap();
-        std::fs::set_permissions(paths.key(), Permissions::from_mode(0o644)).unwrap();
-        let second = kept_secret(&paths.key(), || vec![4]).unwrap();
-        assert_eq!((first, mode(&paths.key())), (second, 0o600));
+        assert_eq!(
+            (mode(&paths.state), mode(&paths.runtime), mode(&paths.state.join(RECORDS))),
+            (0o700, 0o700, 0o700)
+        );
+        let first = kept_secret(&paths.state.join(KEY), || vec![1, 2, 3]).unwrap();
+        std::fs::set_permissions(paths.state.join(KEY), Permissions::from_mode(0o644)).unwrap();
+        let second = kept_secret(&paths.state.join(KEY), || vec![4]).unwrap();
+        assert_eq!((first, mode(&paths.state.join(KEY))), (second, 0o600));
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         let other = Paths { state: dir.path().join("b/state"), ..paths.clone() };
         std::os::unix::fs::symlink("a", &link).unwrap();

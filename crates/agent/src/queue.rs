@@ -19,9 +19,9 @@ use runs::Runs;
 
 use crate::database::{Database, MAX_ROWS, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
-use crate::events::{AgentEvent, Events};
+use crate::events::{Events, STOPPING, TRANSFER};
 use crate::farm::Farm;
-use crate::paths::Paths;
+use crate::paths::{self, Paths};
 use crate::request::TransferRequest;
 use crate::scope::Scope;
 use crate::secrets::SecretBox;
@@ -60,15 +60,15 @@ impl Queue {
         exit_code: ExitCodes,
         farm: Option<Option<FarmSettings>>,
     ) -> Result<Self, AgentError> {
-        let mut opened = Database::open(&paths.database(), unix_now())?;
+        let mut opened = Database::open(&paths.state.join(paths::DATABASE), unix_now())?;
         if let Some((aside, why)) = opened.damaged {
             tracing::error!(
                 "the queue {} is damaged ({why}): it is kept as {}, and a new queue begins",
-                paths.database().display(),
+                paths.state.join(paths::DATABASE).display(),
                 aside.display()
             );
         }
-        let key = paths.key();
+        let key = paths.state.join(paths::KEY);
         let farm = match farm {
             Some(farm) => farm,
             None => opened.database.doors()?.farm,
@@ -139,7 +139,7 @@ impl Queue {
                 Err(error) if ids.is_empty() => return Err(error),
                 Err(error) => {
                     self.runs.wake();
-                    self.events.send(|| AgentEvent::Resync);
+                    self.events.send("resync", || "{}".to_owned());
                     return Err(QueueError::PartlyAdded { added: ids.len(), source: Box::new(error) });
                 }
             }
@@ -225,8 +225,8 @@ impl Queue {
             key: request.key.as_ref().map(|key| format!("{key}/{index}")),
             gid: request.gid,
             state,
-            request: self.seal(&request),
-            shown: request.shown(),
+            sealed: self.seal(&request),
+            request,
             offered: false,
         }
     }
@@ -267,7 +267,7 @@ impl Queue {
     /// Sends a change of a transfer to clients.
     pub(crate) fn tell(&self, transfer: &Transfer) {
         if !self.is_offered(transfer.id) {
-            self.events.send(|| AgentEvent::Transfer(crate::json(transfer).into()));
+            self.events.send(TRANSFER, || crate::json(transfer));
         }
     }
 
@@ -276,7 +276,7 @@ impl Queue {
         if self.events.has_receivers()
             && let Ok(stats) = self.stats()
         {
-            self.events.send(|| AgentEvent::Stats(crate::json(&stats).into()));
+            self.events.send("stats", || crate::json(&stats));
         }
     }
 
@@ -312,7 +312,7 @@ impl Queue {
     /// Ends all runs; their transfers stay queued.
     pub(crate) fn stop(&self) {
         self.runs.stop();
-        self.events.send(|| AgentEvent::Stopping);
+        self.events.send(STOPPING, String::new);
         self.runs.all().iter().for_each(|live| live.cancel.cancel());
         self.runs.wake();
     }

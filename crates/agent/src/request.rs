@@ -19,7 +19,7 @@ use crate::error::QueueError;
 use crate::settings::check_limit;
 use crate::transfer::TransferKind;
 
-pub(crate) use engine_job::{EngineJob, RunContext};
+pub(crate) use engine_job::RunContext;
 pub use import::{MetalinkFacts, of_metalink, of_text};
 pub use options::{
     AccessOptions, Endpoints, IfExistsSetting, QueueOptions, StreamsSetting, TargetFile, TuningOptions,
@@ -78,19 +78,6 @@ pub struct TransferRequest {
     #[schema(ignore)]
     #[arg(skip)]
     pub metalink: Option<MetalinkFacts>,
-}
-
-/// What of a request is shown, and stored in clear: no secret.
-#[derive(Debug, Clone)]
-pub(crate) struct ShownRequest {
-    pub(crate) kind: TransferKind,
-    pub(crate) priority: i64,
-    pub(crate) at: Option<i64>,
-    pub(crate) limit_bps: Option<u64>,
-    pub(crate) urls: Vec<String>,
-    pub(crate) name: String,
-    pub(crate) path: String,
-    pub(crate) page_url: Option<String>,
 }
 
 fn invalid(message: impl std::fmt::Display) -> QueueError {
@@ -226,20 +213,6 @@ impl TransferRequest {
             (None, target) => *target = Some(url.to_string()),
         }
         self.client().map(drop)
-    }
-
-    /// Returns what of the request is shown.
-    pub(crate) fn shown(&self) -> ShownRequest {
-        ShownRequest {
-            kind: self.kind,
-            priority: self.queue.priority,
-            at: self.queue.at,
-            limit_bps: self.tuning.limit_bps,
-            urls: self.shown_urls(),
-            name: self.shown_name(),
-            path: self.shown_path(),
-            page_url: self.shown_page(),
-        }
     }
 
     /// Returns the URLs without secrets and zones.

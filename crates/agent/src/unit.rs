@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longhaul_sys::if_exists::if_exists;
+
 /// The unit's name.
 pub const NAME: &str = "longhaul-agent.service";
 /// The packaged unit, for a program in /usr/bin.
@@ -58,11 +60,7 @@ fn quoted(argument: &str) -> String {
 /// # Errors
 /// The kernel's error.
 pub fn uninstall(directory: &Path) -> io::Result<bool> {
-    match std::fs::remove_file(directory.join(NAME)) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(if_exists(std::fs::remove_file(directory.join(NAME)))?.is_some())
 }
 
 #[cfg(test)]

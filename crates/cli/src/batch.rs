@@ -1,16 +1,14 @@
 //! The files of one command: concurrent transfers, each with its own result, and one exit code.
 
 use std::convert::identity;
-use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use longhaul_core::event::{JobId, JobTag};
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -18,7 +16,6 @@ use longhaul_engine::engine::Engine;
 use longhaul_engine::tree::{WalkError, Walked};
 
 use crate::session::CommandSession;
-use crate::summary::Unchanged;
 use crate::{exit, say};
 
 /// Entries that a walk may list ahead of the transfers: listing overlaps transfers in bounded memory.
@@ -33,41 +30,40 @@ pub(crate) struct Batch<'a> {
     pub(crate) admission: JobAdmission,
 }
 
-/// The size of a completed file if known, or the exit code.
-pub(crate) type FileResult = Result<Option<Bytes>, exit::Code>;
+/// The size of a completed file if known, or the kind of the failure, which has been printed.
+pub(crate) type FileResult = Result<Option<Bytes>, FailureKind>;
 
-/// Returns the exit code of a stopped command; reports that the time limit was reached, if that is the reason.
-fn interruption(cancel: &Cancel) -> exit::Code {
-    let code = exit::of_stop(exit::INTERRUPTED, cancel);
-    if code == exit::TEMPORARY {
-        say::error("stopped: --max-time is over; run again for the rest");
+/// The reason why a command ends before its files.
+const TIME_IS_OVER: &str = "stopped: --max-time is over; run again for the rest";
+
+/// Returns the kind of the failure of a stopped command; reports that the time limit was reached, if that is the reason.
+fn interruption(cancel: &Cancel) -> FailureKind {
+    let kind = exit::of_stop(FailureKind::Interrupted, cancel);
+    if kind == FailureKind::Temporary {
+        say::error(TIME_IS_OVER);
     }
-    code
+    kind
 }
 
-/// Reports why a command has begun nothing; returns its exit code.
-pub(crate) fn not_begun(error: impl Display, code: exit::Code, cancel: &Cancel) -> exit::Code {
-    if exit::of_stop(code, cancel) != code {
-        return interruption(cancel);
+/// Makes the failure of a command that has begun nothing.
+pub(crate) fn not_begun(failure: Failure, cancel: &Cancel) -> Failure {
+    match exit::of_stop(failure.kind, cancel) {
+        kind if kind != failure.kind => Failure::new(kind, TIME_IS_OVER),
+        _ => failure,
     }
-    exit::said(error, code)
-}
-
-/// Returns whether a code is that of a stopped command.
-fn is_stop(code: ExitCode) -> bool {
-    [exit::INTERRUPTED, exit::TEMPORARY].into_iter().any(|stop| code == stop.into())
 }
 
 impl Batch<'_> {
     /// Transfers every file by `task`, which reports its result; ends the session.
     ///
-    /// Returns the exit code of the first file that fails, or of an interruption.
+    /// # Errors
+    /// The first file that fails, or an interruption.
     pub(crate) fn run<J: Send>(
         self,
         files: impl Iterator<Item = J> + Send,
         size_of: impl Fn(&J) -> Option<Bytes> + Sync,
         task: impl Fn(&CommandSession, JobId, J) -> FileResult + Sync,
-    ) -> ExitCode {
+    ) -> Result<(), FailureKind> {
         let Self { engine, session, cancel, admission } = self;
         let (first_failure, interrupted) = (OnceLock::new(), AtomicBool::new(false));
         // Numbered in the order of the files: their tasks begin on several threads, in any order.
@@ -80,10 +76,10 @@ impl Batch<'_> {
             |(job, file)| {
                 // A failure of one file, even a panic, must not stop the others.
                 let run = catch_unwind(AssertUnwindSafe(|| task(&session, job, file)));
-                let result = run.map_or(Err(exit::SOFTWARE), identity);
-                result.unwrap_or_else(|code| {
-                    interrupted.fetch_or(code == exit::INTERRUPTED, Ordering::Relaxed);
-                    let _ = first_failure.set(code);
+                let result = run.map_or(Err(FailureKind::Internal), identity);
+                result.unwrap_or_else(|kind| {
+                    interrupted.fetch_or(kind == FailureKind::Interrupted, Ordering::Relaxed);
+                    let _ = first_failure.set(kind);
                     None
                 })
             },
@@ -91,8 +87,8 @@ impl Batch<'_> {
         session.end();
         // Files that were never started have no result.
         let stopped = interrupted.into_inner() || !all_started;
-        let code = if stopped { Some(interruption(cancel)) } else { first_failure.into_inner() };
-        code.map_or(ExitCode::SUCCESS, ExitCode::from)
+        let failure = if stopped { Some(interruption(cancel)) } else { first_failure.into_inner() };
+        failure.map_or(Ok(()), Err)
     }
 
     /// Transfers the files of a walk that runs ahead on its own thread. An entry that the walk refuses fails like a file.
@@ -101,7 +97,7 @@ impl Batch<'_> {
         walk: impl Iterator<Item = Walked<F>> + Send,
         size_of: impl Fn(&F) -> Option<Bytes> + Sync,
         task: impl Fn(&CommandSession, JobId, F) -> FileResult + Sync,
-    ) -> ExitCode {
+    ) -> Result<(), FailureKind> {
         let cancel = self.cancel;
         thread::scope(|threads| {
             let (found, files) = sync_channel(WALKED_AHEAD);
@@ -110,11 +106,11 @@ impl Batch<'_> {
             let walker = match thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
                 Ok(walker) => walker,
                 Err(error) => {
-                    let message = format_args!("cannot start a thread for the walk: {error}");
-                    return exit::said(message, exit::OS).into();
+                    say::error(format_args!("cannot start a thread for the walk: {error}"));
+                    return Err(FailureKind::Host);
                 }
             };
-            let code = self.run(
+            let end = self.run(
                 files.into_iter(),
                 |walked| walked.file().and_then(&size_of),
                 |session, job, walked| match walked {
@@ -125,16 +121,20 @@ impl Batch<'_> {
                     }
                     Walked::Failed(WalkError { what, failure }) => {
                         let tag = JobTag::new(job, &what);
-                        let kind = |failure: &Failure| failure.kind;
-                        session.run::<Unchanged, Failure>(&tag, |_| Err(failure), kind).map(|()| None)
+                        session.run(&tag, |_| Err(failure), |failure: &Failure| failure.kind)
                     }
                 },
             );
             match walker.join() {
-                Err(_) => exit::SOFTWARE.into(),
+                Err(_) => Err(FailureKind::Internal),
                 // An interrupted walk ends without an error.
-                Ok(()) if cancel.is_cancelled() && !is_stop(code) => interruption(cancel).into(),
-                Ok(()) => code,
+                Ok(())
+                    if cancel.is_cancelled()
+                        && !matches!(end, Err(FailureKind::Interrupted | FailureKind::Temporary)) =>
+                {
+                    Err(interruption(cancel))
+                }
+                Ok(()) => end,
             }
         })
     }

@@ -2,11 +2,14 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
 
 use longhaul_agent::client::ClientError;
 use longhaul_agent::error::AgentError;
-use longhaul_core::failure::{self, FailureKind};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::probe::ProbeError;
 use longhaul_engine::sink::output_error::OutputError;
 use longhaul_farm::error::FarmError;
 use longhaul_lab::LabError;
@@ -14,42 +17,14 @@ use longhaul_lab::LabError;
 use crate::config_file::ConfigError;
 use crate::say;
 
-/// An exit code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Code(u8);
-
 /// A check has found a problem.
-pub(crate) const FOUND: Code = Code(1);
+pub(crate) const FOUND: u8 = 1;
 /// Units of a plan have failed.
-pub(crate) const UNITS_FAILED: Code = Code(1);
-/// The command line is invalid.
-pub(crate) const USAGE: Code = of(FailureKind::Usage);
-/// The data is invalid.
-pub(crate) const DATA: Code = of(FailureKind::Data);
-/// An input file does not exist.
-pub(crate) const NO_INPUT: Code = of(FailureKind::NotFound);
-/// The server is unreachable or cannot serve.
-pub(crate) const UNAVAILABLE: Code = of(FailureKind::Unavailable);
-/// An internal error of the program.
-pub(crate) const SOFTWARE: Code = of(FailureKind::Internal);
-/// The host lacks memory or threads.
-pub(crate) const OS: Code = of(FailureKind::Host);
-/// The output cannot be created.
-pub(crate) const CANNOT_CREATE: Code = of(FailureKind::CannotCreate);
-/// An error while reading or writing.
-pub(crate) const IO: Code = of(FailureKind::Disk);
-/// The command's time limit is reached; running it again resumes.
-pub(crate) const TEMPORARY: Code = of(FailureKind::Temporary);
-/// Access is denied.
-pub(crate) const NO_PERMISSION: Code = of(FailureKind::Denied);
-/// The configuration requests something unavailable.
-pub(crate) const CONFIG: Code = of(FailureKind::Config);
-/// Interrupted by Ctrl-C.
-pub(crate) const INTERRUPTED: Code = of(FailureKind::Interrupted);
+pub(crate) const UNITS_FAILED: u8 = 1;
 
 /// Returns the exit code of a kind of failure: that of sysexits(3); 130 for an interruption, as shells report it.
-pub(crate) const fn of(kind: FailureKind) -> Code {
-    Code(match kind {
+pub(crate) const fn of(kind: FailureKind) -> u8 {
+    match kind {
         FailureKind::Usage => 64,
         FailureKind::Data => 65,
         FailureKind::NotFound => 66,
@@ -64,118 +39,83 @@ pub(crate) const fn of(kind: FailureKind) -> Code {
         FailureKind::Denied => 77,
         FailureKind::Config => 78,
         FailureKind::Interrupted => 130,
-    })
-}
-
-impl Code {
-    /// Creates a code from a number of sysexits(3).
-    pub(crate) const fn of_number(number: u8) -> Self {
-        Self(number)
-    }
-
-    /// Returns the number.
-    pub(crate) const fn number(self) -> u8 {
-        self.0
     }
 }
 
-/// The message and the code of a failed command.
-pub(crate) type Failure = (String, Code);
+/// Returns the exit code of a command that may have failed; its errors have been printed.
+pub(crate) fn of_end(end: Result<(), FailureKind>) -> ExitCode {
+    end.map_or_else(|kind| of(kind).into(), |()| ExitCode::SUCCESS)
+}
 
-/// Prints an error; returns its code.
-pub(crate) fn said(error: impl Display, code: Code) -> Code {
+/// Prints an error; returns its exit code.
+pub(crate) fn said(error: impl Display, kind: FailureKind) -> ExitCode {
     say::error(error);
-    code
+    of(kind).into()
 }
 
-impl From<Code> for std::process::ExitCode {
-    fn from(code: Code) -> Self {
-        code.0.into()
-    }
+/// Returns the kind of the failure of a stopped command: temporary instead of an interruption if the time limit of `cancel` was
+/// reached.
+pub(crate) fn of_stop(kind: FailureKind, cancel: &Cancel) -> FailureKind {
+    if kind == FailureKind::Interrupted && cancel.is_expired() { FailureKind::Temporary } else { kind }
 }
 
-/// Returns the code of a stopped command: `TEMPORARY` instead of an interruption if the time limit of `cancel` was reached.
-pub(crate) fn of_stop(code: Code, cancel: &Cancel) -> Code {
-    if code == INTERRUPTED && cancel.is_expired() { TEMPORARY } else { code }
+/// Makes the failure of a command that has not begun, or that was stopped before.
+pub(crate) fn not_set_up(error: &anyhow::Error, cancel: &Cancel) -> Failure {
+    Failure::new(of_stop(of_setup(error), cancel), say::chain(error))
 }
 
-/// Prints the error of a command that has not begun, or that was stopped before; returns its code.
-pub(crate) fn not_set_up(error: &anyhow::Error, cancel: &Cancel) -> Code {
-    said(say::chain(error), of_stop(of_setup(error), cancel))
-}
-
-/// Returns the code of invalid options: that of the file they name, if the file is the cause.
-fn of_setup(error: &anyhow::Error) -> Code {
+/// Returns the kind of invalid options: that of the file they name, if the file is the cause.
+fn of_setup(error: &anyhow::Error) -> FailureKind {
     if error.chain().any(|cause| cause.is::<OutputError>()) {
-        return CANNOT_CREATE;
+        return FailureKind::CannotCreate;
     }
-    let is_of_file = |cause: &(dyn Error + 'static)| cause.is::<std::io::Error>() || cause.is::<FarmError>();
-    if error.chain().any(is_of_file) { of_chain(error) } else { USAGE }
-}
-
-/// Operands or options are incompatible or meaningless.
-#[derive(Debug)]
-pub(crate) struct UsageError(pub(crate) String);
-
-impl Error for UsageError {}
-
-impl std::fmt::Display for UsageError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
+    let is_of_file = |cause: &(dyn Error + 'static)| cause.is::<io::Error>() || cause.is::<FarmError>();
+    if error.chain().any(is_of_file) { of_chain(error) } else { FailureKind::Usage }
 }
 
 /// Returns the kind of an error that has one.
 fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
-    (error.downcast_ref().map(LabError::kind))
-        .or_else(|| error.downcast_ref().map(|failure: &failure::Failure| failure.kind))
+    (error.downcast_ref().map(|failure: &Failure| failure.kind))
+        .or_else(|| error.is::<ConfigError>().then_some(FailureKind::Config))
+        .or_else(|| error.downcast_ref().map(LabError::kind))
         .or_else(|| error.downcast_ref().map(ClientError::kind))
         .or_else(|| error.downcast_ref().map(AgentError::kind))
         .or_else(|| error.downcast_ref().map(FarmError::kind))
+        .or_else(|| error.downcast_ref().map(ProbeError::kind))
 }
 
-/// Returns the code of another command's error: by its root cause, otherwise an I/O error.
-pub(crate) fn of_chain(error: &anyhow::Error) -> Code {
-    if error.chain().any(|cause| cause.is::<ConfigError>()) {
-        return CONFIG;
-    }
-    if error.chain().any(|cause| cause.is::<UsageError>()) {
-        return USAGE;
-    }
+/// Returns the kind of another command's error: by its root cause, otherwise that of an I/O error.
+pub(crate) fn of_chain(error: &anyhow::Error) -> FailureKind {
     if let Some(kind) = error.chain().find_map(kind_of) {
-        return of(kind);
+        return kind;
     }
-    let io_error = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let io_error = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
     // Created by this program, not by the kernel: the content of a named file is unusable.
-    if io_error.is_some_and(|error| {
-        error.kind() == std::io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
-    }) {
-        return USAGE;
+    if io_error.is_some_and(|error| error.kind() == ErrorKind::InvalidInput && error.raw_os_error().is_none())
+    {
+        return FailureKind::Usage;
     }
-    match io_error.map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::NotFound) => NO_INPUT,
-        Some(std::io::ErrorKind::PermissionDenied) => NO_PERMISSION,
-        Some(std::io::ErrorKind::Interrupted) => INTERRUPTED,
-        Some(_) => IO,
-        None => SOFTWARE,
+    match io_error.map(io::Error::kind) {
+        Some(ErrorKind::NotFound) => FailureKind::NotFound,
+        Some(ErrorKind::PermissionDenied) => FailureKind::Denied,
+        Some(ErrorKind::Interrupted) => FailureKind::Interrupted,
+        Some(_) => FailureKind::Disk,
+        None => FailureKind::Internal,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::failure::Failure;
     use longhaul_engine::job::TransferError;
-    use longhaul_engine::sink::output_error::OutputError;
 
     use super::*;
 
     #[test]
     fn panic_of_a_writer_and_what_the_agent_lacks_are_told_apart() {
         let error = TransferError::from(OutputError::from(Failure::panicked("a writer")));
-        let none = String::new;
-        let full = ClientError::Refused { status: 507, code: none(), message: none(), advice: none() };
+        let full = ClientError::Refused { status: 507, error: Default::default() };
         let silent = ClientError::Silent { pid: 1, waited: std::time::Duration::ZERO };
         let kinds = [error.kind(), full.kind(), silent.kind()];
-        assert_eq!(kinds.map(of).map(Code::number), [70, 74, 75]);
+        assert_eq!(kinds.map(of), [70, 74, 75]);
     }
 }

@@ -6,13 +6,11 @@ mod client_args;
 mod commands;
 mod config_file;
 mod connect_args;
-mod cookie_file;
 mod exit;
 mod foreign_options;
 mod interrupt;
 mod json;
 mod line_queue;
-mod log_thread;
 mod login_args;
 mod password;
 mod progress;
@@ -33,14 +31,17 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use longhaul_core::failure::FailureKind;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
+use progress::Drawing;
+use stderr::{ServerLog, Stderr};
 
 fn main() -> ExitCode {
     let words = match config_file::with_config(std::env::args_os().collect(), &Cli::command()) {
         Ok(words) => words,
-        Err(error) => return exit::said(&error, exit::CONFIG).into(),
+        Err(error) => return exit::said(&error, FailureKind::Config),
     };
     let is_get = words.iter().any(|word| word == "get");
     let cli = match Cli::try_parse_from(words) {
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
             let error = if is_get { foreign_options::with_hint(error) } else { error };
             let printed = error.print();
             if error.use_stderr() {
-                return exit::USAGE.into();
+                return exit::of(FailureKind::Usage).into();
             }
             say::note_stdout(printed.and_then(|()| say::stdout()?.flush()));
             return with_stdout(ExitCode::SUCCESS);
@@ -58,29 +59,25 @@ fn main() -> ExitCode {
     };
     let _log = log_to_stderr(&cli);
     let result = match cli.command {
-        Command::Get(args) => Ok(commands::get::run(&args).unwrap_or_else(ExitCode::from)),
-        Command::Put(args) => Ok(commands::put::run(&args).unwrap_or_else(ExitCode::from)),
+        Command::Get(args) => commands::get::run(&args),
+        Command::Put(args) => commands::put::run(&args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Agent(args) => commands::agent::run(&args),
         Command::Queue(args) => commands::queue::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
-        Command::Work(args) => Ok(commands::work::run(&args).unwrap_or_else(ExitCode::from)),
+        Command::Work(args) => commands::work::run(&args),
         Command::Slurm(args) => commands::slurm::run(&args),
-        Command::Doctor(args) => Ok(commands::doctor::run(&args).unwrap_or_else(failed)),
-        Command::Probe(args) => Ok(commands::probe::run(&args).unwrap_or_else(ExitCode::from)),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Probe(args) => commands::probe::run(&args),
         Command::Lab(args) => commands::lab::run(args),
-        Command::Report(args) => Ok(commands::report::run(&args).unwrap_or_else(failed)),
-        Command::Explain(args) => Ok(commands::explain::run(&args).unwrap_or_else(failed)),
+        Command::Report(args) => commands::report::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Browser(args) => commands::browser::run(&args),
         Command::Config(args) => commands::config::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
     };
-    with_stdout(result.unwrap_or_else(|error| failed((say::chain(&error), exit::of_chain(&error)))))
-}
-
-fn failed((message, code): exit::Failure) -> ExitCode {
-    exit::said(message, code).into()
+    with_stdout(result.unwrap_or_else(|error| exit::said(say::chain(&error), exit::of_chain(&error))))
 }
 
 /// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O error.
@@ -89,44 +86,32 @@ fn with_stdout(code: ExitCode) -> ExitCode {
     say::error(format_args!(
         "cannot write to standard output: {failure}; free some space or write elsewhere"
     ));
-    if code == ExitCode::SUCCESS { exit::IO.into() } else { code }
+    if code == ExitCode::SUCCESS { exit::of(FailureKind::Disk).into() } else { code }
 }
 
-/// Owns the log's thread; dropping it last writes the remaining lines.
-enum LogOutput {
-    /// The log of a server.
-    Server { _thread: log_thread::LogThread },
-    /// The log of a transfer.
-    Transfer { _stderr: stderr::Stderr },
-    /// The log of other commands, written synchronously.
-    Direct,
-}
-
-/// Sends the log to stderr: with timestamps for a server, without for other commands.
-fn log_to_stderr(cli: &Cli) -> LogOutput {
+/// Sends the log to stderr: with timestamps for a server, without for other commands. Servers and transfers write it on a thread,
+/// which has written the remaining lines when the result is dropped.
+fn log_to_stderr(cli: &Cli) -> Option<Stderr> {
     let filter = EnvFilter::try_from_env("LONGHAUL_LOG").unwrap_or_else(|_| EnvFilter::new(cli.log_level()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Reports of internal errors also go to stderr, and panic if it is closed.
         .log_internal_errors(false)
         .with_ansi(stderr::has_colours())
-        .with_target(false);
+        .with_target(false)
+        .with_writer(|| stderr::LogWriter);
     if matches!(cli.command, Command::Serve(_) | Command::Agent(_)) {
         // Before the log's thread begins. An agent may run programs that need privileges.
         let is_server = matches!(cli.command, Command::Serve(_));
         let forbidden = is_server.then(longhaul_server::forbid_new_privileges).transpose();
-        let (writer, thread) = log_thread::start();
-        log.with_writer(writer).init();
+        let thread = stderr::start(ServerLog::default());
+        log.init();
         if let Err(error) = forbidden {
             tracing::warn!(%error, "programs that the server runs could get more privileges than it has");
         }
-        return LogOutput::Server { _thread: thread };
+        return Some(thread);
     }
-    log.without_time().with_writer(|| stderr::LogWriter).init();
-    match cli.command {
-        Command::Get(_) | Command::Put(_) | Command::Work(_) => {
-            LogOutput::Transfer { _stderr: stderr::start() }
-        }
-        _ => LogOutput::Direct,
-    }
+    log.without_time().init();
+    let has_thread = matches!(cli.command, Command::Get(_) | Command::Put(_) | Command::Work(_));
+    has_thread.then(|| stderr::start(Drawing::default()))
 }

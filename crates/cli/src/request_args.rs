@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use longhaul_core::proto::cookies::CookieJar;
 use longhaul_core::proto::http::HeaderField;
+use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::input_file;
 use longhaul_engine::source::http::RequestConfig;
-
-use crate::cookie_file;
 
 /// Options of requests.
 #[derive(Debug, Args)]
@@ -77,10 +77,33 @@ impl RequestArgs {
         let of_cookie = self.cookie.iter().filter(|text| !text.contains('=')).map(Path::new);
         let mut all: Option<CookieJar> = None;
         for path in self.load_cookies.as_deref().into_iter().chain(of_cookie) {
-            let jar = cookie_file::read(path, cancel)
+            let jar = read_cookies(path, cancel)
                 .with_context(|| format!("cannot use the cookies in {}", path.display()))?;
             all.get_or_insert_default().extend(jar);
         }
         Ok(all)
     }
+}
+
+/// Reads a file of cookies.
+///
+/// # Errors
+/// The file is unreadable, or no line is a cookie.
+fn read_cookies(path: &Path, cancel: &Cancel) -> anyhow::Result<CookieJar> {
+    /// Larger than any browser's cookie store.
+    const LONGEST: Bytes = Bytes::mib(16);
+    let file = CookieJar::parse(&input_file::read(path, LONGEST, cancel)?);
+    match file.skipped.first() {
+        Some(_) if file.jar.is_empty() => {
+            bail!(
+                "no line is a cookie in Netscape's format: domain, TRUE or FALSE, path, TRUE or FALSE, expiry, name, value, with tabs between"
+            )
+        }
+        Some(line) => {
+            let (lines, path) = (file.skipped.len(), path.display());
+            tracing::warn!("{path}: {lines} lines are no cookies and are left out, the first is line {line}");
+        }
+        None => {}
+    }
+    Ok(file.jar)
 }

@@ -2,45 +2,29 @@
 
 use std::collections::HashSet;
 use std::error::Error;
-use std::io;
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{FileOfRun, LimitedBy, RunDiagnosis};
 use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer, RunDone};
-use longhaul_core::failure::FailureKind;
-use longhaul_core::units::Rate;
+use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::units::{Bytes, Rate};
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::record::Recorder;
 use longhaul_scope::record::schema::Side;
 use parking_lot::Mutex;
 use url::Url;
 
+use crate::batch::FileResult;
 use crate::json::JsonLines;
 use crate::progress::ProgressLines;
-use crate::record::RecordArgs;
 use crate::results::Results;
-use crate::summary::{self, Complete};
-use crate::{config_file, exit, say};
-
-/// The outputs of a command's transfers.
-pub(crate) struct CommandOutputs<'a> {
-    /// Whether to print events on stdout instead of progress.
-    pub(crate) json: bool,
-    /// Whether to show progress on a terminal.
-    pub(crate) lines: bool,
-    /// Whether to print a line for each result, on a terminal or in a log.
-    pub(crate) results: bool,
-    /// The record.
-    pub(crate) record: &'a RecordArgs,
-    /// The fixed pace of what is sent, for the record.
-    pub(crate) pace: Option<Rate>,
-    /// The flag that ends the command.
-    pub(crate) cancel: &'a Cancel,
-}
+use crate::transfer_args::TransferArgs;
+use crate::{config_file, exit, say, summary};
 
 /// Observes all jobs of a command, which may run concurrently.
 pub(crate) struct CommandSession {
     side: Side,
+    /// Whether a line is printed for each result, on a terminal or in a log.
     results: bool,
     /// The results of several files.
     table: Option<ResultTable>,
@@ -69,76 +53,74 @@ enum ShownProgress {
 }
 
 impl CommandSession {
-    /// Begins a session of `files`, `None` if unknown; `what` is recorded in the header, and must not contain secrets.
+    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is recorded in the header,
+    /// and must not contain secrets.
     ///
     /// # Errors
-    /// The exit code; the error has been printed.
+    /// A record or a thread that cannot be made.
     pub(crate) fn begin(
-        reporting: &CommandOutputs<'_>,
+        args: &TransferArgs,
         side: Side,
         what: &str,
         files: Option<usize>,
-    ) -> Result<Self, exit::Code> {
-        let recorder = reporting.record.begin(side, what, reporting.pace);
-        let recorder = recorder.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
-        let shown = if reporting.json {
-            ShownProgress::Json(JsonLines::start().map_err(|error: io::Error| {
-                exit::said(format_args!("cannot start a thread for --json: {error}"), exit::OS)
+        lines: bool,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
+        // A record names the fixed pace of what is sent.
+        let recorder = args.record.begin(side, what, args.pace.rate().filter(|_| side == Side::Put))?;
+        let shown = if args.json {
+            ShownProgress::Json(JsonLines::start().map_err(|error| {
+                Failure::new(FailureKind::Host, format!("cannot start a thread for --json: {error}"))
             })?)
         } else {
-            ShownProgress::Progress(ProgressLines::begin(reporting.lines, side, files))
+            ShownProgress::Progress(ProgressLines::begin(lines, side, files))
         };
-        let several = reporting.results && files != Some(1);
-        let table =
-            several.then(|| ResultTable { results: Mutex::new(Results::begin()), lines: reporting.lines });
+        let results = !args.quiet && !args.json;
+        let several = results && files != Some(1);
+        let table = several.then(|| ResultTable { results: Mutex::new(Results::begin()), lines });
         let run = (files != Some(1)).then(Mutex::default);
-        let (cancel, started) = (reporting.cancel.clone(), Instant::now());
-        let begun = Mutex::default();
-        let results = reporting.results;
+        let (cancel, started, begun) = (cancel.clone(), Instant::now(), Mutex::default());
         Ok(Self { side, results, table, run, files, started, shown, recorder, cancel, begun })
     }
 
-    /// Runs one job to its end, and reports its result; its URL must not contain secrets.
+    /// Runs one job to its end, and reports its result; its URL must not contain secrets. Returns the size of the file.
     ///
     /// # Errors
-    /// The exit code; the error has been printed.
-    pub(crate) fn run<T: Complete, E: Error>(
+    /// The kind of the failure, which has been printed.
+    pub(crate) fn run<E: Error>(
         &self,
         job: &JobTag,
-        transfer: impl FnOnce(JobObserver<'_>) -> Result<T, E>,
+        transfer: impl FnOnce(JobObserver<'_>) -> Result<Done, E>,
         kind: fn(&E) -> FailureKind,
-    ) -> Result<(), exit::Code> {
+    ) -> FileResult {
         let start = Instant::now();
         let result = transfer(JobObserver::new(job, self));
-        let end = match &result {
-            Ok(outcome) => Event::Done(Box::new(self.done_of(job, outcome))),
+        let size = result.as_ref().map_or(Bytes::ZERO, |done| done.bytes);
+        let (end, failure) = match result {
+            Ok(done) => (Event::Done(Box::new(self.done_of(job, done))), None),
             Err(error) => {
-                let code = exit::of_stop(exit::of(kind(error)), &self.cancel);
-                Event::Error { message: error.to_string(), exit_code: code.number() }
+                let exit_code = exit::of(exit::of_stop(kind(&error), &self.cancel));
+                (Event::Error { message: error.to_string(), exit_code }, Some(error))
             }
         };
         self.on(job, start.elapsed(), &end);
-        if let Some(note) = result.as_ref().ok().and_then(Complete::note).filter(|_| self.results) {
-            say::line(note.replace(char::is_control, "?"));
-        }
-        self.show_result(job, &end, result.as_ref().is_ok_and(Complete::is_shown));
+        self.show_result(job, &end);
         let has_begun = self.begun.lock().remove(&job.id());
-        result.map(drop).map_err(|error| {
-            let code = exit::of(kind(&error));
+        failure.map_or(Ok(Some(size)), |error| {
+            let kind = kind(&error);
             // The end of the command names its time limit; there is no more to say of a file that was not begun.
-            if has_begun || exit::of_stop(code, &self.cancel) == code {
+            if has_begun || exit::of_stop(kind, &self.cancel) == kind {
                 say::error(&error);
             }
-            code
+            Err(kind)
         })
     }
 
     /// Returns the last event of a file; one of several files adds to the diagnosis of all.
-    fn done_of(&self, job: &JobTag, outcome: &impl Complete) -> Done {
-        let mut done = outcome.done();
-        if let Some((run, finding)) = self.run.as_ref().zip(outcome.finding()) {
+    fn done_of(&self, job: &JobTag, mut done: Done) -> Done {
+        if let Some(run) = self.run.as_ref().filter(|_| !done.unchanged) {
             let (ended, time, moved) = (self.started.elapsed(), done.time, done.bytes - done.resumed);
-            let mut run = run.lock();
+            let (mut run, finding) = (run.lock(), &done.finding);
             run.add(&FileOfRun { server: &server_of(job), ended, time, moved, finding });
             // The diagnosis of the run tells what its files lack, which share the path with each other.
             let are_several = self.files.is_some() || run.files() > 1;
@@ -150,8 +132,16 @@ impl CommandSession {
         done
     }
 
+    /// Says why a file was not transferred, where results are printed.
+    pub(crate) fn say_unchanged(&self, file: &Done, why: &str) {
+        if self.results {
+            let path = file.path.display().to_string();
+            say::line(format_args!("{}: {why}", path.replace(char::is_control, "?")));
+        }
+    }
+
     /// Prints the result of a file, or stores it for the table.
-    fn show_result(&self, job: &JobTag, end: &Event, is_shown: bool) {
+    fn show_result(&self, job: &JobTag, end: &Event) {
         let is_table = self.table.as_ref().is_some_and(|table| table.lines);
         let name = match (end, self.side) {
             (Event::Done(done), Side::Get) => done.path.display().to_string(),
@@ -160,12 +150,14 @@ impl CommandSession {
         if let Some(table) = &self.table {
             let mut results = table.results.lock();
             match end {
-                Event::Done(done) if is_shown => results.complete(&name, done),
-                Event::Done(_) => results.unchanged(),
+                Event::Done(done) if done.unchanged => results.unchanged(),
+                Event::Done(done) => results.complete(&name, done),
                 _ => results.failed(&name),
             }
         }
-        if let (Event::Done(done), true, true, false) = (end, is_shown, self.results, is_table) {
+        if let (Event::Done(done), true, false) = (end, self.results, is_table)
+            && !done.unchanged
+        {
             summary::say(done, &name);
             if self.table.is_none() {
                 summary::say_advice(&done.finding.advice);

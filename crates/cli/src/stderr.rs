@@ -1,11 +1,14 @@
-//! The stderr of a transfer: log, progress and messages are written by one thread, so that no transfer blocks on a terminal or a pipe.
+//! The stderr of a transfer or a server: log, progress and messages are written by one thread, so that no transfer blocks on a terminal
+//! or a pipe.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::line_queue::LineQueue;
-use crate::progress::Drawing;
+use longhaul_server::drop_capabilities;
+
+use crate::line_queue::{self, LineQueue, Output};
 
 /// Interval between drawings of progress.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -19,9 +22,42 @@ pub(crate) struct Stderr(());
 /// The log's writer.
 pub(crate) struct LogWriter;
 
+/// Whether the process has changed its user. Until then all threads need the capabilities for the change: the C library
+/// aborts the process if the change fails in some threads only.
+static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
+
+/// The log of a server, whose thread gives up its capabilities once the process has its user.
+#[derive(Default)]
+pub(crate) struct ServerLog {
+    has_no_privileges: bool,
+}
+
+impl Output for ServerLog {
+    fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
+        // A log outlives a failed write: a full disk may have space for later lines.
+        let _ = line_queue::write_all(io::stderr(), lines, wrote);
+        Ok(())
+    }
+
+    fn draw(&mut self) -> bool {
+        if !self.has_no_privileges && USER_IS_FINAL.load(Ordering::Relaxed) {
+            // On failure the thread keeps them; it cannot report that here.
+            let _ = drop_capabilities();
+            self.has_no_privileges = true;
+        }
+        false
+    }
+}
+
+/// Makes the thread of a server's log drop its capabilities.
+pub(crate) fn drop_privileges() {
+    USER_IS_FINAL.store(true, Ordering::Relaxed);
+    redraw();
+}
+
 /// Starts the thread; on failure lines are written synchronously.
-pub(crate) fn start() -> Stderr {
-    if let Ok(queue) = LineQueue::start("stderr", Drawing::default(), REDRAW) {
+pub(crate) fn start(output: impl Output + 'static) -> Stderr {
+    if let Ok(queue) = LineQueue::start("stderr", output, REDRAW) {
         // Called once.
         let _ = QUEUE.set(queue);
     }
@@ -47,7 +83,7 @@ pub(crate) fn line(text: String) {
     }
 }
 
-/// Draws the progress at once.
+/// Draws at once what is below the lines.
 pub(crate) fn redraw() {
     if let Some(queue) = QUEUE.get() {
         queue.redraw();

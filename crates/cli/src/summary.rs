@@ -2,55 +2,15 @@
 
 use std::path::PathBuf;
 
-use longhaul_core::advice::{Finding, Shares};
+use longhaul_core::advice::Shares;
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
-use longhaul_engine::job::Outcome;
-use longhaul_farm::work_run::CompleteFile;
 
 use crate::say;
 
-/// The result of a complete transfer.
-pub(crate) trait Complete {
-    /// Returns the last event of the job.
-    fn done(&self) -> Done;
-
-    /// Returns what limited the transfer, unless nothing was moved.
-    fn finding(&self) -> Option<&Finding> {
-        None
-    }
-
-    /// Returns whether the result is printed as a line.
-    fn is_shown(&self) -> bool {
-        true
-    }
-
-    /// Returns a text to print in place of the result's line.
-    fn note(&self) -> Option<String> {
-        None
-    }
-}
-
-/// A file already present with the expected size and time.
-pub(crate) struct Unchanged {
-    pub(crate) path: PathBuf,
-    pub(crate) size: Bytes,
-}
-
-impl Complete for Unchanged {
-    fn done(&self) -> Done {
-        Done {
-            path: self.path.clone(),
-            bytes: self.size,
-            resumed: self.size,
-            unchanged: true,
-            ..Done::default()
-        }
-    }
-
-    fn is_shown(&self) -> bool {
-        false
-    }
+/// Makes the result of a file that is there already, with the expected size and time.
+pub(crate) fn unchanged(path: PathBuf, size: Bytes) -> Done {
+    Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() }
 }
 
 /// Prints a result on stderr, without its advice; `name` is the destination. Control characters are removed.
@@ -78,28 +38,4 @@ fn limits(shares: &Shares) -> String {
     let named = shares.ranked().into_iter().filter(|(_, share)| *share >= 0.01);
     let named: Vec<_> = named.map(|(limit, share)| format!("{limit} {:.0} %", share * 100.0)).collect();
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
-}
-
-impl Complete for Outcome {
-    fn done(&self) -> Done {
-        self.into()
-    }
-
-    fn finding(&self) -> Option<&Finding> {
-        Some(&self.finding)
-    }
-}
-
-impl Complete for CompleteFile {
-    fn done(&self) -> Done {
-        self.done.clone()
-    }
-
-    fn finding(&self) -> Option<&Finding> {
-        self.finding.as_ref()
-    }
-
-    fn is_shown(&self) -> bool {
-        !self.done.unchanged
-    }
 }

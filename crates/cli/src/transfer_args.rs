@@ -9,15 +9,13 @@ use longhaul_engine::job::{StreamCap, TransferOptions};
 use longhaul_engine::rate_limit::RateLimit;
 use longhaul_engine::source::http::{ClientConfig, SafeUrl};
 use longhaul_engine::verify::Verify;
-use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
-use crate::session::{CommandOutputs, CommandSession};
+use crate::stderr;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::values::{Choice, choice};
-use crate::{exit, stderr};
 
 /// Options of transfers.
 #[derive(Debug, Args)]
@@ -127,29 +125,5 @@ impl TransferArgs {
     /// Returns whether a progress line is drawn.
     pub(crate) fn shows_line(&self) -> bool {
         !self.quiet && !self.json && stderr::is_capable()
-    }
-
-    /// Begins a session of `files`, `None` if unknown, that draws progress if `lines`; `what` is recorded in the header,
-    /// and must not contain secrets.
-    ///
-    /// # Errors
-    /// The exit code; the error has been printed.
-    pub(crate) fn begin(
-        &self,
-        side: Side,
-        what: &str,
-        files: Option<usize>,
-        lines: bool,
-        cancel: &Cancel,
-    ) -> Result<CommandSession, exit::Code> {
-        let reporting = CommandOutputs {
-            json: self.json,
-            lines,
-            results: !self.quiet && !self.json,
-            record: &self.record,
-            pace: self.pace.rate().filter(|_| side == Side::Put),
-            cancel,
-        };
-        CommandSession::begin(&reporting, side, what, files)
     }
 }

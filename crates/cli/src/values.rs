@@ -12,13 +12,6 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 /// The heading of options for experiments, which the short help omits.
 pub(crate) const RESEARCH: &str = "Tuning and research";
 
-/// A value, or an automatic choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AutoOr<T> {
-    Auto,
-    Value(T),
-}
-
 /// A named value, and its help.
 pub(crate) type Choice<T> = (&'static str, T, &'static str);
 

@@ -1,6 +1,6 @@
 //! Calls of aria2's clients.
 
-use longhaul_core::proto::aria2_rpc::{Call, Incoming, JobOptions, Method, authorize};
+use longhaul_core::proto::aria2_rpc::{Call, Incoming, JobOptions, Params, authorize};
 
 /// The secret that the corpus holds.
 const SECRET: &str = "s";
@@ -21,16 +21,11 @@ fn check(call: Call) {
         return inner.into_iter().flatten().filter(|call| call.method != "system.multicall").for_each(check);
     }
     let Ok(params) = authorize(&call.method, call.params, SECRET) else { return };
-    match Method::parse(&call.method, &params) {
-        Ok(Method::AddUri { uris, options, .. }) => {
-            assert!(!uris.is_empty());
-            check_options(options);
-        }
-        Ok(Method::ChangeOption { options, .. } | Method::ChangeGlobalOption(options)) => {
-            check_options(options)
-        }
-        _ => {}
-    }
+    let params = Params::new(&params);
+    // Methods have options at the first or the second position.
+    [params.options(0), params.options(1)].into_iter().flatten().for_each(check_options);
+    // No other reading fails but by an error.
+    let _ = (params.uris(0), params.document(0), params.range(), params.movement(), params.place(2));
 }
 
 /// Headers may hold secrets, so that they are not written.

@@ -172,14 +172,10 @@ impl Server {
     /// Serves until stopped; must run on a Tokio runtime with I/O and time enabled.
     pub async fn run(self) -> Result<ServerOutcome, Failure> {
         let serves_metrics = self.metrics.is_some();
-        let (observer, interval) = match self.telemetry {
-            Some(telemetry) => (Some((telemetry.job, telemetry.observer)), telemetry.sample),
-            None => (None, None),
-        };
         let services = Arc::new(self.services);
         let active_uploads =
             services.uploads.as_ref().map(|uploads| Arc::clone(&uploads.active)).unwrap_or_default();
-        let stats = Arc::new(ConnectionStats::new(observer, interval, serves_metrics, active_uploads));
+        let stats = Arc::new(ConnectionStats::new(self.telemetry, serves_metrics, active_uploads));
         let sampler = Sampler::start(&stats);
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
         let (window_routes, route_requests) = InitialWindowRoutes::start(self.pacing.initial_window).unzip();

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::if_exists::if_exists;
+
 /// The suffix of an incomplete file.
 const UNFINISHED: &str = "~";
 
@@ -56,10 +58,7 @@ fn replace_with(
 fn create_fresh(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
     let fresh = fresh(path);
     // An earlier process with this id may have left it.
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_exists(fs::remove_file(&fresh))?;
     let file = File::options().write(true).create_new(true).mode(mode).open(&fresh)?;
     Ok((fresh, file))
 }

@@ -11,6 +11,7 @@ pub mod ethtool;
 pub mod file_map;
 pub mod host;
 pub mod host_route;
+pub mod if_exists;
 pub mod link;
 pub mod local_time;
 pub mod memory;

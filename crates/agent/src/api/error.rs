@@ -23,7 +23,7 @@ pub struct ErrorBody {
 }
 
 /// The details of an error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetails {
     /// A code for programs, such as `not-found`.
     pub code: String,

@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::ApiState;
 use super::extract::Checked;
-use crate::events::AgentEvent;
+use crate::events::{AgentEvent, STOPPING, TRANSFER};
 use crate::live::Live;
 use crate::queue::Queue;
 
@@ -91,20 +91,16 @@ impl EventSubscriber {
         }
         loop {
             let (name, data) = match self.events.recv().await {
-                Ok(AgentEvent::Transfer(data)) => ("transfer", data),
-                Ok(AgentEvent::Progress(data)) => ("progress", data),
-                Ok(AgentEvent::Removed(data)) => ("removed", data),
-                Ok(AgentEvent::Stats(data)) => ("stats", data),
-                Ok(AgentEvent::Samples { id, data })
-                    if self.samples.as_ref().is_some_and(|(of, _)| *of == id) =>
+                Ok(AgentEvent { name: STOPPING, .. }) | Err(RecvError::Closed) => return None,
+                Ok(AgentEvent { of: Some(id), .. })
+                    if self.samples.as_ref().is_none_or(|(of, _)| *of != id) =>
                 {
-                    ("samples", data)
+                    continue;
                 }
-                Ok(AgentEvent::Samples { .. }) => continue,
-                Ok(AgentEvent::Resync) | Err(RecvError::Lagged(_)) => ("resync", "{}".into()),
-                Ok(AgentEvent::Stopping) | Err(RecvError::Closed) => return None,
+                Ok(AgentEvent { name, data, .. }) => (name, data),
+                Err(RecvError::Lagged(_)) => ("resync", "{}".into()),
             };
-            if name == "transfer" {
+            if name == TRANSFER {
                 self.watch();
             }
             return Some(Event::default().event(name).data(&*data));

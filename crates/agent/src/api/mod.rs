@@ -22,7 +22,7 @@ use axum::routing::{get, post};
 pub use auth::Access;
 pub use auth::LoginUrl;
 pub(crate) use auth::SCOPE_HEADER;
-pub use error::{ApiError, ErrorBody};
+pub use error::{ApiError, ErrorBody, ErrorDetails};
 pub(crate) use events::KEEP_ALIVE;
 pub use transfers::{FreshLink, Place, TransferList, TransferPatch};
 

@@ -16,7 +16,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use longhaul_core::proto::aria2_rpc::{Call, Incoming, Method, Reply, RpcError, authorize};
+use longhaul_core::proto::aria2_rpc::{Call, Incoming, Reply, RpcError, authorize};
 use serde_json::Value;
 
 use crate::api::{Access, ApiState};
@@ -130,6 +130,6 @@ impl Rpc<'_> {
         let [all, downloads] = authorized;
         let (params, scope) = all.or(downloads)?;
         self.had_token |= !call.method.starts_with("system.");
-        queue_calls::carry_out(self.queue, Method::parse(&call.method, &params)?, scope)
+        queue_calls::execute(self.queue, &call.method, &params, scope)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use std::time::SystemTime;
 
 use longhaul_core::proto::aria2_rpc::{
-    Gid, GlobalOptions, GlobalStat, JobOptions, Keys, Method, Move, NOTIFICATIONS, PlaceOptions, RpcError,
-    State, methods, uris,
+    Gid, GlobalOptions, GlobalStat, JobOptions, Keys, NOTIFICATIONS, Params, PlaceOptions, RpcError, State,
+    uris,
 };
 use longhaul_core::units::Rate;
 use serde_json::{Value, json};
@@ -46,107 +46,195 @@ fn refused(error: QueueError) -> RpcError {
     }
 }
 
-/// Returns the number of the transfer with this identifier.
-fn id(queue: &Queue, gid: Gid) -> Result<i64, RpcError> {
-    queue
-        .database(|database| database.id_of_gid(gid.number()))
-        .map_err(|error| refused(error.into()))?
-        .ok_or(RpcError::NoGid(gid))
+/// A call of a method.
+struct MethodCall<'a> {
+    queue: &'a Queue,
+    params: Params<'a>,
+    /// What the call may change.
+    scope: Scope,
+}
+
+/// Executes a method.
+type Execute = fn(&MethodCall<'_>) -> Result<Value, RpcError>;
+
+/// The methods. The forced variants are equal to the plain ones, because neither a pause nor a cancel waits for a server. No method
+/// saves a session, because every change is saved.
+static METHODS: [(&str, Execute); 31] = [
+    ("aria2.addUri", add_uri),
+    ("aria2.addMetalink", add_metalink),
+    ("aria2.remove", |call| call.change(Queue::cancel)),
+    ("aria2.forceRemove", |call| call.change(Queue::cancel)),
+    ("aria2.pause", |call| call.change(Queue::pause)),
+    ("aria2.pauseAll", pause_all),
+    ("aria2.forcePause", |call| call.change(Queue::pause)),
+    ("aria2.forcePauseAll", pause_all),
+    ("aria2.unpause", |call| call.change(Queue::resume)),
+    ("aria2.unpauseAll", |call| {
+        let is_paused = |transfer: &Transfer| transfer.state == TransferState::Paused;
+        each(waiting(call.queue)?, is_paused, |id| call.queue.resume(id))
+    }),
+    ("aria2.tellStatus", |call| {
+        let (gid, keys) = (call.params.gid(0)?, call.params.keys(1)?);
+        Ok(status(call.queue, &call.transfer(gid)?).to_json(&keys))
+    }),
+    ("aria2.getUris", |call| Ok(uris(&call.first()?.ends.urls))),
+    ("aria2.getFiles", |call| Ok(status(call.queue, &call.first()?).files())),
+    ("aria2.getPeers", |call| call.first().map(|_| json!([]))),
+    ("aria2.getServers", |call| Ok(status(call.queue, &call.first()?).servers())),
+    ("aria2.tellActive", |call| {
+        let keys = call.params.keys(0)?;
+        Ok(statuses(call.queue, &of_state(call.queue, TransferState::Running, usize::MAX)?, &keys))
+    }),
+    ("aria2.tellWaiting", |call| call.tell(waiting)),
+    ("aria2.tellStopped", |call| call.tell(stopped)),
+    ("aria2.changePosition", change_position),
+    ("aria2.getOption", |call| Ok(options_of(call.queue, &call.first()?).to_json())),
+    ("aria2.changeOption", |call| {
+        let (gid, options) = (call.params.gid(0)?, call.params.options(1)?);
+        done(call.queue.patch(call.id(gid)?, None, options.limit.map(limit_bps)))
+    }),
+    ("aria2.getGlobalOption", |call| Ok(global_options(&call.queue.settings()).to_json())),
+    ("aria2.changeGlobalOption", change_settings),
+    ("aria2.getGlobalStat", |call| global_stat(call.queue)),
+    ("aria2.purgeDownloadResult", |call| {
+        // Transfers that wait for a new link keep their partial files, which only the list refers to.
+        let is_ended = |transfer: &Transfer| transfer.state.is_ended();
+        each(stopped(call.queue)?, is_ended, |id| call.queue.remove(id, false))
+    }),
+    ("aria2.removeDownloadResult", |call| {
+        let transfer = call.first()?;
+        if transfer.state == TransferState::WaitingLink {
+            call.queue.cancel(transfer.id).map_err(refused)?;
+        }
+        done(call.queue.remove(transfer.id, false))
+    }),
+    ("aria2.getVersion", |_| {
+        Ok(json!({
+            "version": ARIA2_VERSION,
+            "enabledFeatures": ["GZip", "HTTPS", "Message Digest", "Metalink"],
+            "longhaul": env!("CARGO_PKG_VERSION"),
+        }))
+    }),
+    ("aria2.getSessionInfo", |_| Ok(json!({"sessionId": *SESSION}))),
+    ("aria2.saveSession", |_| Ok(json!("OK"))),
+    ("system.listMethods", |_| Ok(method_names().collect())),
+    ("system.listNotifications", |_| Ok(json!(NOTIFICATIONS))),
+];
+
+/// Returns the names of all methods: those that [`execute`] accepts, and `system.multicall`, whose calls are executed one by one.
+fn method_names() -> impl Iterator<Item = &'static str> {
+    METHODS.iter().map(|(name, _)| *name).chain(["system.multicall"])
 }
 
 /// Executes a method as far as `scope` permits it.
 ///
 /// # Errors
 /// [`RpcError`].
-pub(super) fn carry_out(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
-    let transfer = |gid| queue.transfer(id(queue, gid)?).map_err(refused);
-    match method {
-        Method::TellStatus { gid, keys } => Ok(status(queue, &transfer(gid)?).to_json(&keys)),
-        Method::GetUris(gid) => Ok(uris(&transfer(gid)?.ends.urls)),
-        Method::GetFiles(gid) => Ok(status(queue, &transfer(gid)?).files()),
-        Method::GetServers(gid) => Ok(status(queue, &transfer(gid)?).servers()),
-        Method::GetPeers(gid) => transfer(gid).map(|_| json!([])),
-        Method::GetOption(gid) => Ok(options_of(queue, &transfer(gid)?).to_json()),
-        Method::TellActive(keys) => {
-            Ok(statuses(queue, &of_state(queue, TransferState::Running, usize::MAX)?, &keys))
-        }
-        Method::TellWaiting { offset, count, keys } => {
-            Ok(statuses(queue, &slice(waiting(queue)?, offset, count), &keys))
-        }
-        Method::TellStopped { offset, count, keys } => {
-            Ok(statuses(queue, &slice(stopped(queue)?, offset, count), &keys))
-        }
-        Method::GetGlobalStat => global_stat(queue),
-        Method::GetGlobalOption => Ok(global_options(&queue.settings()).to_json()),
-        Method::GetVersion => Ok(json!({
-            "version": ARIA2_VERSION,
-            "enabledFeatures": ["GZip", "HTTPS", "Message Digest", "Metalink"],
-            "longhaul": env!("CARGO_PKG_VERSION"),
-        })),
-        Method::GetSessionInfo => Ok(json!({"sessionId": *SESSION})),
-        Method::ListMethods => Ok(methods().collect()),
-        Method::ListNotifications => Ok(json!(NOTIFICATIONS)),
-        action => act(queue, action, scope),
+pub(super) fn execute(
+    queue: &Queue,
+    method: &str,
+    params: &[Value],
+    scope: Scope,
+) -> Result<Value, RpcError> {
+    let known = METHODS.iter().find(|(name, _)| *name == method);
+    let (_, execute) = known.ok_or_else(|| RpcError::NoMethod(method.to_owned()))?;
+    execute(&MethodCall { queue, params: Params::new(params), scope })
+}
+
+/// Returns the result of an operation that has no other.
+fn done<T>(result: Result<T, QueueError>) -> Result<Value, RpcError> {
+    result.map(|_| json!("OK")).map_err(refused)
+}
+
+fn named(transfer: &Transfer) -> Value {
+    json!(gid(transfer).to_string())
+}
+
+impl MethodCall<'_> {
+    /// Returns the number of the transfer with this identifier.
+    fn id(&self, gid: Gid) -> Result<i64, RpcError> {
+        self.queue
+            .database(|database| database.id_of_gid(gid.number()))
+            .map_err(|error| refused(error.into()))?
+            .ok_or(RpcError::NoGid(gid))
+    }
+
+    fn transfer(&self, gid: Gid) -> Result<Transfer, RpcError> {
+        self.queue.transfer(self.id(gid)?).map_err(refused)
+    }
+
+    /// Returns the transfer that the first parameter names.
+    fn first(&self) -> Result<Transfer, RpcError> {
+        self.transfer(self.params.gid(0)?)
+    }
+
+    /// Changes the transfer that the first parameter names.
+    fn change(&self, operation: fn(&Queue, i64) -> Result<Transfer, QueueError>) -> Result<Value, RpcError> {
+        let id = self.id(self.params.gid(0)?)?;
+        operation(self.queue, id).map(|transfer| named(&transfer)).map_err(refused)
+    }
+
+    fn tell(&self, list: fn(&Queue) -> Result<Vec<Transfer>, RpcError>) -> Result<Value, RpcError> {
+        let (offset, count, keys) = self.params.range()?;
+        Ok(statuses(self.queue, &slice(list(self.queue)?, offset, count), &keys))
+    }
+
+    /// Adds transfers, and moves them to `place`, if given.
+    fn add(&self, requests: Vec<TransferRequest>, place: Option<usize>) -> Result<Vec<Transfer>, RpcError> {
+        let added = self.queue.add(requests, self.scope).map_err(refused)?;
+        at_place(self.queue, &added, place)?;
+        Ok(added)
     }
 }
 
-/// Executes a method that changes the queue.
-fn act(queue: &Queue, method: Method, scope: Scope) -> Result<Value, RpcError> {
-    let named = |transfer: Transfer| json!(gid(&transfer).to_string());
-    let (done, id) = (|()| json!("OK"), |gid| id(queue, gid));
-    let add = |requests: Vec<TransferRequest>, place| {
-        let added = queue.add(requests, scope).map_err(refused)?;
-        at_place(queue, &added, place)?;
-        Ok::<_, RpcError>(added)
+fn add_uri(call: &MethodCall<'_>) -> Result<Value, RpcError> {
+    let (uris, options, place) = (call.params.uris(0)?, call.params.options(1)?, call.params.place(2)?);
+    let gid = options.gid.map(Gid::number);
+    let request = TransferRequest { gid, ..TransferRequest::of_urls(uris) };
+    let added = call.add(vec![with_options(request, &options)], place)?;
+    Ok(added.first().map_or(Value::Null, named))
+}
+
+fn add_metalink(call: &MethodCall<'_>) -> Result<Value, RpcError> {
+    let (document, options) = (call.params.document(0)?, call.params.options(1)?);
+    let place = call.params.place(2)?;
+    let requests = request::of_metalink(&document).map_err(refused)?;
+    let requests = requests.into_iter().map(|request| with_options(request, &options)).collect();
+    Ok(call.add(requests, place)?.iter().map(named).collect())
+}
+
+fn pause_all(call: &MethodCall<'_>) -> Result<Value, RpcError> {
+    let mut all = of_state(call.queue, TransferState::Running, usize::MAX)?;
+    all.extend(waiting(call.queue)?);
+    each(all, |transfer| transfer.state != TransferState::Paused, |id| call.queue.pause(id))
+}
+
+fn change_settings(call: &MethodCall<'_>) -> Result<Value, RpcError> {
+    let options = call.params.options(0)?;
+    let patch = SettingsPatch {
+        concurrent: options.global.concurrent,
+        limit_bps: options.global.limit.map(limit_bps),
+        directory: options.place.dir.map(|directory| Some(directory.into())),
+        ..SettingsPatch::default()
     };
-    match method {
-        Method::AddUri { uris, options, place } => {
-            let gid = options.gid.map(Gid::number);
-            let request = TransferRequest { gid, ..TransferRequest::of_urls(uris) };
-            let added = add(vec![with_options(request, &options)], place)?;
-            Ok(added.into_iter().next().map_or(Value::Null, named))
-        }
-        Method::AddMetalink { document, options, place } => {
-            let requests = request::of_metalink(&document).map_err(refused)?;
-            let requests = requests.into_iter().map(|request| with_options(request, &options)).collect();
-            Ok(add(requests, place)?.into_iter().map(named).collect())
-        }
-        Method::Remove(gid) => queue.cancel(id(gid)?).map(named).map_err(refused),
-        Method::Pause(gid) => queue.pause(id(gid)?).map(named).map_err(refused),
-        Method::Unpause(gid) => queue.resume(id(gid)?).map(named).map_err(refused),
-        Method::PauseAll => {
-            let mut all = of_state(queue, TransferState::Running, usize::MAX)?;
-            all.extend(waiting(queue)?);
-            each(all, |transfer| transfer.state != TransferState::Paused, |id| queue.pause(id)).map(done)
-        }
-        Method::UnpauseAll => {
-            each(waiting(queue)?, |transfer| transfer.state == TransferState::Paused, |id| queue.resume(id))
-                .map(done)
-        }
-        Method::ChangePosition { gid, to } => change_position(queue, gid, to),
-        Method::ChangeOption { gid, options } => {
-            let limit = options.limit.map(limit_bps);
-            queue.patch(id(gid)?, None, limit).map(|_| json!("OK")).map_err(refused)
-        }
-        Method::ChangeGlobalOption(options) => {
-            let patch = SettingsPatch {
-                concurrent: options.global.concurrent,
-                limit_bps: options.global.limit.map(limit_bps),
-                directory: options.place.dir.map(|directory| Some(directory.into())),
-                ..SettingsPatch::default()
-            };
-            scope.check_settings(&patch).map_err(refused)?;
-            queue.change_settings(patch).map(|_| json!("OK")).map_err(refused)
-        }
-        Method::PurgeDownloadResult => {
-            // Transfers that wait for a new link keep their partial files, which only the list refers to.
-            each(stopped(queue)?, |transfer| transfer.state.is_ended(), |id| queue.remove(id, false))
-                .map(done)
-        }
-        Method::RemoveDownloadResult(gid) => remove_result(queue, id(gid)?),
-        Method::SaveSession => Ok(json!("OK")),
-        query => Err(RpcError::Refused(format!("{query:?} changes nothing"))),
+    call.scope.check_settings(&patch).map_err(refused)?;
+    done(call.queue.change_settings(patch))
+}
+
+/// Moves a transfer; returns its new position.
+fn change_position(call: &MethodCall<'_>) -> Result<Value, RpcError> {
+    let (gid, to) = call.params.movement()?;
+    let moved = call.id(gid)?;
+    let all: Vec<i64> = waiting(call.queue)?.iter().map(|transfer| transfer.id).collect();
+    let current = all.iter().position(|id| *id == moved);
+    let current =
+        current.ok_or_else(|| RpcError::Refused(format!("GID#{gid} not found in the waiting queue.")))?;
+    let place = to.place(current, all.len());
+    let others: Vec<i64> = all.into_iter().filter(|id| *id != moved).collect();
+    if place != current {
+        call.queue.place(moved, others.get(place).copied()).map_err(refused)?;
     }
+    Ok(json!(place))
 }
 
 /// Calls `operation` for each transfer that `applies`; skips one that has changed its state meanwhile.
@@ -154,22 +242,13 @@ fn each<T>(
     all: Vec<Transfer>,
     applies: impl Fn(&Transfer) -> bool,
     operation: impl Fn(i64) -> Result<T, QueueError>,
-) -> Result<(), RpcError> {
+) -> Result<Value, RpcError> {
     for transfer in all.iter().filter(|transfer| applies(transfer)) {
         match operation(transfer.id) {
             Ok(_) | Err(QueueError::WrongState { .. } | QueueError::NotFound(_)) => {}
             Err(error) => return Err(refused(error)),
         }
     }
-    Ok(())
-}
-
-fn remove_result(queue: &Queue, id: i64) -> Result<Value, RpcError> {
-    let transfer = queue.transfer(id).map_err(refused)?;
-    if transfer.state == TransferState::WaitingLink {
-        queue.cancel(id).map_err(refused)?;
-    }
-    queue.remove(id, false).map_err(refused)?;
     Ok(json!("OK"))
 }
 
@@ -334,17 +413,21 @@ fn at_place(queue: &Queue, added: &[Transfer], place: Option<usize>) -> Result<(
     Ok(())
 }
 
-/// Moves a transfer; returns its new position.
-fn change_position(queue: &Queue, gid: Gid, to: Move) -> Result<Value, RpcError> {
-    let moved = id(queue, gid)?;
-    let all: Vec<i64> = waiting(queue)?.iter().map(|transfer| transfer.id).collect();
-    let current = all.iter().position(|id| *id == moved);
-    let current =
-        current.ok_or_else(|| RpcError::Refused(format!("GID#{gid} not found in the waiting queue.")))?;
-    let place = to.place(current, all.len());
-    let others: Vec<i64> = all.into_iter().filter(|id| *id != moved).collect();
-    if place != current {
-        queue.place(moved, others.get(place).copied()).map_err(refused)?;
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::runner::tests::queue;
+
+    #[test]
+    fn methods_have_names_of_their_own_and_others_are_unknown() {
+        let (_dir, queue) = queue();
+        let names: BTreeSet<_> = method_names().collect();
+        assert_eq!((names.len(), names.contains("system.multicall")), (METHODS.len() + 1, true));
+        let error = execute(&queue, "aria2.addTorrent", &[], Scope::All).unwrap_err();
+        assert_eq!((error.code(), error.http_status()), (-32_601, 404));
+        let listed = execute(&queue, "system.listMethods", &[], Scope::All).unwrap();
+        assert_eq!(listed.as_array().unwrap().len(), names.len());
     }
-    Ok(json!(place))
 }

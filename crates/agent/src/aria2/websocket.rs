@@ -11,7 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{answer, transfer_status};
 use crate::api::ApiState;
-use crate::events::AgentEvent;
+use crate::events::{AgentEvent, STOPPING, TRANSFER};
 use crate::transfer::{Transfer, TransferState};
 
 /// The maximum message size: a Metalink of 16 MiB in Base64, and its call.
@@ -54,8 +54,8 @@ impl Connection {
                     Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 },
                 event = events.recv() => match event {
-                    Ok(AgentEvent::Transfer(transfer)) if self.is_trusted => self.news(&transfer),
-                    Ok(AgentEvent::Stopping) | Err(RecvError::Closed) => return,
+                    Ok(AgentEvent { name: TRANSFER, data, .. }) if self.is_trusted => self.news(&data),
+                    Ok(AgentEvent { name: STOPPING, .. }) | Err(RecvError::Closed) => return,
                     Ok(_) | Err(RecvError::Lagged(_)) => None,
                 },
             };

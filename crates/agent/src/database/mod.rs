@@ -19,6 +19,7 @@ mod value;
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode};
 use thiserror::Error;
 
@@ -31,7 +32,7 @@ pub(crate) use lease::{ClaimedTransfer, HeldTransfer, HostReport};
 pub(crate) use open::OpenedDatabase;
 pub(crate) use page::{PageCursor, RowPage};
 pub(crate) use row::{NewTransfer, PartIdentity, Row, RunEnd};
-use value::{FromValue, Record, Value};
+use value::{Record, Value};
 
 /// The queue's database.
 pub(crate) struct Database {
@@ -196,7 +197,7 @@ impl Database {
     }
 
     /// Reads one value, if there is one.
-    fn value<T: FromValue>(&self, select: &str, values: &[Value]) -> Result<Option<T>, StoreError> {
+    fn value<T: FromSql>(&self, select: &str, values: &[Value]) -> Result<Option<T>, StoreError> {
         self.query(select, values)?.into_iter().next().map(|mut record| record.take()).transpose()
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longhaul_sys::if_exists::if_exists;
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::schema::{APPLICATION, VERSION, migrate};
@@ -109,10 +110,7 @@ fn move_aside(path: &Path, now: i64) -> std::io::Result<PathBuf> {
     let aside = with(path, &format!(".damaged-{now}-{number}"));
     std::fs::rename(path, &aside)?;
     for suffix in ["-wal", "-shm"] {
-        match std::fs::rename(with(path, suffix), with(&aside, suffix)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        if_exists(std::fs::rename(with(path, suffix), with(&aside, suffix)))?;
     }
     Ok(aside)
 }

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use super::lease::host_of;
 use super::{Record, StoreError, Value};
 use crate::json;
-use crate::request::ShownRequest;
+use crate::request::TransferRequest;
 use crate::transfer::{
     FileProgress, QueuePlace, RunConditions, RunFacts, ShownEnds, Transfer, TransferFailure, TransferState,
     TransferTimes,
@@ -24,9 +24,8 @@ pub(crate) struct NewTransfer {
     /// The identifier that an aria2 client has chosen; by default the transfer's number.
     pub(crate) gid: Option<u64>,
     pub(crate) state: TransferState,
-    /// The sealed request.
-    pub(crate) request: Vec<u8>,
-    pub(crate) shown: ShownRequest,
+    pub(crate) request: TransferRequest,
+    pub(crate) sealed: Vec<u8>,
     /// Whether a browser offers it: it must be accepted to survive this process.
     pub(crate) offered: bool,
 }
@@ -130,21 +129,22 @@ impl NewTransfer {
 
     /// Returns the columns of the transfer at a position.
     pub(super) fn values(&self, position: i64, now: i64) -> [Value; 15] {
-        let shown = &self.shown;
+        let request = &self.request;
         [
             self.key.clone().into(),
             self.gid.into(),
-            shown.kind.name().into(),
+            request.kind.name().into(),
             self.state.name().into(),
-            shown.priority.into(),
+            request.queue.priority.into(),
             position.into(),
-            self.request.as_slice().into(),
-            json(&shown.urls).into(),
-            shown.name.clone().into(),
-            shown.path.clone().into(),
-            shown.page_url.clone().into(),
-            shown.limit_bps.into(),
-            shown.at.into(),
+            self.sealed.as_slice().into(),
+            // In clear is stored only what is no secret.
+            json(&request.shown_urls()).into(),
+            request.shown_name().into(),
+            request.shown_path().into(),
+            request.shown_page().into(),
+            request.tuning.limit_bps.into(),
+            request.queue.at.into(),
             self.offered.into(),
             now.into(),
         ]
@@ -163,7 +163,7 @@ impl Row {
 
     /// Reads the [`COLUMNS`].
     pub(super) fn read(record: &mut Record) -> Result<Self, StoreError> {
-        let (id, gid): (i64, Option<u64>) = (record.take()?, record.take()?);
+        let (id, gid): (i64, Option<i64>) = (record.take()?, record.take()?);
         let (kind, state) = (of_name(record.take()?)?, of_name(record.take()?)?);
         let place = QueuePlace { priority: record.take()?, position: record.take()? };
         let ends = ShownEnds {
@@ -186,7 +186,7 @@ impl Row {
         let host = record.take::<Option<String>>()?.map(|owner| host_of(&owner).to_owned());
         let transfer = Transfer {
             id,
-            gid: format!("{:016x}", gid.unwrap_or(id.cast_unsigned())),
+            gid: format!("{:016x}", gid.unwrap_or(id)),
             kind,
             state,
             place,

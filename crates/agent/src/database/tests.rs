@@ -16,16 +16,16 @@ fn fresh() -> (tempfile::TempDir, PathBuf, Database) {
 pub(super) fn transfer(name: &str) -> NewTransfer {
     let urls = vec![format!("http://h/{name}")];
     let target = TargetFile { output: Some("/d/".into()), ..TargetFile::default() };
-    let shown = TransferRequest { target, ..TransferRequest::of_urls(urls) }.shown();
-    let request = b"sealed".to_vec();
-    NewTransfer { key: None, gid: None, state: TransferState::Queued, request, shown, offered: false }
+    let request = TransferRequest { target, ..TransferRequest::of_urls(urls) };
+    let sealed = b"sealed".to_vec();
+    NewTransfer { key: None, gid: None, state: TransferState::Queued, request, sealed, offered: false }
 }
 
 /// Creates a worker of a plan.
 pub(super) fn worker(plan: &str) -> NewTransfer {
     let endpoints = Endpoints { plan: Some(plan.into()), ..Endpoints::default() };
     let request = TransferRequest { kind: TransferKind::Plan, endpoints, ..TransferRequest::default() };
-    NewTransfer { shown: request.shown(), ..transfer("") }
+    NewTransfer { request, ..transfer("") }
 }
 
 fn add(database: &mut Database, name: &str) -> i64 {
@@ -105,7 +105,7 @@ fn pages_contain_every_transfer_once_despite_additions() {
             assert_eq!((page.total, page.counts["queued"], page.counts["running"]), (25, 22, 1));
             database.remove(ids[0]).unwrap();
             let mut urgent = transfer("urgent");
-            urgent.shown.priority = 9;
+            urgent.request.queue.priority = 9;
             database.add(&[urgent], 2).unwrap();
         }
         if after.is_none() {

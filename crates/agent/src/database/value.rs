@@ -57,14 +57,20 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
+impl<'a> From<&'a Value> for ValueRef<'a> {
+    fn from(value: &'a Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Int(value) => Self::Integer(*value),
+            Value::Text(value) => Self::Text(value.as_bytes()),
+            Value::Blob(value) => Self::Blob(value),
+        }
+    }
+}
+
 impl rusqlite::ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::Borrowed(match self {
-            Self::Null => ValueRef::Null,
-            Self::Int(value) => ValueRef::Integer(*value),
-            Self::Text(value) => ValueRef::Text(value.as_bytes()),
-            Self::Blob(value) => ValueRef::Blob(value),
-        }))
+        Ok(ToSqlOutput::Borrowed(self.into()))
     }
 }
 
@@ -129,44 +135,10 @@ impl Record {
     }
 
     /// Takes the next column.
-    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, StoreError> {
+    pub(super) fn take<T: FromSqlite>(&mut self) -> Result<T, StoreError> {
         let value = self.0.next().unwrap_or(Value::Null);
-        T::from_value(value).ok_or_else(|| StoreError::Unreadable("a column has another type".to_owned()))
-    }
-}
-
-/// A type that a column is read as.
-pub(super) trait FromValue: Sized {
-    fn from_value(value: Value) -> Option<Self>;
-}
-
-impl FromValue for i64 {
-    fn from_value(value: Value) -> Option<Self> {
-        if let Value::Int(value) = value { Some(value) } else { None }
-    }
-}
-
-impl FromValue for u64 {
-    fn from_value(value: Value) -> Option<Self> {
-        i64::from_value(value).map(i64::cast_unsigned)
-    }
-}
-
-impl FromValue for String {
-    fn from_value(value: Value) -> Option<Self> {
-        if let Value::Text(value) = value { Some(value) } else { None }
-    }
-}
-
-impl FromValue for Vec<u8> {
-    fn from_value(value: Value) -> Option<Self> {
-        if let Value::Blob(value) = value { Some(value) } else { None }
-    }
-}
-
-impl<T: FromValue> FromValue for Option<T> {
-    fn from_value(value: Value) -> Option<Self> {
-        if value == Value::Null { Some(None) } else { T::from_value(value).map(Some) }
+        let taken = T::column_result((&value).into());
+        taken.map_err(|_| StoreError::Unreadable("a column has another type".to_owned()))
     }
 }
 

@@ -5,7 +5,6 @@ use longhaul_core::units::Rate;
 use super::Queue;
 use crate::database::{Database, DatabaseError};
 use crate::error::QueueError;
-use crate::events::AgentEvent;
 use crate::scope::Scope;
 use crate::settings::check_limit;
 use crate::transfer::{Transfer, TransferState};
@@ -173,7 +172,7 @@ impl Queue {
         if self.is_offered(id) {
             return Ok(());
         }
-        self.events.send(|| AgentEvent::Removed(format!("{{\"id\":{id}}}").into()));
+        self.events.send("removed", || format!("{{\"id\":{id}}}"));
         self.tell_stats();
         Ok(())
     }

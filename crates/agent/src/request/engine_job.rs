@@ -38,24 +38,6 @@ pub(crate) struct RunContext<'a> {
     pub(crate) offered_size: Option<Bytes>,
 }
 
-/// The operation of the engine for a request.
-pub(crate) enum EngineJob {
-    Get(Box<Job>),
-    GetTree {
-        url: Url,
-        target: PathBuf,
-        options: Box<JobOptions>,
-    },
-    Put(Box<PutRequest>),
-    /// The path of the request is the local directory, its URL the remote one.
-    PutTree(Box<PutRequest>),
-    /// The options have no logins: the plan names the server that they are for.
-    Plan {
-        path: PathBuf,
-        options: Box<JobOptions>,
-    },
-}
-
 impl TransferRequest {
     pub(super) fn client(&self) -> Result<ClientConfig, QueueError> {
         let mut headers = Vec::new();
@@ -115,31 +97,24 @@ impl TransferRequest {
         self.target.checksum.as_ref().map(parse).transpose()
     }
 
-    /// Creates the engine's job from a normalised request.
+    /// Returns the URLs of a normalised request for a file or a tree, and the options of its jobs: logins are for the first server.
     ///
     /// # Errors
     /// [`QueueError::Invalid`].
-    pub(crate) fn engine_job(&self, context: RunContext<'_>) -> Result<EngineJob, QueueError> {
-        if let Some(path) = self.endpoints.plan.clone() {
-            let options = Box::new(self.options(&context, None)?);
-            return Ok(EngineJob::Plan { path, options });
-        }
-        if let Some(path) = self.endpoints.paths.first() {
-            let put = Box::new(self.put(path, &context)?);
-            return Ok(if self.kind == TransferKind::Tree {
-                EngineJob::PutTree(put)
-            } else {
-                EngineJob::Put(put)
-            });
-        }
+    pub(crate) fn sources(&self, context: &RunContext<'_>) -> Result<(Vec<Url>, JobOptions), QueueError> {
         let urls = self.endpoints.urls.iter().map(|url| ZonedUrl::parse(url).map(|parsed| parsed.url));
         let urls: Vec<Url> = urls.collect::<Result<_, _>>()?;
         let first = urls.first().cloned().ok_or_else(|| invalid("there is no URL"))?;
-        let mut options = Box::new(self.options(&context, Some(first.clone()))?);
-        if self.kind == TransferKind::Tree {
-            let target = self.target.output.clone().unwrap_or_default();
-            return Ok(EngineJob::GetTree { url: first, target, options });
-        }
+        let options = self.options(context, Some(first))?;
+        Ok((urls, options))
+    }
+
+    /// Creates the engine's job of a normalised request for a file.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn get(&self, context: &RunContext<'_>) -> Result<Job, QueueError> {
+        let (urls, mut options) = self.sources(context)?;
         let (output, name, if_exists) = self.destination(context.target.as_deref());
         options.existing.if_exists = Some(if_exists);
         let metalink = self.metalink.as_ref();
@@ -150,7 +125,7 @@ impl TransferRequest {
             pieces: metalink.and_then(MetalinkFacts::pieces),
             ..Expected::default()
         };
-        Ok(EngineJob::Get(Box::new(Job { urls, output, expected, options: *options })))
+        Ok(Job { urls, output, expected, options })
     }
 
     /// Returns the output, the file's name if known, and what is done where a file of the name exists; `target` is the
@@ -191,7 +166,15 @@ impl TransferRequest {
         })
     }
 
-    fn options(&self, context: &RunContext<'_>, logins_for: Option<Url>) -> Result<JobOptions, QueueError> {
+    /// Returns the options of downloads. A plan names the server that logins are for.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn options(
+        &self,
+        context: &RunContext<'_>,
+        logins_for: Option<Url>,
+    ) -> Result<JobOptions, QueueError> {
         let mut transfer = self.transfer_options(context)?;
         let (client, pace) = (&mut transfer.client, transfer.pace);
         if pace != Pace::Auto && !client.requests.headers.iter().any(|header| header.is(PACE_HEADER)) {
@@ -220,7 +203,11 @@ impl TransferRequest {
         })
     }
 
-    fn put(&self, path: &Path, context: &RunContext<'_>) -> Result<PutRequest, QueueError> {
+    /// Creates the upload of the file or the directory at `path`.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub(crate) fn put(&self, path: &Path, context: &RunContext<'_>) -> Result<PutRequest, QueueError> {
         Ok(PutRequest {
             path: path.to_owned(),
             url: ZonedUrl::parse(self.endpoints.url.as_deref().unwrap_or_default())?.url,

@@ -13,7 +13,7 @@ use crate::database::{DatabaseError, Row};
 use crate::error::QueueError;
 use crate::live::Live;
 use crate::queue::Queue;
-use crate::request::{EngineJob, RunContext};
+use crate::request::{RunContext, TransferRequest};
 use crate::transfer::TransferKind;
 
 /// The remedy where the server has another file than the partial one.
@@ -132,29 +132,31 @@ pub(super) fn execute(
         offered_size: queue.offered_size(live.id),
         target: row.part.as_ref().map(|part| part.target.clone()),
     };
-    let work = request.engine_job(context)?;
-    make_directory(&request)?;
     let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
-    match work {
-        EngineJob::Get(get) => {
+    let path = request.endpoints.paths.first();
+    match (&request.endpoints.plan, path, request.kind) {
+        (Some(path), ..) => plan::work(queue, live, path, request.options(&context, None)?),
+        (None, Some(path), TransferKind::Tree) => tree::put(queue, live, request.put(path, &context)?),
+        (None, Some(path), _) => {
+            let outcome = upload::put(&request.put(path, &context)?, job, cancel);
+            Ok(Done::from(&outcome?))
+        }
+        (None, None, TransferKind::Tree) => {
+            let (urls, options) = request.sources(&context)?;
+            tree::get(queue, live, &urls[0], &request.target.output.unwrap_or_default(), options)
+        }
+        (None, None, _) => {
+            let get = request.get(&context)?;
+            make_directory(&request)?;
             let outcome = queue.engine.run(&get, job, cancel);
             Ok(Done::from(&outcome?))
         }
-        EngineJob::Put(put) => {
-            let outcome = upload::put(&put, job, cancel);
-            Ok(Done::from(&outcome?))
-        }
-        EngineJob::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
-        EngineJob::PutTree(put) => tree::put(queue, live, *put),
-        EngineJob::Plan { path, options } => plan::work(queue, live, &path, *options),
     }
 }
 
 /// Creates the directory of a file.
-fn make_directory(request: &crate::request::TransferRequest) -> Result<(), RunFailure> {
-    let Some(output) = request.target.output.as_deref().filter(|_| request.kind == TransferKind::Get) else {
-        return Ok(());
-    };
+fn make_directory(request: &TransferRequest) -> Result<(), RunFailure> {
+    let Some(output) = request.target.output.as_deref() else { return Ok(()) };
     let is_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/") || request.target.name.is_some();
     let directory = if is_directory { Some(output) } else { output.parent() };
     directory.map_or(Ok(()), std::fs::create_dir_all).map_err(|error| {

@@ -7,12 +7,10 @@ use std::time::Duration;
 use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
-use super::spawn;
+use super::{insert_run, spawn};
 use crate::database::{ClaimedTransfer, DatabaseError, FarmChange, Row};
 use crate::error::{AgentError, QueueError};
-use crate::events::AgentEvent;
 use crate::farm::{Farm, sleep_since_boot};
-use crate::live::Live;
 use crate::queue::Queue;
 use crate::transfer::{QueuePlace, TransferFailure};
 
@@ -23,7 +21,7 @@ pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
     let report = move |change| match change {
         FarmChange::Work => queue.runs.wake(),
         FarmChange::Show => {
-            queue.events.send(|| AgentEvent::Resync);
+            queue.events.send("resync", || "{}".to_owned());
             queue.tell_stats();
         }
     };
@@ -57,7 +55,7 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
     }
     if is_due {
         queue.report_to_farm(farm)?;
-        queue.events.send(|| AgentEvent::Resync);
+        queue.events.send("resync", || "{}".to_owned());
     }
     Ok(farm.until_renewal())
 }
@@ -129,7 +127,7 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
     let exit_code = (queue.exit_code)(FailureKind::Config);
     let failure = TransferFailure { message, exit_code, file_exists: false };
     queue.database(|database| database.refuse(lease, &failure, queue.now()))?;
-    queue.events.send(|| AgentEvent::Resync);
+    queue.events.send("resync", || "{}".to_owned());
     // Another one may run in its place.
     queue.runs.wake();
     Ok(())
@@ -137,11 +135,8 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
 
 fn start_leased(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let (id, epoch) = (row.transfer.id, row.epoch);
-    let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
-    let live = Arc::new(Live::new(&row.transfer, epoch, limit));
     // An earlier run that has lost its lease may still end.
-    let may_run = !queue.runs.is_stopping() && queue.runs.insert(Arc::clone(&live));
-    let thread = if may_run { spawn(queue, live, row) } else { None };
+    let thread = insert_run(queue, &row).and_then(|live| spawn(queue, live, row));
     if thread.is_none() {
         queue.database(|database| database.release(id, epoch))?;
     }

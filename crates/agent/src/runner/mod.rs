@@ -2,6 +2,7 @@
 
 mod execute;
 mod farm_runs;
+mod files;
 mod observe;
 mod plan;
 mod record_retention;
@@ -170,17 +171,8 @@ fn active(live: &Live) -> Active {
 /// Starts a transfer on a separate thread, unless it is no longer queued.
 pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandle<()>>, DatabaseError> {
     let id = row.transfer.id;
-    let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
-    let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
     // Inserted before the state changes, so that a later pause finds the run.
-    if !queue.runs.insert(Arc::clone(&live)) {
-        return Ok(None);
-    }
-    if queue.runs.is_stopping() {
-        // The agent may have cancelled all runs before this one was inserted.
-        queue.runs.remove(id);
-        return Ok(None);
-    }
+    let Some(live) = insert_run(queue, &row) else { return Ok(None) };
     match queue.database(|database| database.begin(id, queue.now())) {
         Ok(true) => {}
         other => {
@@ -193,6 +185,19 @@ pub(crate) fn start_run(queue: &Arc<Queue>, row: Row) -> Result<Option<JoinHandl
         queue.database(|database| database.set_state(id, TransferState::Queued, unix_now()))?;
     }
     Ok(thread)
+}
+
+/// Inserts a run, unless the transfer has one that may still end, or the agent ends.
+fn insert_run(queue: &Queue, row: &Row) -> Option<Arc<Live>> {
+    let limit = queue.runs.limit.within(row.transfer.conditions.limit_bps.map(Rate::bits_per_sec));
+    let live = Arc::new(Live::new(&row.transfer, row.epoch, limit));
+    let is_inserted = queue.runs.insert(Arc::clone(&live));
+    if is_inserted && queue.runs.is_stopping() {
+        // The agent may have cancelled all runs before this one was inserted.
+        queue.runs.remove(live.id);
+        return None;
+    }
+    is_inserted.then_some(live)
 }
 
 /// Starts the thread of an inserted run, or removes the run.

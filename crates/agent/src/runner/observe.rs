@@ -12,7 +12,6 @@ use longhaul_scope::record::schema::Side;
 
 use super::execute::RunFailure;
 use crate::database::PartIdentity;
-use crate::events::AgentEvent;
 use crate::live::{Live, RECORD_INTERVAL};
 use crate::paths::make_private;
 use crate::queue::Queue;
@@ -142,8 +141,8 @@ impl Observer for RunObserver<'_> {
             Event::Sample(sample) => {
                 if let Some(samples) = self.live.note_sample(at, sample) {
                     let id = self.live.id;
-                    let message = || crate::json(&serde_json::json!({ "id": id, "samples": samples })).into();
-                    self.queue.events.send(|| AgentEvent::Samples { id, data: message() });
+                    let message = || serde_json::json!({ "id": id, "samples": samples }).to_string();
+                    self.queue.events.send_of("samples", Some(id), message);
                 }
             }
             Event::Warning(warning) => tracing::warn!("transfer {}: {warning}", self.live.id),
@@ -155,7 +154,7 @@ impl Observer for RunObserver<'_> {
 /// Sends the progress of a run to clients, at most twice a second.
 pub(super) fn send_progress(queue: &Queue, live: &Live) {
     if queue.events.has_receivers() && live.is_progress_due() {
-        queue.events.send(|| AgentEvent::Progress(crate::json(&live.message()).into()));
+        queue.events.send("progress", || crate::json(&live.message()));
     }
 }
 

@@ -1,12 +1,10 @@
 //! Runs a worker of a plan until no unit is left for it.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longhaul_core::advice::Finding;
-use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Done, JobObserver, JobTag};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::pace::PACE_HEADER;
 use longhaul_core::units::{Bytes, Rate};
@@ -16,76 +14,27 @@ use longhaul_farm::plan::Plan;
 use longhaul_farm::shared_dir::SharedDirStore;
 use longhaul_farm::work_run::{CompleteFile, FileDisplay, PARALLEL, WorkEnd, WorkRun};
 use longhaul_farm::worker::Worker;
-use parking_lot::Mutex;
 use url::Url;
 
 use super::execute::RunFailure;
+use super::files::{FileBytes, FilesProgress};
 use super::observe::send_progress;
 use crate::live::Live;
 use crate::queue::Queue;
 
-/// What the worker has received.
-#[derive(Debug, Default)]
-struct Received {
-    /// The bytes of files that have ended.
-    ended: u64,
-    /// For each running file: bytes, streams.
-    running: HashMap<JobId, (u64, usize)>,
-}
-
-impl Received {
-    fn sums(&self) -> (u64, usize) {
-        let add = |(bytes, streams), running: &(u64, usize)| (bytes + running.0, streams + running.1);
-        self.running.values().fold((self.ended, 0), add)
-    }
-}
-
-/// Sums the progress of the files of a worker.
-struct WorkerDisplay<'a> {
-    queue: &'a Queue,
-    live: &'a Live,
-    received: Mutex<Received>,
-}
-
-impl WorkerDisplay<'_> {
-    /// Changes what was received, and shows that.
-    fn change(&self, change: impl FnOnce(&mut Received)) {
-        let mut received = self.received.lock();
-        let (before, _) = received.sums();
-        change(&mut received);
-        let (bytes, streams) = received.sums();
-        self.live.note_total(bytes, bytes, streams);
-        drop(received);
-        self.queue.runs.moved.fetch_add(bytes.saturating_sub(before), Ordering::Relaxed);
-        send_progress(self.queue, self.live);
-    }
-}
-
-impl FileDisplay for WorkerDisplay<'_> {
+impl FileDisplay for FilesProgress<'_> {
     fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {
         let result = transfer(JobObserver::new(job, self));
-        self.change(|received| {
-            let (bytes, _) = received.running.remove(&job.id()).unwrap_or_default();
-            let all = result.map(|file| (file.done.bytes - file.done.resumed).get());
-            received.ended += all.unwrap_or(bytes).max(bytes);
+        self.end(job.id(), |last| {
+            let all = result.map_or(0, |file| (file.done.bytes - file.done.resumed).get());
+            let moved = all.max(last.moved);
+            FileBytes { present: moved, moved }
         });
     }
 
     fn unit_done(&self) {
         self.live.note_unit();
         send_progress(self.queue, self.live);
-    }
-}
-
-impl Observer for WorkerDisplay<'_> {
-    fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
-        match event {
-            Event::Progress(progress) => self.change(|received| {
-                received.running.insert(job.id(), (progress.bytes.received.get(), progress.streams));
-            }),
-            Event::Warning(warning) => tracing::warn!("transfer {}, {}: {warning}", self.live.id, job.url()),
-            _ => {}
-        }
     }
 }
 
@@ -117,13 +66,12 @@ pub(super) fn work(
     let worker = Worker::new(&plan, &store, &live.cancel)?.with_limit(options.transfer.limit.clone());
     let counts = header.counts;
     live.note_plan((counts.files_of_unknown_size == 0).then(|| counts.bytes.get()), counts.units);
-    let display = WorkerDisplay { queue, live, received: Mutex::default() };
+    let display = FilesProgress::new(queue, live, false);
     let end = WorkRun::new(&queue.engine, &worker, &display, options, &live.cancel).run(PARALLEL)?;
     let failed = |kind, why: String| Err(RunFailure::new(kind, why));
     match end {
         WorkEnd::Done => {
-            let (bytes, _) = display.received.into_inner().sums();
-            let (bytes, time) = (Bytes::new(bytes), began.elapsed());
+            let (bytes, time) = (Bytes::new(display.bytes().moved), began.elapsed());
             let advice = header.left_out_note().into_iter().collect();
             let goodput = Rate::over(bytes, time);
             let finding = Finding { advice, ..Finding::default() };

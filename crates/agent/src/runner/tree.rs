@@ -1,13 +1,12 @@
 //! Runs a transfer of a directory: a walk, and a job for each missing or changed file.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use longhaul_core::event::{Done, Event, JobId, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Done, JobId, JobObserver, JobTag};
 use longhaul_core::failure::FailureKind;
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::{Bytes, Rate};
@@ -19,7 +18,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use super::execute::RunFailure;
-use super::observe::send_progress;
+use super::files::{FileBytes, FilesProgress};
 use crate::live::Live;
 use crate::queue::Queue;
 
@@ -30,66 +29,26 @@ const MAX_SMALL: usize = 16;
 /// The maximum number of walked entries ahead of the transfers.
 const MAX_WALKED_AHEAD: usize = 1024;
 
-/// The progress of all files of a tree.
-#[derive(Debug, Default)]
-pub(super) struct Totals {
-    /// The bytes of complete files.
-    complete: u64,
-    /// The bytes of complete files that this run has moved.
-    moved: u64,
-    /// For each running file: bytes present, bytes moved, streams.
-    running: HashMap<JobId, (u64, u64, usize)>,
-    /// The first failure of a file, and the number of failures.
-    failed: Option<(RunFailure, u64)>,
-}
-
-impl Totals {
-    fn sums(&self) -> (u64, u64, usize) {
-        let add = |(bytes, moved, streams): (u64, u64, usize), running: &(u64, u64, usize)| {
-            (bytes + running.0, moved + running.1, streams + running.2)
-        };
-        self.running.values().fold((self.complete, self.moved, 0), add)
-    }
-
-    fn fail(&mut self, failure: RunFailure) {
-        match &mut self.failed {
-            Some((_, count)) => *count += 1,
-            None => self.failed = Some((failure, 1)),
-        }
-    }
-}
-
-/// Observes the files of a tree, and sums their bytes.
-struct TreeObserver<'a, 'b>(&'b TreeRun<'a>);
-
-impl Observer for TreeObserver<'_, '_> {
-    fn on(&self, job: &JobTag, _at: Duration, event: &Event) {
-        let (Event::Progress(progress), run) = (event, self.0) else { return };
-        let mut totals = run.totals.lock();
-        let before = totals.running.get(&job.id()).map_or(0, |running| running.1);
-        let (present, received) = (progress.bytes.present.get(), progress.bytes.received.get());
-        totals.running.insert(job.id(), (present, received, progress.streams));
-        let (bytes, moved, streams) = totals.sums();
-        drop(totals);
-        let fresh = received.saturating_sub(before);
-        run.queue.runs.moved.fetch_add(fresh, Ordering::Relaxed);
-        run.live.note_total(bytes, moved, streams);
-        send_progress(run.queue, run.live);
-    }
-}
-
 /// The state shared by the files of a tree.
 struct TreeRun<'a> {
-    queue: &'a Queue,
-    live: &'a Live,
-    totals: Mutex<Totals>,
+    files: FilesProgress<'a>,
+    /// The first failure of a file, and the number of failures.
+    failed: Mutex<Option<(RunFailure, u64)>>,
     count: AtomicU64,
     began: Instant,
 }
 
 impl<'a> TreeRun<'a> {
     fn new(queue: &'a Queue, live: &'a Live) -> Self {
-        Self { queue, live, totals: Mutex::default(), count: AtomicU64::new(0), began: Instant::now() }
+        let files = FilesProgress::new(queue, live, true);
+        Self { files, failed: Mutex::default(), count: AtomicU64::new(0), began: Instant::now() }
+    }
+
+    fn fail(&self, failure: RunFailure) {
+        match &mut *self.failed.lock() {
+            Some((_, count)) => *count += 1,
+            none => *none = Some((failure, 1)),
+        }
     }
 
     /// Transfers the files of a walk.
@@ -100,19 +59,18 @@ impl<'a> TreeRun<'a> {
         admission: JobAdmission,
         task: impl Fn(&Self, JobId, F) -> Result<Bytes, RunFailure> + Sync,
     ) {
-        let cancel = &self.live.cancel;
+        let FilesProgress { queue, live, .. } = &self.files;
+        let cancel = &live.cancel;
         thread::scope(|threads| {
             let (found, files) = sync_channel(MAX_WALKED_AHEAD);
             let walker =
                 move || walk.map(|walked| found.send(walked)).take_while(Result::is_ok).for_each(drop);
             if let Err(error) = thread::Builder::new().name("walk".into()).spawn_scoped(threads, walker) {
-                self.totals
-                    .lock()
-                    .fail(RunFailure::new(FailureKind::Host, format!("cannot start a thread: {error}")));
-                return;
+                let message = format!("cannot start a thread: {error}");
+                return self.fail(RunFailure::new(FailureKind::Host, message));
             }
             let size_of = |walked: &Walked<F>| walked.file().and_then(&size_of);
-            self.queue.engine.run_each(files, size_of, admission, cancel, |walked| {
+            queue.engine.run_each(files, size_of, admission, cancel, |walked| {
                 let file = match walked {
                     Walked::File(file) => file,
                     Walked::Skipped { what, why } => {
@@ -120,38 +78,30 @@ impl<'a> TreeRun<'a> {
                         return None;
                     }
                     Walked::Failed(WalkError { failure, .. }) => {
-                        self.totals.lock().fail(RunFailure::new(failure.kind, failure));
+                        self.fail(RunFailure::new(failure.kind, failure));
                         return None;
                     }
                 };
                 let job = JobId::new(self.count.fetch_add(1, Ordering::Relaxed) + 1);
                 let result = task(self, job, file);
-                let mut totals = self.totals.lock();
-                let moved = totals.running.remove(&job).map_or(0, |running| running.1);
-                match result {
-                    Ok(size) => {
-                        totals.complete += size.get();
-                        totals.moved += moved;
-                        Some(size)
-                    }
-                    Err(failure) => {
-                        totals.fail(failure);
-                        None
-                    }
-                }
+                let size = result.map_err(|failure| self.fail(failure)).ok();
+                self.files.end(job, |last| {
+                    let ended = |size: Bytes| FileBytes { present: size.get(), moved: last.moved };
+                    size.map(ended).unwrap_or_default()
+                });
+                size
             });
         });
     }
 
     fn end(self, path: &Path) -> Result<Done, RunFailure> {
-        let totals = self.totals.into_inner();
-        if self.live.cancel.is_cancelled() {
+        if self.files.live.cancel.is_cancelled() {
             return Err(RunFailure::new(FailureKind::Interrupted, "interrupted"));
         }
-        let (bytes, moved, _) = totals.sums();
-        match totals.failed {
+        match self.failed.into_inner() {
             None => {
-                let (time, bytes) = (self.began.elapsed(), Bytes::new(bytes));
+                let FileBytes { present, moved } = self.files.bytes();
+                let (time, bytes) = (self.began.elapsed(), Bytes::new(present));
                 let goodput = Rate::over(Bytes::new(moved), time);
                 Ok(Done { path: path.to_owned(), bytes, time, goodput, ..Done::default() })
             }
@@ -186,13 +136,8 @@ pub(super) fn get(
                 return Ok(size);
             }
             let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
-            let observer = TreeObserver(run);
-            let outcome = queue.engine.run(
-                &tree.job(&file, options.clone()),
-                JobObserver::new(&tag, &observer),
-                &live.cancel,
-            );
-            Ok(outcome?.size)
+            let (file, observer) = (tree.job(&file, options.clone()), JobObserver::new(&tag, &run.files));
+            Ok(queue.engine.run(&file, observer, &live.cancel)?.size)
         },
     );
     run.end(target)
@@ -217,9 +162,7 @@ pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result
             let mut put = request.clone();
             put.transfer.client.requests.headers.extend(file.time_header());
             (put.path, put.url) = (file.path, file.url);
-            let observer = TreeObserver(run);
-            let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
-            Ok(outcome?.size)
+            Ok(upload::put(&put, JobObserver::new(&tag, &run.files), &live.cancel)?.size)
         },
     );
     run.end(&request.path)

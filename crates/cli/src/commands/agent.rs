@@ -6,16 +6,17 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use longhaul_agent::agent::{self, AgentOptions};
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::error::AgentError;
 use longhaul_agent::farm::{self, FarmStatus};
-use longhaul_agent::paths::Paths;
+use longhaul_agent::paths::{self, Paths};
 use longhaul_agent::queue::Stats;
 use longhaul_agent::settings::FarmSettings;
 use longhaul_agent::unit;
+use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
 use crate::exit;
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     let paths = paths()?;
     if !args.foreground {
         let options = args.doors.options();
-        say::output(match start_with(&paths, &options)? {
+        say::output(match start(&paths, &options)? {
             true => "the agent runs".to_owned(),
             false if options.is_empty() => "the agent runs already".to_owned(),
             false => {
@@ -147,14 +148,12 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
         listen: args.doors.listen,
         aria2_rpc: args.doors.aria2_rpc(),
         farm: args.doors.farm(),
-        exit_code: |kind| exit::of(kind).number(),
+        exit_code: exit::of,
     };
-    match agent::run(&options, |address| {
+    agent::run(&options, |address| {
         say::line(format_args!("dashboard on http://{address}/; open it with longhaul queue open"))
-    }) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Ok(exit::said(&error, exit::of(error.kind())).into()),
-    }
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Stops the running agent, and waits until it has ended.
@@ -181,7 +180,7 @@ fn stop() -> anyhow::Result<ExitCode> {
 /// Prints the agent's status; exits with 69 if none is running.
 fn status(json: bool) -> anyhow::Result<ExitCode> {
     let Some(stats) = stats(&Client::new(paths()?.socket()))? else {
-        return Ok(exit::said("no agent runs; start one with longhaul agent", exit::UNAVAILABLE).into());
+        return Ok(exit::said("no agent runs; start one with longhaul agent", FailureKind::Unavailable));
     };
     if json {
         say::output(serde_json::to_string(&stats)?);
@@ -227,15 +226,8 @@ pub(crate) fn paths() -> anyhow::Result<Paths> {
     Paths::of_user().ok_or_else(|| anyhow!(AgentError::NoHome))
 }
 
-/// Starts an agent in the background unless one is running, as [`start_with`] does.
-pub(crate) fn start(paths: &Paths, listen: Option<SocketAddr>, aria2_rpc: bool) -> anyhow::Result<bool> {
-    let listen = listen.map(|address| ["--listen".to_owned(), address.to_string()]);
-    let aria2_rpc = aria2_rpc.then(|| "--aria2-rpc".to_owned());
-    start_with(paths, &listen.into_iter().flatten().chain(aria2_rpc).collect::<Vec<_>>())
-}
-
 /// Starts an agent in the background unless one is running; returns whether it did. The agent outlives this command and its terminal.
-fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
+pub(crate) fn start(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     // The socket's directory must belong to this user before any data is sent.
     paths.make().with_context(|| {
         format!("cannot make {}, which XDG_STATE_HOME=DIR puts elsewhere", paths.state.display())
@@ -244,8 +236,9 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
     if client.check().is_ok() {
         return Ok(false);
     }
-    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(paths.log());
-    let log = log.with_context(|| format!("cannot write {}", paths.log().display()))?;
+    let log_path = paths.state.join(paths::LOG);
+    let log = std::fs::File::options().create(true).append(true).mode(0o600).open(&log_path);
+    let log = log.with_context(|| format!("cannot write {}", log_path.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(["agent", "--foreground", "--detached"]).args(options);
@@ -263,7 +256,7 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
         match ended {
             // Another agent started first or has not ended yet, or this one was killed.
             Some(status)
-                if status.code().is_none_or(|code| code == i32::from(exit::TEMPORARY.number()))
+                if status.code().is_none_or(|code| code == i32::from(exit::of(FailureKind::Temporary)))
                     && began.elapsed() < START_TIMEOUT =>
             {
                 std::thread::sleep(POLL_INTERVAL);
@@ -273,7 +266,7 @@ fn start_with(paths: &Paths, options: &[String]) -> anyhow::Result<bool> {
             _ => {
                 return Err(match checked {
                     Err(error @ ClientError::Silent { .. }) => error.into(),
-                    _ => anyhow!("the agent does not start: {}", last_line(&paths.log())),
+                    _ => anyhow!("the agent does not start: {}", last_line(&log_path)),
                 });
             }
         }
@@ -290,12 +283,9 @@ fn last_line(log: &Path) -> String {
 
 fn install(doors: &DoorArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = doors.listen.filter(|address| !address.ip().is_loopback()) {
-        let error = AgentError::NotLoopback(address);
-        return Ok(exit::said(&error, exit::of(error.kind())).into());
+        bail!(AgentError::NotLoopback(address));
     }
-    if let Some(Err(error)) = doors.farm.as_deref().map(farm::check_address) {
-        return Ok(exit::said(&error, exit::of(error.kind())).into());
-    }
+    doors.farm.as_deref().map_or(Ok(()), farm::check_address)?;
     let program = std::env::current_exe().context("cannot find this program")?;
     let directory = units()?;
     let path = unit::install(&directory, &program, &doors.options())
@@ -319,7 +309,7 @@ fn uninstall() -> anyhow::Result<ExitCode> {
         .with_context(|| format!("cannot remove the unit in {}", directory.display()))?;
     if !removed {
         let message = format_args!("there is no {} in {}", unit::NAME, directory.display());
-        return Ok(exit::said(message, exit::NO_INPUT).into());
+        return Ok(exit::said(message, FailureKind::NotFound));
     }
     say::output(format_args!("removed; stop one that runs: systemctl --user stop {}", unit::NAME));
     Ok(ExitCode::SUCCESS)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longhaul_core::advice::LimitedSpan;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::seconds;
 use longhaul_engine::cancel::Cancel;
 use longhaul_scope::capture::{Capture, Flow, Keep};
@@ -16,8 +17,7 @@ use longhaul_scope::live::{self, LiveFlow};
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::exit::{self, Failure};
-use crate::{interrupt, say, values};
+use crate::{exit, interrupt, say, values};
 
 /// What to explain: a file, or a process.
 ///
@@ -58,7 +58,7 @@ struct Explanation {
 }
 
 /// Prints the diagnosis.
-pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let explained = match (&args.file, args.pid) {
         (_, Some(process)) => of_process(process, args.time)?,
         (Some(file), None) if is_capture(file) => of_capture(file)?,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode, Failure> {
         }
     }
     let any = explained.iter().any(|one| one.diagnosis.is_ok());
-    Ok(if any { ExitCode::SUCCESS } else { exit::DATA.into() })
+    Ok(if any { ExitCode::SUCCESS } else { exit::of(FailureKind::Data).into() })
 }
 
 /// Returns whether a file begins with a capture's magic number.
@@ -96,7 +96,7 @@ pub(super) fn is_capture(path: &Path) -> bool {
 
 /// Reads the jobs of a record, and prints what is damaged.
 pub(super) fn load_jobs(path: &Path) -> Result<Vec<Record>, Failure> {
-    let jobs = Record::load_jobs(path).map_err(|error| (error.to_string(), exit::of(error.kind)))?;
+    let jobs = Record::load_jobs(path)?;
     warn_of_damage(path, jobs.first().and_then(|job| job.damage.as_deref()));
     Ok(jobs)
 }
@@ -136,7 +136,7 @@ fn of_capture(path: &Path) -> Result<Vec<Explanation>, Failure> {
 
 /// Reads a capture, and prints what is damaged.
 pub(super) fn load_capture(path: &Path, keep: Keep) -> Result<Capture, Failure> {
-    let capture = Capture::load(path, keep).map_err(|error| (error.to_string(), exit::of(error.kind)))?;
+    let capture = Capture::load(path, keep)?;
     warn_of_damage(path, capture.damage.as_deref());
     Ok(capture)
 }
@@ -170,9 +170,9 @@ fn of_flow(flow: Flow) -> Explanation {
 fn of_process(process: u32, time: Duration) -> Result<Vec<Explanation>, Failure> {
     let cancel = Cancel::new();
     let listening = interrupt::listen(&cancel);
-    listening.map_err(|error| (format!("cannot listen for Ctrl-C: {error}"), exit::OS))?;
-    let flows = live::observe(process, time, || cancel.is_cancelled())
-        .map_err(|error| (error.to_string(), exit::of(error.kind)))?;
+    listening
+        .map_err(|error| Failure::new(FailureKind::Host, format!("cannot listen for Ctrl-C: {error}")))?;
+    let flows = live::observe(process, time, || cancel.is_cancelled())?;
     let explain = |flow: LiveFlow| {
         let what = format!("{} -> {}", flow.from, flow.to);
         let facts = json!({ "from": flow.from.to_string(), "to": flow.to.to_string(), "sends": flow.sends });

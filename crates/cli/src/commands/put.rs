@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::pace::Pace;
 use longhaul_core::units::Bytes;
@@ -21,10 +22,10 @@ use url::Url;
 
 use crate::batch::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
-use crate::summary::Unchanged;
+use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{Choice, RESEARCH, choice, parallel};
-use crate::{exit, interrupt, record, url_text};
+use crate::{exit, interrupt, record, say, url_text};
 
 /// Operands and options of `put`.
 #[derive(Debug, Args)]
@@ -96,7 +97,7 @@ impl PutArgs {
 const MAX_SMALL_FILES: usize = 16;
 
 /// Sends every file; returns the exit code of the first failure, or of an interruption.
-pub(crate) fn run(args: &PutArgs) -> Result<ExitCode, exit::Code> {
+pub(crate) fn run(args: &PutArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = args.url()?;
@@ -109,10 +110,11 @@ pub(crate) fn run(args: &PutArgs) -> Result<ExitCode, exit::Code> {
     let engine = Engine::new(AppBuffer::Auto);
     let request = PutRequest { sessions: engine.ftp_sessions(), ..request };
     let upload = Upload { args, engine: &engine, cancel: &cancel, request };
-    match args.paths() {
-        [directory] if args.recursive => upload.tree(directory, &url),
-        paths => upload.files(paths, &url),
-    }
+    let sent = match args.paths() {
+        [directory] if args.recursive => upload.tree(directory, &url)?,
+        paths => upload.files(paths, &url)?,
+    };
+    Ok(exit::of_end(sent))
 }
 
 /// The uploads of a command.
@@ -125,7 +127,7 @@ struct Upload<'a> {
 }
 
 impl<'a> Upload<'a> {
-    fn files(&self, paths: &[PathBuf], url: &Url) -> Result<ExitCode, exit::Code> {
+    fn files(&self, paths: &[PathBuf], url: &Url) -> Result<Result<(), FailureKind>, Failure> {
         // The record names the destination.
         let to = paths.first().and_then(|path| upload::destination(url, path).ok());
         let batch = self.batch(to.as_ref().unwrap_or(url), Some(paths.len()))?;
@@ -136,17 +138,17 @@ impl<'a> Upload<'a> {
             |(_, size)| *size,
             |session, job, (path, _)| {
                 let url = upload::destination(url, path);
-                let url = url.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+                let url = url.inspect_err(|error| say::error(error)).map_err(|error| error.kind())?;
                 self.send(session, job, PutRequest { path: path.clone(), url, ..self.request.clone() })
             },
         ))
     }
 
     /// Sends a directory.
-    fn tree(&self, directory: &Path, url: &Url) -> Result<ExitCode, exit::Code> {
+    fn tree(&self, directory: &Path, url: &Url) -> Result<Result<(), FailureKind>, Failure> {
         let options = &self.request.transfer;
         let tree = self.engine.upload_tree(directory, url, options);
-        let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), self.cancel))?;
+        let tree = tree.map_err(|failure| not_begun(failure, self.cancel))?;
         Ok(self.batch(url, None)?.run_walk(
             tree.walk(self.cancel),
             |file| Some(file.size),
@@ -154,8 +156,7 @@ impl<'a> Upload<'a> {
                 if options.resume && tree.is_unchanged(&file, self.cancel) {
                     let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                     let (path, size) = (file.path, file.size);
-                    let there = |_: JobObserver<'_>| Ok::<_, UploadError>(Unchanged { path, size });
-                    return session.run(&tag, there, UploadError::kind).map(|()| Some(size));
+                    return session.run(&tag, |_| Ok(unchanged(path, size)), UploadError::kind);
                 }
                 let time = file.time_header();
                 let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };
@@ -165,20 +166,18 @@ impl<'a> Upload<'a> {
         ))
     }
 
-    fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, exit::Code> {
+    fn batch(&self, what: &Url, files: Option<usize>) -> Result<Batch<'a>, Failure> {
         let (what, transfer) = (SafeUrl::of(what).to_string(), &self.args.transfer);
-        let session = transfer.begin(Side::Put, &what, files, transfer.shows_line(), self.cancel)?;
+        let lines = transfer.shows_line();
+        let session = CommandSession::begin(transfer, Side::Put, &what, files, lines, self.cancel)?;
         let admission = JobAdmission::new(self.args.parallel).with_small(MAX_SMALL_FILES);
         Ok(Batch { engine: self.engine, session, cancel: self.cancel, admission })
     }
 
     fn send(&self, session: &CommandSession, job: JobId, request: PutRequest) -> FileResult {
         let tag = JobTag::new(job, &SafeUrl::of(&request.url).to_string());
-        let mut size = None;
-        let put = |observer: JobObserver<'_>| {
-            upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.size))
-        };
-        session.run(&tag, put, UploadError::kind).map(|()| size)
+        let put = |observer: JobObserver<'_>| Ok((&upload::put(&request, observer, self.cancel)?).into());
+        session.run(&tag, put, UploadError::kind)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use longhaul_core::failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_scope::capture::{Flow, Keep};
 use longhaul_scope::chart::{Mark, PALE, Series, Sheet};
 use longhaul_scope::draw;
@@ -13,7 +13,6 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::exit::{self, Failure};
 use crate::say;
 
 use super::explain::{is_capture, load_capture, load_jobs};
@@ -52,17 +51,14 @@ pub(crate) struct ReportArgs {
 }
 
 /// Draws the records and captures, and prints the paths of the written files.
-pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    let not_drawn = |error: failure::Failure| (error.to_string(), exit::of(error.kind));
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let usage = |message: String| Failure::new(FailureKind::Usage, message);
     let beside = [args.records[0].with_extension("html")];
     let outputs = if args.output.is_empty() && !args.json { &beside[..] } else { &args.output };
     for output in outputs {
-        draw::check_name(output).map_err(not_drawn)?;
+        draw::check_name(output)?;
         if args.records.iter().any(|record| is_same(record, output)) {
-            return Err((
-                format!("{} is a record: name another file with -o", output.display()),
-                exit::USAGE,
-            ));
+            return Err(usage(format!("{} is a record: name another file with -o", output.display())).into());
         }
     }
     let mut records = Vec::new();
@@ -83,15 +79,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     }
     let mut sheet = figures::of_records(&records);
     for published in &args.published {
-        published.draw(&mut sheet).map_err(|message| (message, exit::USAGE))?;
+        published.draw(&mut sheet).map_err(usage)?;
     }
     let titles: Vec<_> = sheet.charts.iter().map(|chart| chart.title.clone()).collect();
     sheet.keep(&args.charts).map_err(|unknown| {
-        let message = format!("--chart {unknown:?}: no chart has that title: {}", titles.join("; "));
-        (message, exit::USAGE)
+        usage(format!("--chart {unknown:?}: no chart has that title: {}", titles.join("; ")))
     })?;
     for output in outputs {
-        draw::write(&sheet, output, "-o").map_err(not_drawn)?;
+        draw::write(&sheet, output, "-o")?;
         if !args.json {
             say::output(output.display());
         }
@@ -175,7 +170,8 @@ fn is_same(record: &Path, output: &Path) -> bool {
 /// Returns a unique name for each record.
 fn names(args: &ReportArgs) -> Result<Vec<String>, Failure> {
     if args.names.len() > args.records.len() {
-        return Err(("there are more names than records: give --name once for each".to_owned(), exit::USAGE));
+        let message = "there are more names than records: give --name once for each";
+        return Err(Failure::new(FailureKind::Usage, message));
     }
     let stem = |path: &PathBuf| path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let given = args.names.iter().cloned().map(Some).chain(std::iter::repeat(None));

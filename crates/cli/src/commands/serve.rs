@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longhaul_core::event::{JobId, JobTag};
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::initial_window::InitialWindow;
 use longhaul_core::pace::Pace;
 use longhaul_engine::cancel::Cancel;
@@ -24,67 +25,59 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) use args::ServeArgs;
 
 use crate::record::is_below;
-use crate::{exit, interrupt, log_thread, say, secret_file};
+use crate::{exit, interrupt, say, secret_file, stderr};
 
 /// Threads for all file systems, started as needed: each file system gets 24, so that 150 can hang. They open files, list
 /// directories and run sendfile; they block on disks, and on a client only for the milliseconds in which one that keeps up
 /// frees socket buffer space.
 const DISK_THREADS: usize = 4096;
 
-/// Serves until it is stopped.
-pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
-    if let Some(record) =
-        args.telemetry.record.file().filter(|record| is_below(record, &args.files.directory))
-    {
-        say::error(format_args!(
+/// Returns why options cannot be used together.
+fn contradiction(args: &ServeArgs) -> Option<String> {
+    let directory = &args.files.directory;
+    if let Some(record) = args.telemetry.record.file().filter(|record| is_below(record, directory)) {
+        return Some(format!(
             "the record {} would be readable for every client: name a file outside {}",
             record.display(),
-            args.files.directory.display()
+            directory.display()
         ));
-        return Ok(exit::USAGE.into());
     }
-    if args.pacing.pace == Pace::Off && args.pacing.initial_window != InitialWindow::Off {
-        say::error("--initial-window needs a pace, or the window would leave as one burst: drop --pace off");
-        return Ok(exit::USAGE.into());
-    }
-    if args.run_as.is_some() && args.pacing.initial_window != InitialWindow::Off {
-        say::error("--initial-window needs CAP_NET_ADMIN, which --run-as gives up: drop one of them");
-        return Ok(exit::USAGE.into());
-    }
+    let (sets_windows, has_token) =
+        (args.pacing.initial_window != InitialWindow::Off, args.access.token_file().is_some());
     let guarded = args.access.writable || args.measure.is_some() || args.access.require_token;
-    if args.access.token_file().is_some() && !guarded {
-        say::error("a token is for --writable, --measure or --require-token: give one of them too");
-        return Ok(exit::USAGE.into());
+    let why = match () {
+        () if sets_windows && args.pacing.pace == Pace::Off => {
+            "--initial-window needs a pace, or the window would leave as one burst: drop --pace off"
+        }
+        () if sets_windows && args.run_as.is_some() => {
+            "--initial-window needs CAP_NET_ADMIN, which --run-as gives up: drop one of them"
+        }
+        () if has_token && !guarded => {
+            "a token is for --writable, --measure or --require-token: give one of them too"
+        }
+        () => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// Serves until it is stopped.
+pub(crate) fn run(args: Box<ServeArgs>) -> anyhow::Result<ExitCode> {
+    if let Some(why) = contradiction(&args) {
+        return Ok(exit::said(why, FailureKind::Usage));
     }
     interrupt::outlive_size_limit().context("catching SIGXFSZ")?;
     let scheme = args.tls.scheme();
-    let tokens = match tokens(&args) {
-        Ok(tokens) => tokens,
-        Err((why, code)) => {
-            say::error(say::chain(&why));
-            return Ok(code.into());
-        }
-    };
-    let mut server = match Server::bind(args.config(tokens)) {
-        Ok(server) => server,
-        Err(error) => {
-            say::error(&error);
-            return Ok(exit::of(error.kind).into());
-        }
-    };
+    let mut server = Server::bind(args.config(tokens(&args)?))?;
     if let Some(user) = &args.run_as
         && let Err(error) = become_user(user)
     {
-        say::error(format_args!(
+        let message = format_args!(
             "cannot run as {user}: {error}; start as root, and give a user of this host, or UID:GID"
-        ));
-        return Ok(exit::NO_PERMISSION.into());
+        );
+        return Ok(exit::said(message, FailureKind::Denied));
     }
-    log_thread::drop_privileges();
-    if let Err(error) = with_file_capabilities(|| server.check()) {
-        say::error(&error);
-        return Ok(exit::of(error.kind).into());
-    }
+    stderr::drop_privileges();
+    with_file_capabilities(|| server.check())?;
     // Created late: a server that cannot start must not begin a record.
     let what = std::path::absolute(&args.files.directory).unwrap_or_else(|_| args.files.directory.clone());
     let begin = || args.telemetry.record.begin(Side::Serve, &what.to_string_lossy(), args.pacing.pace.rate());
@@ -157,14 +150,13 @@ fn serve(server: Server, args: &ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the token or names the file of tokens; otherwise returns the reason and the exit code.
-fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
+/// Reads the token or names the file of tokens.
+fn tokens(args: &ServeArgs) -> Result<Tokens, Failure> {
     let Some(file) = args.access.token_file() else { return Ok(Tokens::None) };
     if is_below(file, &args.files.directory) {
         let shown = file.display();
-        let why =
-            anyhow::anyhow!("the token in {shown} would be readable for every client: keep it elsewhere");
-        return Err((why, exit::USAGE));
+        let why = format!("the token in {shown} would be readable for every client: keep it elsewhere");
+        return Err(Failure::new(FailureKind::Usage, why));
     }
     if args.access.allow_cleartext
         && args.tls.tls_cert.is_none()
@@ -179,23 +171,23 @@ fn tokens(args: &ServeArgs) -> Result<Tokens, (anyhow::Error, exit::Code)> {
 }
 
 /// Reads the only token.
-fn token(file: &Path) -> Result<Token, (anyhow::Error, exit::Code)> {
+fn token(file: &Path) -> Result<Token, Failure> {
     let shown = file.display();
     let text = secret_file::read_token(file, &Cancel::new()).map_err(|error| {
-        let code = match error.kind() {
-            ErrorKind::PermissionDenied => exit::NO_PERMISSION,
-            ErrorKind::InvalidInput => exit::CONFIG,
-            _ => exit::NO_INPUT,
+        let kind = match error.kind() {
+            ErrorKind::PermissionDenied => FailureKind::Denied,
+            ErrorKind::InvalidInput => FailureKind::Config,
+            _ => FailureKind::NotFound,
         };
-        (anyhow::Error::new(error).context(format!("cannot read the token in {shown}")), code)
+        Failure::new(kind, format!("cannot read the token in {shown}: {error}"))
     })?;
+    let unusable = |why: String| Failure::new(FailureKind::Config, why);
     let token = Token::new(&text).map_err(|error| {
-        let why = "write one with: openssl rand -hex 32";
-        (anyhow::anyhow!("cannot use the token in {shown}: {error}; {why}"), exit::CONFIG)
+        let remedy = "write one with: openssl rand -hex 32";
+        unusable(format!("cannot use the token in {shown}: {error}; {remedy}"))
     })?;
     if std::fs::metadata(file).is_ok_and(|meta| meta.mode() & WIDE_MODE != 0) {
-        let why = anyhow::anyhow!("other users may read or change the token in {shown}: chmod 600 it");
-        return Err((why, exit::CONFIG));
+        return Err(unusable(format!("other users may read or change the token in {shown}: chmod 600 it")));
     }
     Ok(token)
 }

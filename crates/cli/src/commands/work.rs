@@ -5,13 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 use longhaul_core::event::{JobObserver, JobTag};
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
 use longhaul_engine::job::JobOptions;
 use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
-use longhaul_farm::error::FarmError;
 use longhaul_farm::plan::{Plan, PlanHeader};
 use longhaul_farm::shared_dir::SharedDirStore;
 use longhaul_farm::work_run::{CompleteFile, FileDisplay, PARALLEL, WorkEnd, WorkRun};
@@ -22,7 +21,7 @@ use url::Url;
 use crate::session::CommandSession;
 use crate::transfer_args::TransferArgs;
 use crate::values::parallel;
-use crate::{exit, interrupt};
+use crate::{exit, interrupt, say};
 
 /// Operands and options of `work`.
 #[derive(Debug, Args)]
@@ -46,12 +45,12 @@ pub(crate) struct WorkArgs {
 impl FileDisplay for CommandSession {
     fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {
         // The error has been printed, and the unit logs it.
-        let _ = self.run(job, transfer, |failure| failure.kind);
+        let _ = self.run(job, |observer| Ok(transfer(observer)?.done), |failure: &Failure| failure.kind);
     }
 }
 
 /// Executes units until none is left for this worker.
-pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
+pub(crate) fn run(args: &WorkArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         // First: a worker that is stopped early must release its units too.
@@ -62,32 +61,30 @@ pub(crate) fn run(args: &WorkArgs) -> Result<ExitCode, exit::Code> {
         Ok::<_, anyhow::Error>((plan, options, store))
     };
     let (plan, options, store) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
-    let failed = |error: FarmError| exit::said(&error, exit::of(error.kind()));
-    let worker = Worker::new(&plan, &store, &cancel).map_err(failed)?;
-    let worker = worker.with_limit(options.transfer.limit.clone());
+    let worker = Worker::new(&plan, &store, &cancel)?.with_limit(options.transfer.limit.clone());
     let (what, lines) = (args.plan.display().to_string(), args.transfer.shows_line());
     let side = if worker.server().is_some() { Side::Put } else { Side::Get };
-    let session = args.transfer.begin(side, &what, None, lines, &cancel)?;
+    let session = CommandSession::begin(&args.transfer, side, &what, None, lines, &cancel)?;
     let engine = Engine::new(AppBuffer::Auto);
     let end = WorkRun::new(&engine, &worker, &session, options, &cancel).run(args.parallel);
     session.end();
-    match end.map_err(failed)? {
+    let message = match end? {
         WorkEnd::Done => {
             if let Some(note) = plan.header().left_out_note() {
                 tracing::warn!("{note}");
             }
-            Ok(ExitCode::SUCCESS)
+            return Ok(ExitCode::SUCCESS);
         }
-        end @ WorkEnd::Stopped => {
-            Err(exit::said(format_args!("{end}: run it again for the rest"), exit::TEMPORARY))
-        }
-        end @ WorkEnd::UnitsLeft => Err(exit::said(format_args!("{end}: run it again"), exit::TEMPORARY)),
+        end @ WorkEnd::Stopped => format!("{end}: run it again for the rest"),
+        end @ WorkEnd::UnitsLeft => format!("{end}: run it again"),
         end @ (WorkEnd::HostFailed | WorkEnd::UnitsFailed(_)) => {
-            let message =
-                format!("{end}; longhaul plan status {what} says why, and plan retry lets workers try again");
-            Err(exit::said(message, exit::UNITS_FAILED))
+            say::error(format_args!(
+                "{end}; longhaul plan status {what} says why, and plan retry lets workers try again"
+            ));
+            return Ok(exit::UNITS_FAILED.into());
         }
-    }
+    };
+    Ok(exit::said(message, FailureKind::Temporary))
 }
 
 fn options(args: &WorkArgs, header: &PlanHeader, cancel: &Cancel) -> anyhow::Result<JobOptions> {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use longhaul_core::failure::Failure;
 use longhaul_core::proto::http::TargetPath;
@@ -12,8 +12,10 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::input_file;
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use toml::Spanned;
-use toml::value::{Datetime, Offset};
+use toml::value::Datetime;
 
 use super::Right;
 use super::token::Token;
@@ -262,22 +264,15 @@ fn parse(text: &str) -> ReadTokens {
 
 /// Returns the point in time of a date with time and offset.
 fn instant(at: Datetime) -> Option<SystemTime> {
-    let (date, time) = (at.date?, at.time?);
-    let minutes = match at.offset? {
-        Offset::Z => 0,
-        Offset::Custom { minutes } => i64::from(minutes),
-    };
-    let month = time::Month::try_from(date.month).ok()?;
-    let date = time::Date::from_calendar_date(i32::from(date.year), month, date.day).ok()?;
-    let time = time::Time::from_hms(time.hour, time.minute, time.second.min(59)).ok()?;
-    let since = date.with_time(time).assume_utc().unix_timestamp() - minutes * 60;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(since).ok()?))
+    let at = OffsetDateTime::parse(&at.to_string(), &Rfc3339).ok()?;
+    (at >= OffsetDateTime::UNIX_EPOCH).then(|| at.into())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
     use super::*;
 

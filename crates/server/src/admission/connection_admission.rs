@@ -96,14 +96,13 @@ impl ConnectionAdmission {
         let id = self.next_id;
         self.next_id += 1;
         let slot = self.choose_slot(client, now);
-        if matches!(slot, Slot::Unavailable) && !self.may_wait(client) {
+        if slot.is_none() && !self.may_wait(client) {
             return (id, Admitted::Never);
         }
         self.connections.insert(id, Connection { client, activity: Activity::Receiving, sent });
         let admitted = match slot {
-            Slot::Free => Admitted::Now { evicted: self.open(id, client, None) },
-            Slot::Evicting(other) => Admitted::Now { evicted: self.open(id, client, Some(other)) },
-            Slot::Unavailable => {
+            Some(slot) => Admitted::Now { evicted: self.open(id, client, slot) },
+            None => {
                 self.clients.entry(client).or_default().waiting += 1;
                 self.waiting.insert(id, client);
                 Admitted::Later
@@ -114,14 +113,11 @@ impl ConnectionAdmission {
 
     /// Returns a connection that has waited and now gets a slot, and the one that must be closed for it.
     pub(super) fn next(&mut self, now: Duration) -> Option<(ConnectionId, Option<ConnectionId>)> {
-        let (id, client, evicted) =
-            self.waiting.iter().find_map(|(&id, &client)| match self.choose_slot(client, now) {
-                Slot::Free => Some((id, client, None)),
-                Slot::Evicting(other) => Some((id, client, Some(other))),
-                Slot::Unavailable => None,
-            })?;
+        let mut waiting = self.waiting.iter().map(|(&id, &client)| (id, client));
+        let (id, client, slot) =
+            waiting.find_map(|(id, client)| Some((id, client, self.choose_slot(client, now)?)))?;
         self.stop_waiting(id, client);
-        Some((id, self.open(id, client, evicted)))
+        Some((id, self.open(id, client, slot)))
     }
 
     /// Records that a connection waits for a request.
@@ -164,17 +160,12 @@ impl ConnectionAdmission {
         waiting < most.div_ceil(WAITING_CLIENTS) && self.waiting.len() < most
     }
 
-    /// Gives a connection a slot: a free one, or that of `evicted`, which it returns.
-    fn open(
-        &mut self,
-        id: ConnectionId,
-        client: ClientKey,
-        evicted: Option<ConnectionId>,
-    ) -> Option<ConnectionId> {
-        evicted.into_iter().for_each(|evicted| self.close(evicted));
+    /// Gives a connection a slot; returns the connection that must be closed for it.
+    fn open(&mut self, id: ConnectionId, client: ClientKey, slot: Slot) -> Option<ConnectionId> {
+        slot.into_iter().for_each(|evicted| self.close(evicted));
         self.change_open_count(client, |open| open + 1);
         self.idle(id);
-        evicted
+        slot
     }
 
     fn stop_waiting(&mut self, id: ConnectionId, client: ClientKey) {

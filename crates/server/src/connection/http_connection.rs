@@ -22,7 +22,7 @@ use crate::pacing::reply_pacing::PacedConnection;
 use crate::reply::piece_digests::asks_for_digests;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
 use crate::server_phase::ServerPhase;
-use crate::stats::access_log::{FinishedReply, LoggedRequest};
+use crate::stats::access_log::{LoggedReply, LoggedRequest};
 use crate::stats::connection_stats::ConnectionEntry;
 use crate::stats::metrics;
 use crate::upload;
@@ -39,18 +39,10 @@ pub(crate) struct HttpConnection {
     pub(crate) inbox: Vec<u8>,
     pub(crate) slot: Arc<ConnectionSlot>,
     /// The reply being sent, for the log.
-    pub(crate) sending: Option<SendingReply>,
+    pub(crate) sending: Option<LoggedReply>,
     pub(crate) late: LateRequests,
     /// Whether a request was answered.
     pub(crate) is_answered: bool,
-}
-
-/// A reply that may be cut by an eviction.
-pub(crate) struct SendingReply {
-    request: LoggedRequest,
-    status: u16,
-    /// The length of the head.
-    head: Bytes,
 }
 
 /// A reply, and what sending it needs of its request.
@@ -202,7 +194,7 @@ impl HttpConnection {
                 }
                 let command = if late.is_late { command.only_continuing() } else { *command };
                 let taken = upload::handle(&uploads, (transport, slot), inbox, command).await;
-                (logged.received, body_read) = (sends_file.then_some(taken.bytes), taken.body_read);
+                (logged.received, body_read) = (sends_file.then_some(taken.received), taken.body_read);
                 taken.reply
             }
             (Action::Measure(request), _) if logged.method == "PUT" => {
@@ -234,7 +226,7 @@ impl HttpConnection {
             reply.add(PACE_HEADER, &pace.header());
         }
         let mut queued = reply.queue(framing, SystemTime::now());
-        self.sending = Some(SendingReply { request, status, head: queued.head });
+        self.sending = Some(LoggedReply { request, status, head: queued.head });
         if let Some(entry) = &self.entry {
             entry.reply_begins(self.transport.socket());
         }
@@ -261,11 +253,11 @@ impl HttpConnection {
 
     /// Logs and counts the reply that was being sent, of which the socket has accepted so many bytes, head included.
     fn reply_ends(&mut self, sent: Bytes, error: Option<&ReplyError>) {
-        let Some(SendingReply { request, status, head }) = self.sending.take() else { return };
-        let replied = FinishedReply::now(request, status, sent.saturating_sub(head));
-        replied.log(self.peer, error);
+        let Some(reply) = self.sending.take() else { return };
+        let end = (sent.saturating_sub(reply.head), reply.request.started.elapsed());
+        reply.log(self.peer, end, error);
         if let Some(entry) = &self.entry {
-            entry.reply_ends(replied);
+            entry.reply_ends(reply, end);
         }
     }
 

@@ -44,16 +44,15 @@ impl StaticFiles {
     ///
     /// Waits for a free descriptor for [`EXHAUSTION_TIMEOUT`]: the connection itself may have taken the last one.
     pub(crate) async fn answer(self: Arc<Self>, read: ReadRequest) -> Reply {
-        let ReadRequest { path, head: request, requester } = read;
         let turn = match &self.piece_digests {
-            Some(digests) if asks_for_digests(&path) => digests.turn(&requester).await.map(Some),
+            Some(digests) if asks_for_digests(&read.path) => digests.turn(&read.requester).await.map(Some),
             _ => Ok(None),
         };
         let (turn, _watch) = match turn {
-            Ok(turn) => turn.map(|(turn, watch)| (Arc::new(turn), watch)).unzip(),
+            Ok(turn) => turn.unzip(),
             Err(busy) => return busy,
         };
-        let asked = Arc::new(AskedFile { path, request, requester, turn });
+        let asked = Arc::new((read, turn));
         let read = |disk: Disk, follow: bool| {
             let (files, asked, listed) = (Arc::clone(&self), Arc::clone(&asked), disk.clone());
             async move {
@@ -61,7 +60,7 @@ impl StaticFiles {
                 found.map(|reply| reply.map(|reply| reply.on(disk)))
             }
         };
-        let AskedFile { path, request, .. } = &*asked;
+        let ReadRequest { path, head: request, .. } = &asked.0;
         let disk = self.disks.of(path.names());
         if disk.is_local()
             && let Some(reply) = self.read_cached(path, request, SystemTime::now())
@@ -136,13 +135,19 @@ impl StaticFiles {
         !path.names().last().is_some_and(is_partial) && (self.hidden || !path.is_hidden())
     }
 
-    /// Answers a GET or HEAD.
+    /// Answers a GET or HEAD; the turn to hash is there where digests are asked for.
     ///
     /// # Errors
     /// What [`error_reply`] answers; ELOOP where a symbolic link is met and not to be followed, or one to another file system is to
     /// be listed.
-    fn find(&self, asked: &AskedFile, now: SystemTime, disk: &Disk, follow: bool) -> io::Result<Reply> {
-        let AskedFile { path, request, turn, .. } = asked;
+    fn find(
+        &self,
+        (asked, turn): &(ReadRequest, Option<HashingTurn>),
+        now: SystemTime,
+        disk: &Disk,
+        follow: bool,
+    ) -> io::Result<Reply> {
+        let ReadRequest { path, head: request, .. } = asked;
         if !self.is_shown(path) {
             return Err(Errno::NOENT.into());
         }
@@ -189,7 +194,7 @@ impl StaticFiles {
     /// Lists a directory for a program, whether it has an index.html or not.
     fn list_as_json(
         &self,
-        asked: &AskedFile,
+        asked: &ReadRequest,
         directory: &File,
         disk: &Disk,
         follow: bool,
@@ -209,15 +214,6 @@ impl StaticFiles {
     pub(crate) fn listing_permit(&self, requester: &Requester, disk: &Disk) -> Option<[Share<Requester>; 2]> {
         Some([self.listings.take(requester)?, disk.listing_permit(requester)?])
     }
-}
-
-/// A request for a file or directory, on its way to a thread.
-struct AskedFile {
-    path: TargetPath,
-    request: RequestHead,
-    requester: Requester,
-    /// The turn to hash, where digests are asked for.
-    turn: Option<Arc<HashingTurn>>,
 }
 
 /// 503: the requester has as many listings as it may, or the file system.

@@ -17,7 +17,7 @@ pub(crate) struct LoggedRequest {
     pub(crate) token: Option<Arc<str>>,
     /// Bytes of its body that were read; `None` except for uploads.
     pub(crate) received: Option<Bytes>,
-    started: Instant,
+    pub(crate) started: Instant,
 }
 
 impl LoggedRequest {
@@ -37,32 +37,25 @@ impl LoggedRequest {
     }
 }
 
-/// A request and its outcome.
-pub(crate) struct FinishedReply {
+/// A reply that is being sent; an eviction may cut it.
+pub(crate) struct LoggedReply {
     pub(crate) request: LoggedRequest,
     pub(crate) status: u16,
-    /// Bytes of the body that the socket has accepted.
-    pub(crate) sent: Bytes,
-    pub(crate) took: Duration,
+    /// The length of the head.
+    pub(crate) head: Bytes,
 }
 
-impl FinishedReply {
-    /// Ends a reply now.
-    pub(crate) fn now(request: LoggedRequest, status: u16, sent: Bytes) -> Self {
-        let took = request.started.elapsed();
-        Self { request, status, sent, took }
-    }
-
-    /// Logs the reply, with the `error` that cut it short.
-    pub(crate) fn log(&self, peer: SocketAddr, error: Option<&ReplyError>) {
-        let Self { request, status, sent, took } = self;
+impl LoggedReply {
+    /// Logs the end of the reply: the bytes of the body that the socket has accepted, the time, and the `error` that cut it short.
+    pub(crate) fn log(&self, peer: SocketAddr, (sent, took): (Bytes, Duration), error: Option<&ReplyError>) {
+        let Self { request, status, .. } = self;
         let LoggedRequest { method, target: path, token, received, .. } = request;
         // The bytes of the file, received or sent.
-        let moved = received.unwrap_or(*sent);
+        let moved = received.unwrap_or(sent);
         let token = token.as_deref();
         let seconds = format_args!("{:.3}", took.as_secs_f64()).to_string();
         // The time ends when the socket has accepted the last byte; the peer receives it up to a send buffer later.
-        let goodput = Rate::over(moved, *took);
+        let goodput = Rate::over(moved, took);
         let bytes = moved.get();
         match error {
             None => {

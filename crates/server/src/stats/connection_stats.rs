@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::{Event, JobTag, Observer};
+use longhaul_core::event::Event;
 use longhaul_core::tcp_info::TcpInfo;
 use longhaul_core::telemetry::{Counters, Sample, Sockets, StreamSample};
 use longhaul_core::units::Bytes;
@@ -17,7 +17,8 @@ use longhaul_sys::tcp_info;
 use parking_lot::Mutex;
 
 use crate::connection::targets::without_secrets;
-use crate::stats::access_log::FinishedReply;
+use crate::stats::access_log::LoggedReply;
+use crate::stats::telemetry::Telemetry;
 use crate::upload::{ActiveUploads, UploadUsage};
 
 /// Statistics of all connections of a server, for an observer and for `/metrics`.
@@ -27,9 +28,7 @@ use crate::upload::{ActiveUploads, UploadUsage};
 /// being sent or not yet acknowledged.
 pub(crate) struct ConnectionStats {
     started: Instant,
-    observer: Option<(JobTag, Arc<dyn Observer>)>,
-    /// The interval between samples for the observer.
-    interval: Option<SampleInterval>,
+    telemetry: Option<Telemetry>,
     /// Sockets are kept for reading: samples are taken, or metrics are served.
     keeps_sockets: bool,
     counts: Mutex<ConnectionCounts>,
@@ -96,21 +95,15 @@ pub(crate) struct ConnectionEntry {
 }
 
 impl ConnectionStats {
-    /// Begins to count. Sockets are kept for reading where `interval` is set or `serves_metrics`.
+    /// Begins to count. Sockets are kept for reading where samples are to be taken or `serves_metrics`.
     pub(crate) fn new(
-        observer: Option<(JobTag, Arc<dyn Observer>)>,
-        interval: Option<SampleInterval>,
+        telemetry: Option<Telemetry>,
         serves_metrics: bool,
         uploads: Arc<ActiveUploads>,
     ) -> Self {
-        Self {
-            started: Instant::now(),
-            observer,
-            keeps_sockets: serves_metrics || interval.is_some(),
-            interval,
-            counts: Mutex::default(),
-            uploads,
-        }
+        let takes_samples = telemetry.as_ref().is_some_and(|telemetry| telemetry.sample.is_some());
+        let (started, keeps_sockets) = (Instant::now(), serves_metrics || takes_samples);
+        Self { started, telemetry, keeps_sockets, counts: Mutex::default(), uploads }
     }
 
     /// Records an accepted connection.
@@ -121,7 +114,7 @@ impl ConnectionStats {
             counts.open += 1;
             counts.accepted - 1
         };
-        if self.observer.is_some() {
+        if self.telemetry.is_some() {
             let rtt = tcp_info::read(socket).ok().and_then(|tcp| tcp.rtt());
             self.emit(&Event::Connected { stream, peer, rtt });
         }
@@ -200,7 +193,7 @@ impl ConnectionStats {
 
     /// Passes an event to the observer.
     pub(crate) fn emit(&self, event: &Event) {
-        if let Some((job, observer)) = &self.observer {
+        if let Some(Telemetry { job, observer, .. }) = &self.telemetry {
             observer.on(job, self.age(), event);
         }
     }
@@ -212,7 +205,7 @@ impl ConnectionStats {
 
     /// Returns the interval between samples; `None` where no samples are taken.
     pub(crate) fn interval(&self) -> Option<SampleInterval> {
-        self.interval.clone()
+        self.telemetry.as_ref()?.sample.clone()
     }
 }
 
@@ -235,7 +228,7 @@ impl ConnectionEntry {
     }
 
     /// Records that the socket has accepted a reply, which may not be acknowledged yet.
-    pub(crate) fn reply_ends(&self, reply: FinishedReply) {
+    pub(crate) fn reply_ends(&self, reply: LoggedReply, (sent, took): (Bytes, Duration)) {
         {
             let mut counts = self.stats.counts.lock();
             *counts.replies.entry(reply.status).or_default() += 1;
@@ -243,8 +236,8 @@ impl ConnectionEntry {
                 connection.replied = true;
             }
         }
-        if self.stats.observer.is_some() {
-            let FinishedReply { request, status, sent, took } = reply;
+        if self.stats.telemetry.is_some() {
+            let LoggedReply { request, status, .. } = reply;
             let (method, target) = (request.method, without_secrets(&request.target));
             self.stats.emit(&Event::Replied { stream: self.number, method, target, status, sent, took });
         }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::native_messaging::encode;
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Checks each browser; exits with 1 if one is not connected.
 pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
     if browsers.is_empty() {
-        return Ok(exit::said(browsers::NONE_FOUND, exit::NO_INPUT).into());
+        return Ok(exit::said(browsers::NONE_FOUND, FailureKind::NotFound));
     }
     let mut sound = true;
     for browser in browsers {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use longhaul_agent::client::{Client, ClientError};
+use longhaul_core::failure::FailureKind;
 use longhaul_core::proto::native_messaging::{
     HostReply, HostReplyError, HostRequest, HostRequestKind, LinkRequest, MAX_MESSAGE, encode, message_length,
 };
@@ -37,8 +38,8 @@ const LATEST: usize = 20;
 /// Serves until the browser closes stdin.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     if !manifest::is_our_extension(arguments) {
-        say::error("the browser names another extension than Longhaul's: it is not answered");
-        return Ok(exit::NO_PERMISSION.into());
+        let message = "the browser names another extension than Longhaul's: it is not answered";
+        return Ok(exit::said(message, FailureKind::Denied));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the native host")?;
@@ -141,14 +142,14 @@ async fn offer(client: &Client, request: LinkRequest, seconds: u8) -> Result<Val
 
 /// Starts the agent if none is running, on a blocking thread.
 async fn start_agent() -> Result<(), HostReplyError> {
-    let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, None, false)).await;
+    let started = tokio::task::spawn_blocking(|| agent::start(&agent::paths()?, &[])).await;
     let started = started.map_err(|error| reply_error("no-agent", error))?;
     started.map(drop).map_err(|error| reply_error("no-agent", say::chain(&error)))
 }
 
 fn of_client(error: ClientError) -> HostReplyError {
     match &error {
-        ClientError::Refused { code, .. } => reply_error(code, &error),
+        ClientError::Refused { error: refused, .. } => reply_error(&refused.code, &error),
         _ => reply_error("no-agent", &error),
     }
 }

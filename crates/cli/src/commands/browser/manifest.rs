@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use anyhow::Context;
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use serde_json::{Value, json};
 
 use super::browsers::{self, Family};
@@ -34,10 +35,8 @@ pub(super) fn list(launcher: &Path) -> PathBuf {
 
 /// Returns the manifests in a list; none if it does not exist.
 pub(super) fn listed(list: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let paths = match fs::read(list) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read.with_context(|| format!("cannot read {}", list.display()))?,
-    };
+    let paths = if_exists(fs::read(list)).with_context(|| format!("cannot read {}", list.display()))?;
+    let paths = paths.unwrap_or_default();
     let paths = paths.split(|&byte| byte == 0).filter(|path| !path.is_empty());
     Ok(paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
 }

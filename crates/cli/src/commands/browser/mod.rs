@@ -6,12 +6,13 @@ mod host;
 mod manifest;
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use longhaul_core::failure::FailureKind;
+use longhaul_sys::if_exists::if_exists;
 
 use crate::{exit, say};
 
@@ -58,15 +59,15 @@ pub(crate) fn run(args: &BrowserArgs) -> anyhow::Result<ExitCode> {
 
 fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(missing) = place.user_data_dir.iter().find(|directory| !directory.is_dir()) {
-        say::error(format_args!(
+        let message = format_args!(
             "{} is no profile directory: correct --user-data-dir, or start the browser with it once",
             missing.display()
-        ));
-        return Ok(exit::NO_INPUT.into());
+        );
+        return Ok(exit::said(message, FailureKind::NotFound));
     }
     let found = browsers::find(&place.user_data_dir)?;
     if found.is_empty() {
-        return Ok(exit::said(browsers::NONE_FOUND, exit::NO_INPUT).into());
+        return Ok(exit::said(browsers::NONE_FOUND, FailureKind::NotFound));
     }
     let launcher = manifest::launcher()?;
     manifest::write_launcher(&launcher)?;
@@ -96,10 +97,9 @@ fn uninstall(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let mut paths = manifest::listed(&list)?;
     paths.extend(browsers::find(&place.user_data_dir)?.iter().map(browsers::Browser::manifest));
     for path in paths.into_iter().chain([launcher, list]) {
-        match fs::remove_file(&path) {
-            Ok(()) => say::output(format_args!("removed {}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot remove {}", path.display())),
+        let removed = if_exists(fs::remove_file(&path));
+        if removed.with_context(|| format!("cannot remove {}", path.display()))?.is_some() {
+            say::output(format_args!("removed {}", path.display()));
         }
     }
     Ok(ExitCode::SUCCESS)

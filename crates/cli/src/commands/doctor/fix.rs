@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::host_check::{Diagnosis, Fix, START_FILES, Severity};
 use serde_json::Value;
 
 use super::fix_step::{Change, FixStep};
 use super::text::lasting_files;
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
-use super::{DoctorArgs, Failure, exit_code, kernel_module, start_file};
+use super::{DoctorArgs, exit_code, kernel_module, start_file};
 use crate::{exit, say};
 
 /// What became of modules, settings, and the files that make them last.
@@ -206,7 +207,7 @@ impl Fixed {
         if self.is_declined {
             exit_code(worst)
         } else if !self.steps().all(FixStep::is_open) {
-            exit::NO_PERMISSION.into()
+            exit::of(FailureKind::Denied).into()
         } else {
             ExitCode::SUCCESS
         }
@@ -256,7 +257,7 @@ mod tests {
         let mut fixed = Fixed { modules, ..Fixed::default() };
         apply(&mut fixed, &[], &file).unwrap();
         assert!(fixed.modules[0].failure().is_some() && !file.exists());
-        assert_eq!(shown(fixed.exit_code(Severity::Ok)), shown(exit::NO_PERMISSION));
+        assert_eq!(shown(fixed.exit_code(Severity::Ok)), shown(exit::of(FailureKind::Denied)));
         let mut object = Value::Object(serde_json::Map::new());
         fixed.add_to_json(&mut object);
         assert_eq!(object["modules"][0]["loaded"], false);
@@ -292,7 +293,7 @@ mod tests {
         let change = |refused| change_of("net.ipv4.tcp_sack", refused);
         for (changes, is_declined, code) in [
             (vec![change(None)], false, ExitCode::SUCCESS),
-            (vec![change(None), change(Some("no"))], false, exit::NO_PERMISSION.into()),
+            (vec![change(None), change(Some("no"))], false, exit::of(FailureKind::Denied).into()),
             (Vec::new(), true, exit::FOUND.into()),
         ] {
             let fixed = Fixed { changes, is_declined, ..Fixed::default() };

@@ -6,7 +6,6 @@ mod fix_step;
 mod governor;
 mod kernel_module;
 mod kernel_setting;
-mod peer;
 mod setting;
 mod start_file;
 mod text;
@@ -14,20 +13,24 @@ mod undo;
 mod undo_file;
 
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use longhaul_core::host_check::{self, Diagnosis, Finding, Fix, HostFacts, Origin, Severity, Target, Unread};
+use longhaul_core::failure::{Failure, FailureKind};
+use longhaul_core::host_check::{
+    self, Diagnosis, Finding, Fix, HostFacts, Origin, Reading, Severity, Target, Unread,
+};
 use longhaul_core::units::{Rate, Rtt};
+use longhaul_engine::probe::{handshake_rtt, reach};
 use longhaul_scope::host_facts;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::exit::{self, Failure};
+use crate::exit;
 use crate::say;
-use peer::Peer;
 
 /// Check what on this host would slow a transfer of a rate and an RTT.
 ///
@@ -112,13 +115,14 @@ const ASSUMED_RTT: Rtt = Rtt::new(Duration::from_millis(200));
 const DISK_TIME: Duration = Duration::from_millis(1500);
 
 /// Checks, prints, and writes what is asked for.
-pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    if args.undo { undo::run(args.json) } else { examine(args) }
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    Ok(if args.undo { undo::run(args.json)? } else { examine(args)? })
 }
 
 fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if args.fix && !args.yes && !io::stdin().is_terminal() {
-        return Err(("--fix asks on a terminal, and there is none: add --yes".to_owned(), exit::USAGE));
+        let message = "--fix asks on a terminal, and there is none: add --yes";
+        return Err(Failure::new(FailureKind::Usage, message));
     }
     let disk = directory(&args.disk)?;
     let peer = args.url.as_ref().map(|url| Peer::find(url, args.rtt.is_none()));
@@ -157,8 +161,8 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
 /// Returns the directory of a path: its own where it is one.
 fn directory(path: &Path) -> Result<PathBuf, Failure> {
     let kind = path.metadata().map_err(|error| {
-        let code = exit::of_chain(&anyhow::Error::from(io::Error::from(error.kind())));
-        (format!("--disk {}: {error}", path.display()), code)
+        let kind = exit::of_chain(&io::Error::from(error.kind()).into());
+        Failure::new(kind, format!("--disk {}: {error}", path.display()))
     })?;
     let parent = || path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(if kind.is_dir() { path } else { parent() }.to_owned())
@@ -178,6 +182,30 @@ fn target(args: &DoctorArgs, facts: &HostFacts, peer: Option<&Peer>) -> Target {
         (None, None) => (ASSUMED_RTT, Origin::Assumed),
     };
     Target { rate, rate_origin, rtt, rtt_origin }
+}
+
+/// How long the name service may take, and the choice among several addresses; the whole command is to end within 3 s.
+const REACH: Duration = Duration::from_millis(900);
+
+/// What was found of the server.
+#[derive(Debug)]
+struct Peer {
+    host: String,
+    address: Reading<IpAddr>,
+    /// `None` where it was not asked for, or where there is no address.
+    rtt: Option<Reading<Rtt>>,
+}
+
+impl Peer {
+    /// Resolves the host of `url`, and measures the RTT to it where that is asked for.
+    fn find(url: &Url, measure: bool) -> Self {
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let found = reach(url, REACH).map_err(|error| error.to_string());
+        let rtt = found.as_ref().ok().filter(|_| measure).map(|address| {
+            handshake_rtt(*address).map_err(|error| format!("TCP handshake with {host} ({address}): {error}"))
+        });
+        Self { host, address: found.map(|address| address.ip()), rtt }
+    }
 }
 
 /// Adds what was found of the server.
@@ -233,7 +261,8 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert_eq!(directory(&file).unwrap(), dir.path());
         assert_eq!(directory(dir.path()).unwrap(), dir.path());
-        let (message, code) = directory(&dir.path().join("none")).unwrap_err();
-        assert!(message.contains("none: No such file") && code == exit::NO_INPUT, "{message}");
+        let error = directory(&dir.path().join("none")).unwrap_err();
+        let is_missing = error.kind == FailureKind::NotFound;
+        assert!(error.to_string().contains("none: No such file") && is_missing, "{error}");
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::host_check::{Fix, Lasting, START_FILES, SYSCTL_FILE};
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use rustix::fs::{Access, access};
 
 /// The directories of kernel settings that are read at the start, all files by their names (sysctl.d(5), sysctl(8)).
@@ -127,17 +128,11 @@ pub(super) fn remove(file: &str, lines: &[String]) -> io::Result<()> {
     if !kept.is_empty() {
         return if kept == text { Ok(()) } else { replace(path, &kept) };
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    if_exists(fs::remove_file(path)).map(drop)
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        read => read,
-    }
+    Ok(if_exists(fs::read_to_string(path))?.unwrap_or_default())
 }
 
 /// Names come from a file of the user's, too: only files that hold nothing of others are taken.

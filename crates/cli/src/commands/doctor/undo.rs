@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
+use longhaul_core::failure::{Failure, FailureKind};
 use serde_json::json;
 
 use super::fix_step::Change;
 use super::kernel_module::{self, Unloaded};
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting, UndoRecord};
-use super::{Failure, setting, start_file};
+use super::{setting, start_file};
 use crate::{exit, say};
 
 const GONE: &str = "the device is gone: nothing to restore";
@@ -26,7 +27,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     if settings.is_empty() && !has_modules && saved.lines.is_empty() {
         let elsewhere = if kept.settings.is_empty() { "" } else { " of this network namespace" };
         let message = format!("nothing is to be undone: {} holds no old values{elsewhere}", file.display());
-        return Err((message, exit::NO_INPUT));
+        return Err(Failure::new(FailureKind::NotFound, message));
     }
     let tell = |line: String| {
         if !json {
@@ -86,7 +87,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     if json {
         say::output(json!({ "event": "undo", "changes": changes, "modules": modules, "files": files }));
     }
-    Ok(if is_refused { exit::NO_PERMISSION.into() } else { ExitCode::SUCCESS })
+    Ok(if is_refused { exit::of(FailureKind::Denied).into() } else { ExitCode::SUCCESS })
 }
 
 /// Returns whether one of the settings was given a value that names the congestion control of a module.

@@ -4,13 +4,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, setting};
-use crate::exit;
+use super::setting;
 
 /// A setting that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +80,7 @@ const VERSION: u32 = 1;
 pub(super) fn path() -> Result<PathBuf, Failure> {
     longhaul_engine::user_state::directory().map(|state| state.join("doctor-undo.json")).ok_or_else(|| {
         let message = "old values have no place: set HOME or XDG_STATE_HOME to an absolute path";
-        (message.to_owned(), exit::CONFIG)
+        Failure::new(FailureKind::Config, message)
     })
 }
 
@@ -97,17 +98,17 @@ fn boot() -> String {
 /// Locks the file's directory, until the result is dropped, against other processes that read the file to replace it; `None` where
 /// there is no directory.
 pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
-    let failed = |error: io::Error| (format!("cannot lock {}: {error}", file.display()), exit::IO);
-    let directory = match File::open(file.parent().unwrap_or(Path::new("."))) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        directory => directory.map_err(failed)?,
+    let failed = |error: io::Error| {
+        Failure::new(FailureKind::Disk, format!("cannot lock {}: {error}", file.display()))
     };
+    let directory = if_exists(File::open(file.parent().unwrap_or(Path::new("."))));
+    let Some(directory) = directory.map_err(failed)? else { return Ok(None) };
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
         // Some network file systems have no locks, or none of directories.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::BADF) => Ok(Some(directory)),
         Err(Errno::WOULDBLOCK) => {
             let message = "another longhaul doctor is changing settings: try again when it has ended";
-            Err((message.to_owned(), exit::TEMPORARY))
+            Err(Failure::new(FailureKind::Temporary, message))
         }
         Err(error) => Err(failed(error.into())),
     }
@@ -115,14 +116,13 @@ pub(super) fn lock(file: &Path) -> Result<Option<File>, Failure> {
 
 /// Reads the file; one that is absent holds nothing. Modules of earlier starts are left out.
 pub(super) fn read(file: &Path) -> Result<UndoRecord, Failure> {
-    let text = match fs::read(file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(UndoRecord::default()),
-        Err(error) => return Err((format!("cannot read {}: {error}", file.display()), exit::IO)),
+    let failed = |error: io::Error| {
+        Failure::new(FailureKind::Disk, format!("cannot read {}: {error}", file.display()))
     };
+    let Some(text) = if_exists(fs::read(file)).map_err(failed)? else { return Ok(UndoRecord::default()) };
     let damaged = |why: String| {
         let message = format!("{} is damaged ({why}): remove it to give up the old values", file.display());
-        (message, exit::DATA)
+        Failure::new(FailureKind::Data, message)
     };
     let mut document: Document = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     if document.version != VERSION {
@@ -138,10 +138,7 @@ pub(super) fn read(file: &Path) -> Result<UndoRecord, Failure> {
 pub(super) fn write(file: &Path, saved: &UndoRecord) -> Result<(), Failure> {
     let failed = |error: io::Error| cannot_write(file, &error);
     if *saved == UndoRecord::default() {
-        return match fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-            _ => Ok(()),
-        };
+        return if_exists(fs::remove_file(file)).map(drop).map_err(failed);
     }
     let document = Document { version: VERSION, boot: boot(), saved: saved.clone() };
     let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
@@ -155,7 +152,7 @@ pub(super) fn create_directory(file: &Path) -> Result<(), Failure> {
 }
 
 fn cannot_write(file: &Path, error: &io::Error) -> Failure {
-    (format!("cannot write {}: {error}", file.display()), exit::CANNOT_CREATE)
+    Failure::new(FailureKind::CannotCreate, format!("cannot write {}: {error}", file.display()))
 }
 
 /// Adds a change. Of a setting that was changed before, and is still as it was then, the first old value is kept.
@@ -236,19 +233,21 @@ pub(super) mod tests {
         assert!(lock(&file).unwrap().is_none());
         create_directory(&file).unwrap();
         let held = lock(&file).unwrap();
-        let (message, code) = lock(&file).unwrap_err();
-        assert!(message.contains("another longhaul doctor") && code == exit::TEMPORARY, "{message}");
+        let error = lock(&file).unwrap_err();
+        let is_temporary = error.kind == FailureKind::Temporary;
+        assert!(error.to_string().contains("another longhaul doctor") && is_temporary, "{error}");
         drop(held);
         assert!(lock(&file).unwrap().is_some());
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("doctor-undo.json");
         for text in ["", "{", "[]", r#"{"version":1}"#, r#"{"version":2,"settings":[]}"#] {
             fs::write(&file, text).unwrap();
-            let (message, code) = read(&file).unwrap_err();
-            assert!(message.contains("doctor-undo.json is damaged") && code == exit::DATA, "{message}");
+            let error = read(&file).unwrap_err();
+            let is_of_data = error.kind == FailureKind::Data;
+            assert!(error.to_string().contains("doctor-undo.json is damaged") && is_of_data, "{error}");
         }
         let some = UndoRecord { settings: vec![saved("a", "1", "2")], ..UndoRecord::default() };
-        let (message, _) = write(&dir.path().join("doctor-undo.json/x"), &some).unwrap_err();
-        assert!(message.contains("cannot write"), "{message}");
+        let error = write(&dir.path().join("doctor-undo.json/x"), &some).unwrap_err();
+        assert!(error.to_string().contains("cannot write"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use longhaul_core::event::Done;
 use longhaul_core::proto::http::{FileName, HeaderField};
 use longhaul_core::proto::listing::check_name;
 use longhaul_core::units::Bytes;
@@ -12,7 +13,7 @@ use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use url::Url;
 
-use crate::summary::Unchanged;
+use crate::summary::unchanged;
 
 /// Returns the path that a file has with --if-newer: named after its URL, unless it has a name; `None` if the URL has none, or the
 /// name is that of a directory. The server then provides a name, and nothing is replaced.
@@ -30,7 +31,7 @@ pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Opt
 }
 
 /// Names the job's file after its URL, and makes the request conditional on the local file of that name; returns the local file.
-pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
+pub(super) fn apply(job: &mut Job) -> Option<Done> {
     let path = path_of(&job.output, job.urls.first()?, job.expected.name.as_ref())?;
     job.output = Output::File(path.clone());
     let there = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
@@ -40,5 +41,5 @@ pub(super) fn apply(job: &mut Job) -> Option<Unchanged> {
     let since = HeaderField::of_date("If-Modified-Since", modified);
     job.options.transfer.client.requests.headers.extend(matches.unwrap_or(since));
     job.options.existing.newer_than = Some(FileHere { modified, tag });
-    Some(Unchanged { path, size: Bytes::new(there.len()) })
+    Some(unchanged(path, Bytes::new(there.len())))
 }

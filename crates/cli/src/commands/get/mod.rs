@@ -1,6 +1,5 @@
 //! `longhaul get URL...`.
 
-mod fetched;
 mod files;
 mod if_newer;
 mod stdout;
@@ -30,9 +29,10 @@ use longhaul_scope::record::schema::Side;
 use url::Url;
 
 use crate::batch::Batch;
-use crate::summary::Complete;
+use crate::session::CommandSession;
+use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;
-use crate::values::{AutoOr, Choice, RESEARCH, app_buffer, choice, parallel};
+use crate::values::{Choice, RESEARCH, app_buffer, choice, parallel};
 use crate::{exit, interrupt, record, url_text};
 
 /// Operands and options of `get`.
@@ -114,7 +114,7 @@ struct FileArgs {
 struct BufferArgs {
     /// Set the socket's receive buffer, at most 1GiB; auto leaves it to the kernel wherever that can reach the path's need
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = recv_buffer, hide_short_help = true)]
-    recv_buffer: AutoOr<Bytes>,
+    recv_buffer: RecvBuffer,
 
     /// Set the application buffer of all files together: what the disk may lag behind; auto is 64MiB, and more where the disk stalls
     #[arg(long, value_name = "auto|SIZE", default_value = "auto", value_parser = app_buffer, hide_short_help = true)]
@@ -219,15 +219,18 @@ const WRITERS: [Choice<WriterChoice>; 4] = [
     ("buffered", WriterChoice::Buffered, "pwrite through the page cache"),
 ];
 
-fn recv_buffer(text: &str) -> Result<AutoOr<Bytes>, String> {
+/// `--recv-buffer`; `None` leaves it to the kernel. An alias: clap takes an `Option` for an option without a value.
+type RecvBuffer = Option<Bytes>;
+
+fn recv_buffer(text: &str) -> Result<RecvBuffer, String> {
     if text == "auto" {
-        return Ok(AutoOr::Auto);
+        return Ok(None);
     }
     match Bytes::with_unit(text)? {
         size if size > LARGEST_WINDOW => {
             Err(format!("TCP announces no window of more than {LARGEST_WINDOW}"))
         }
-        size if size > Bytes::ZERO => Ok(AutoOr::Value(size)),
+        size if size > Bytes::ZERO => Ok(Some(size)),
         _ => Err("a receive buffer of nothing receives nothing".into()),
     }
 }
@@ -242,7 +245,7 @@ fn segment(text: &str) -> Result<Bytes, String> {
 }
 
 /// Fetches every file; returns the exit code of the first failure, or of an interruption.
-pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
+pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
     if args.files.recursive {
         return tree::run(args);
     }
@@ -263,11 +266,11 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let (files, options, stdout, several) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
     let lines = args.transfer.shows_line() && !stdout::is_terminal(args);
-    let session = args.transfer.begin(Side::Get, &what, Some(files.len()), lines, &cancel)?;
+    let session = CommandSession::begin(&args.transfer, Side::Get, &what, Some(files.len()), lines, &cancel)?;
     let engine = Engine::new(args.buffers.app_buffer);
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    Ok(batch.run(
+    let fetched = batch.run(
         files.into_iter(),
         |file| file.expected.size,
         |session, job, file| {
@@ -279,14 +282,22 @@ pub(crate) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
                 expected: file.expected,
             };
             let there = if args.files.if_newer { if_newer::apply(&mut job) } else { None };
-            let mut size = None;
-            let get = |observer: JobObserver<'_>| {
-                let fetched = fetched::outcome(engine.run(&job, observer, &cancel), there);
-                fetched.inspect(|fetched| size = Some(fetched.done().bytes))
+            let get = |observer: JobObserver<'_>| match (engine.run(&job, observer, &cancel), there) {
+                (Err(TransferError::NotModified), Some(there)) => {
+                    session.say_unchanged(&there, "not newer on the server");
+                    Ok(there)
+                }
+                (Err(TransferError::AlreadyThere { path, size }), _) => {
+                    let there = unchanged(path, size);
+                    session.say_unchanged(&there, "already there");
+                    Ok(there)
+                }
+                (outcome, _) => Ok((&outcome?).into()),
             };
-            session.run(&tag, get, TransferError::kind).map(|()| size)
+            session.run(&tag, get, TransferError::kind)
         },
-    ))
+    );
+    Ok(exit::of_end(fetched))
 }
 
 /// Creates the options common to all files. Logins apply to the server of the `first` URL only.
@@ -327,11 +338,5 @@ fn client(args: &GetArgs, cancel: &Cancel) -> anyhow::Result<ClientConfig> {
     urls.clone().try_for_each(|url| args.transfer.client.logins.check_cleartext_login(url))?;
     let client = args.transfer.receiving_client(cancel)?;
     TransferArgs::warn_of_unused_proxy(&client, urls);
-    Ok(ClientConfig {
-        recv_buffer: match args.buffers.recv_buffer {
-            AutoOr::Auto => None,
-            AutoOr::Value(size) => Some(size),
-        },
-        ..client
-    })
+    Ok(ClientConfig { recv_buffer: args.buffers.recv_buffer, ..client })
 }

@@ -17,11 +17,12 @@ use url::Url;
 use super::files::refuse_clear;
 use super::{GetArgs, Operand, options, stdout};
 use crate::batch::{Batch, not_begun};
-use crate::summary::Unchanged;
+use crate::session::CommandSession;
+use crate::summary::unchanged;
 use crate::{exit, interrupt};
 
 /// Fetches a directory; returns the exit code of the first failure, or of an interruption.
-pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
+pub(super) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = url(args)?;
@@ -35,12 +36,12 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
     let engine = Engine::new(args.buffers.app_buffer);
     let is_new = !target.exists();
     let tree = engine.remote_tree(url, &target, &options.transfer);
-    let tree = tree.map_err(|error| not_begun(&error, exit::of(error.kind), &cancel))?;
+    let tree = tree.map_err(|error| not_begun(error, &cancel))?;
     let (what, lines) = (SafeUrl::of(url).to_string(), args.transfer.shows_line());
-    let session = args.transfer.begin(Side::Get, &what, None, lines, &cancel)?;
+    let session = CommandSession::begin(&args.transfer, Side::Get, &what, None, lines, &cancel)?;
     let admission = JobAdmission::new(args.parallel);
     let batch = Batch { engine: &engine, session, cancel: &cancel, admission };
-    let code = batch.run_walk(
+    let fetched = batch.run_walk(
         tree.walk(&cancel),
         |file| file.size,
         |session, job, file| {
@@ -48,22 +49,18 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
             if let Some((path, size)) =
                 options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
             {
-                let there = |_: JobObserver<'_>| Ok::<_, TransferError>(Unchanged { path, size });
-                return session.run(&tag, there, TransferError::kind).map(|()| Some(size));
+                return session.run(&tag, |_| Ok(unchanged(path, size)), TransferError::kind);
             }
             let job = tree.job(&file, options.clone());
-            let mut size = None;
-            let get = |observer: JobObserver<'_>| {
-                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
-            };
-            session.run(&tag, get, TransferError::kind).map(|()| size)
+            let get = |observer: JobObserver<'_>| Ok((&engine.run(&job, observer, &cancel)?).into());
+            session.run(&tag, get, TransferError::kind)
         },
     );
-    if is_new && code != ExitCode::SUCCESS {
+    if is_new && fetched.is_err() {
         // Removes the directory if it is empty because the server does not have it.
         let _ = std::fs::remove_dir(&target);
     }
-    Ok(code)
+    Ok(exit::of_end(fetched))
 }
 
 /// Returns the URL of the only operand.

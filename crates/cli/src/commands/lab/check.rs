@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_lab::{CrossFlows, EndSpec, Hosts, Lab, PathSpec, PathStats, TrafficSpec};
 
-use crate::exit::UsageError;
 use crate::say;
 
 /// Rate, RTT, and the queue unless it is one BDP, as option values.
@@ -79,14 +79,14 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
 fn up_to(
     most: Option<Rate>,
     mut paths: Vec<(PathNames, PathSpec)>,
-) -> Result<Vec<(PathNames, PathSpec)>, UsageError> {
+) -> Result<Vec<(PathNames, PathSpec)>, Failure> {
     let Some(most) = most else { return Ok(paths) };
     let least = paths.iter().filter_map(|(_, spec)| spec.rate).min().unwrap_or_default();
     paths.retain(|(_, spec)| spec.rate.is_some_and(|rate| rate <= most));
     if paths.is_empty() {
-        return Err(UsageError(format!(
-            "--max-rate {most} leaves out every path: the slowest that is checked has {least}"
-        )));
+        let message =
+            format!("--max-rate {most} leaves out every path: the slowest that is checked has {least}");
+        return Err(Failure::new(FailureKind::Usage, message));
     }
     Ok(paths)
 }

@@ -60,7 +60,7 @@ pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyho
         (None, None) => Verified::default(),
     };
     if cancel.is_cancelled() {
-        return Ok(exit::of_stop(exit::INTERRUPTED, cancel).into());
+        return Ok(exit::of(exit::of_stop(FailureKind::Interrupted, cancel)).into());
     }
     if let Some(note) = plan.header().left_out_note() {
         tracing::warn!("{note}");
@@ -71,7 +71,7 @@ pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyho
             "{wrong} of {} files are not as planned: make a new plan of the sources, whose workers transfer only what differs",
             right + wrong + unknown
         );
-        return Ok(exit::said(message, exit::DATA).into());
+        return Ok(exit::said(message, FailureKind::Data));
     }
     match right {
         1 => say::output("1 file is as planned"),
@@ -79,7 +79,7 @@ pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyho
     }
     if unknown > 0 {
         let message = format!("{unknown} files cannot be verified: the server does not show their sizes");
-        return Ok(exit::said(message, exit::UNAVAILABLE).into());
+        return Ok(exit::said(message, FailureKind::Unavailable));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -143,7 +143,7 @@ pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode>
         for file in plan.unit(unit)?.completes() {
             match files::digest(target.as_ref(), file, Algorithm::Sha256, cancel)? {
                 Some(digest) => say::bytes(&line(digest.hex(), &file.path)),
-                None => return Ok(exit::INTERRUPTED.into()),
+                None => return Ok(exit::of(FailureKind::Interrupted).into()),
             }
         }
     }

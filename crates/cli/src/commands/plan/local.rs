@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 use longhaul_engine::sink::directory::Directory;
@@ -36,7 +36,7 @@ impl PlanRequest<'_> {
         writer: &mut PlanWriter,
         path: &Path,
         left_out: &mut LeftOut,
-    ) -> Result<(), exit::Code> {
+    ) -> anyhow::Result<()> {
         let refused = |error: anyhow::Error| exit::not_set_up(&error, &self.cancel);
         if !path.is_dir() {
             let file = planned(path, None).map_err(refused)?;
@@ -44,15 +44,13 @@ impl PlanRequest<'_> {
         }
         let shown = path.display();
         if !self.args.recursive {
-            return Err(refused(anyhow::anyhow!("{shown} is a directory: plan all below it by -r")));
+            bail!(refused(anyhow!("{shown} is a directory: plan all below it by -r")));
         }
         let below = match self.sources.len() {
             1 => PathBuf::new(),
             _ => named_after(path).map_err(refused)?.into(),
         };
-        let failed = |failure: Failure| exit::said(&failure, exit::of(failure.kind));
-        let walk = LocalWalk::new(path, &self.cancel).map_err(failed)?;
-        for walked in walk {
+        for walked in LocalWalk::new(path, &self.cancel)? {
             match walked {
                 Walked::File(LocalEntry::File(file)) => {
                     if let Err(error) = check_readable(&file.path, file.mode, file.owner) {
@@ -67,7 +65,7 @@ impl PlanRequest<'_> {
                     // One that has vanished since is empty.
                     let mode = fs::metadata(path.join(&directory)).map_or(ANY_MODE, |found| found.mode());
                     let to = below.join(&directory);
-                    writer.add_directory(&to).map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+                    writer.add_directory(&to)?;
                     self.add_directory(&to, mode);
                 }
                 Walked::Skipped { what, why } => tracing::warn!("leaving out {what}: {why}"),
@@ -100,9 +98,9 @@ impl PlanRequest<'_> {
         Ok(())
     }
 
-    fn add_planned(&self, writer: &mut PlanWriter, file: PlannedFile) -> Result<(), exit::Code> {
+    fn add_planned(&self, writer: &mut PlanWriter, file: PlannedFile) -> anyhow::Result<()> {
         self.add_directory(file.path.parent().unwrap_or(Path::new("")), ANY_MODE);
-        writer.add(file).map_err(|error| exit::said(&error, exit::of(error.kind())))
+        Ok(writer.add(file)?)
     }
 
     /// Notes a directory of the target, and those above it, to be made with at most this mode.

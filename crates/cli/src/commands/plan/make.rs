@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
-use longhaul_core::failure::Failure;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::proto::http::FileName;
 use longhaul_core::units::Bytes;
@@ -51,21 +51,21 @@ pub(super) struct PlanRequest<'a> {
     first: OnceLock<Url>,
 }
 
-/// The code of the first entry that is left out.
+/// The kind of the failure of the first entry that is left out.
 #[derive(Default)]
-pub(super) struct LeftOut(Option<exit::Code>);
+pub(super) struct LeftOut(Option<FailureKind>);
 
 impl LeftOut {
     /// Names an entry that cannot be planned.
     pub(super) fn add(&mut self, writer: &mut PlanWriter, failure: &Failure) {
         writer.leave_out();
-        let code = exit::said(format_args!("not planned: {failure}"), exit::of(failure.kind));
-        self.0.get_or_insert(code);
+        say::error(format_args!("not planned: {failure}"));
+        self.0.get_or_insert(failure.kind);
     }
 }
 
 /// Writes the plan; an entry that cannot be planned is named, and makes the exit code one of a failure.
-pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
+pub(super) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.client.connect.cancel();
     let setup = || {
         let (sources, target) = operands(args)?;
@@ -97,15 +97,16 @@ pub(super) fn run(args: &PlanArgs) -> Result<ExitCode, exit::Code> {
     let listed = request.list(&mut writer)?;
     let made = if cancel.is_cancelled() { Ok(()) } else { request.make_directories() };
     if cancel.is_cancelled() {
-        return Err(exit::said("stopped: nothing is planned", exit::of_stop(exit::INTERRUPTED, &cancel)));
+        let kind = exit::of_stop(FailureKind::Interrupted, &cancel);
+        return Ok(exit::said("stopped: nothing is planned", kind));
     }
-    made.map_err(|failure| exit::said(&failure, exit::of(failure.kind)))?;
+    made?;
     if writer.holds_queries() {
         tracing::warn!("URLs with a query may be signed: only you can read the plan, and run its workers");
     }
-    let header = writer.finish().map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+    let header = writer.finish()?;
     say_plan(args.output.as_deref().unwrap_or(Path::new("")), &header);
-    Ok(listed.0.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(exit::of_end(listed.0.map_or(Ok(()), Err)))
 }
 
 fn options(
@@ -125,7 +126,7 @@ fn options(
 
 impl PlanRequest<'_> {
     /// Adds the files of all sources; returns the code of the first entry that was left out.
-    fn list(&self, writer: &mut PlanWriter) -> Result<LeftOut, exit::Code> {
+    fn list(&self, writer: &mut PlanWriter) -> anyhow::Result<LeftOut> {
         let mut left_out = LeftOut::default();
         if let Some(list) = &self.args.input {
             let add = |file| self.add_listed(writer, file);
@@ -222,22 +223,19 @@ impl PlanRequest<'_> {
     }
 
     /// Adds one file, with the size and the time that its server states now.
-    fn add_file(&self, writer: &mut PlanWriter, url: &Url) -> Result<(), exit::Code> {
+    fn add_file(&self, writer: &mut PlanWriter, url: &Url) -> anyhow::Result<()> {
         let name = name_of(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?;
-        let tree = self.engine.remote_tree(url, self.directory(), &self.options);
-        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
-        let file = tree.look(name, &self.cancel).map_err(|error| exit::said(&error, exit::of(error.kind)))?;
-        let added = self.add(&Mutex::new(writer), file, Path::new(""));
-        added.map_err(|error| exit::said(&error, exit::of(error.kind())))
+        let tree = self.engine.remote_tree(url, self.directory(), &self.options)?;
+        let file = tree.look(name, &self.cancel)?;
+        Ok(self.add(&Mutex::new(writer), file, Path::new(""))?)
     }
 
-    fn add_tree(&self, writer: &mut PlanWriter, url: &Url, left_out: &mut LeftOut) -> Result<(), exit::Code> {
+    fn add_tree(&self, writer: &mut PlanWriter, url: &Url, left_out: &mut LeftOut) -> anyhow::Result<()> {
         let below = match self.sources.len() {
             1 => PathBuf::new(),
             _ => named_after(url).map_err(|error| exit::not_set_up(&error, &self.cancel))?,
         };
-        let tree = self.engine.remote_tree(url, &self.directory().join(&below), &self.options);
-        let tree = tree.map_err(|error| exit::said(&error, exit::of(error.kind)))?;
+        let tree = self.engine.remote_tree(url, &self.directory().join(&below), &self.options)?;
         let (stop, failed) = (self.cancel.child(), Mutex::new(None));
         let (writer, left_out) = (Mutex::new(writer), Mutex::new(left_out));
         let leave_out = |failure: &Failure| left_out.lock().add(&mut writer.lock(), failure);
@@ -250,7 +248,7 @@ impl PlanRequest<'_> {
                         leave_out(&Failure::new(error.kind(), error.to_string()));
                     }
                     Err(error) => {
-                        failed.lock().get_or_insert(exit::said(&error, exit::of(error.kind())));
+                        failed.lock().get_or_insert(error);
                         stop.cancel();
                     }
                 },
@@ -271,7 +269,7 @@ impl PlanRequest<'_> {
                 Some(Bytes::ZERO)
             },
         );
-        failed.into_inner().map_or(Ok(()), Err)
+        failed.into_inner().map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn add(&self, writer: &Mutex<&mut PlanWriter>, file: ListedFile, below: &Path) -> Result<(), FarmError> {

@@ -149,7 +149,7 @@ pub(crate) fn show_status(plan: &Path) -> anyhow::Result<ExitCode> {
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let cancel = Cancel::new();
     match &args.command {
-        None => Ok(make::run(args).unwrap_or_else(ExitCode::from)),
+        None => make::run(args),
         Some(PlanCommand::Status { plan, json }) => show::status(&plan.path, *json),
         Some(PlanCommand::Limit(args)) => limit::run(args),
         Some(PlanCommand::Retry(plan)) => {

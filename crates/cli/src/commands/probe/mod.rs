@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use longhaul_core::failure::Failure;
 use longhaul_core::probe::tables;
 use longhaul_core::proto::http::HeaderField;
 use longhaul_core::units::{Bytes, Rate};
@@ -99,9 +98,8 @@ const PLOT: &str = "--plot";
 /// Probes the path, and prints the results.
 ///
 /// SIGINT ends the program at once, as no handler is set: no state needs cleaning up.
-pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
-    let not_drawn = |error: Failure| exit::said(&error, exit::of(error.kind));
-    args.plot.as_deref().map_or(Ok(()), |file| draw::check_place(file, PLOT)).map_err(not_drawn)?;
+pub(crate) fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
+    args.plot.as_deref().map_or(Ok(()), |file| draw::check_place(file, PLOT))?;
     let options = ProbeOptions {
         full: args.full,
         upload: args.upload,
@@ -116,7 +114,7 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
         }
     };
     let probed = ProbeTarget::parse(&args.target).and_then(|target| probe::run(&target, &options, &progress));
-    let outcome = probed.map_err(|error| exit::said(&error, exit::of(error.kind())))?;
+    let outcome = probed?;
     if args.json {
         // A report always serialises.
         say::output(serde_json::to_string(&outcome.report).unwrap_or_default());
@@ -124,12 +122,9 @@ pub(crate) fn run(args: &ProbeArgs) -> Result<ExitCode, exit::Code> {
         say::output(tables::text(&outcome.report).trim_end());
     }
     if let Some(file) = &args.plot {
-        draw::write(&plot::sheet(&outcome.report), file, PLOT).map_err(not_drawn)?;
+        draw::write(&plot::sheet(&outcome.report), file, PLOT)?;
     }
-    match outcome.failure {
-        None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(exit::said(&error, exit::of(error.kind()))),
-    }
+    outcome.failure.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
 
 impl AccessArgs {

@@ -9,12 +9,12 @@ use longhaul_agent::api::TransferList;
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::request::{self, Endpoints, TransferRequest};
 use longhaul_agent::transfer::TransferKind;
+use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::proto::metalink::MAX_DOCUMENT;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::input_file;
 
 use crate::commands::agent;
-use crate::exit::UsageError;
 use crate::login_args::bearer_token;
 use crate::url_text;
 
@@ -83,7 +83,7 @@ impl AddArgs {
         let common = self.common()?;
         if self.put {
             let Some((url, paths)) = self.operands.split_last().filter(|(_, paths)| !paths.is_empty()) else {
-                bail!(UsageError("--put needs paths, and last the URL to put them to".to_owned()));
+                bail!(usage("--put needs paths, and last the URL to put them to"));
             };
             let paths = paths.iter().map(|path| absolute(Path::new(path))).collect::<anyhow::Result<_>>()?;
             let endpoints = Endpoints { url: Some(url.clone()), paths, ..Endpoints::default() };
@@ -105,7 +105,7 @@ impl AddArgs {
             {
                 return metalink(Path::new(operand));
             }
-            url_text::parse(operand).map_err(|why| UsageError(format!("'{operand}': {why}")))?;
+            url_text::parse(operand).map_err(|why| usage(format!("'{operand}': {why}")))?;
             let urls = std::iter::once(operand).chain(&self.mirror).cloned().collect();
             let kind = if self.recursive { TransferKind::Tree } else { TransferKind::Get };
             let endpoints = Endpoints { urls, ..Endpoints::default() };
@@ -145,12 +145,12 @@ async fn post(client: &Client, requests: &[TransferRequest]) -> anyhow::Result<T
         tracing::info!("{error}");
         tries -= 1;
         tokio::time::sleep(RETRY_DELAY).await;
-        agent::start(&agent::paths()?, None, false)?;
+        agent::start(&agent::paths()?, &[])?;
     }
 }
 
-fn invalid(message: impl Into<String>) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidInput, message.into())
+fn usage(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::Usage, message)
 }
 
 /// Makes a path absolute, as the agent has another working directory; keeps a trailing /.
@@ -166,7 +166,7 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 fn metalink(path: &Path) -> anyhow::Result<Vec<TransferRequest>> {
     let document = input_file::read(path, MAX_DOCUMENT, &Cancel::new());
     let document = document.with_context(|| format!("cannot read the metalink {}", path.display()))?;
-    request::of_metalink(&document).map_err(|error| invalid(format!("{}: {error}", path.display())).into())
+    request::of_metalink(&document).map_err(|error| usage(format!("{}: {error}", path.display())).into())
 }
 
 /// Returns a unique text.

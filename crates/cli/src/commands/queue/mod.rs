@@ -118,7 +118,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 /// Runs the command; starts an agent if none is running.
 pub(crate) fn run(args: &QueueArgs) -> anyhow::Result<ExitCode> {
     let paths = agent::paths()?;
-    agent::start(&paths, None, false)?;
+    agent::start(&paths, &[])?;
     let client = Client::new(paths.socket());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the runtime")?.block_on(dispatch(args, &client))

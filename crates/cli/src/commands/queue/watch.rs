@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use longhaul_agent::client::{Client, ClientError};
 use longhaul_agent::queue::TransferPage;
 use longhaul_agent::transfer::{Transfer, TransferState};
+use longhaul_core::failure::FailureKind;
 
 use super::show;
-use crate::exit::{self, Code};
+use crate::exit;
 use crate::say;
 
 /// The watched transfers.
@@ -16,7 +17,8 @@ struct Watched {
     /// Transfers that have not ended, with the last shown state.
     open: HashMap<i64, Option<TransferState>>,
     json: bool,
-    first_failure: Option<Code>,
+    /// The exit code of the first transfer that has failed.
+    first_failure: Option<u8>,
 }
 
 /// Shows transfers until they have ended or need the user; without `ids` all that have not ended.
@@ -45,7 +47,7 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
     for id in &paused {
         say::error(format_args!("transfer {id} is paused: longhaul queue resume {id}"));
     }
-    let paused = (!paused.is_empty()).then_some(exit::TEMPORARY);
+    let paused = (!paused.is_empty()).then_some(exit::of(FailureKind::Temporary));
     Ok(watched.first_failure.or(paused).map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
@@ -103,9 +105,10 @@ impl Watched {
         show::list(std::slice::from_ref(transfer), false, self.json);
         let code = match transfer.state {
             TransferState::Done => None,
-            TransferState::Cancelled => Some(exit::INTERRUPTED),
+            TransferState::Cancelled => Some(exit::of(FailureKind::Interrupted)),
             TransferState::Failed | TransferState::WaitingLink => {
-                Some(transfer.error.as_ref().map_or(exit::SOFTWARE, |error| Code::of_number(error.exit_code)))
+                let of_agent = transfer.error.as_ref().map(|error| error.exit_code);
+                Some(of_agent.unwrap_or(exit::of(FailureKind::Internal)))
             }
             _ => return,
         };

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_farm::plan::Plan;
+use longhaul_sys::if_exists::if_exists;
 
 use super::io_failure;
 
@@ -110,10 +111,7 @@ impl SlurmJobs {
     /// Reads the list of jobs.
     fn list(&self) -> Result<Vec<u8>, Failure> {
         let path = self.list_path();
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            read => read.map_err(io_failure("read", &path)),
-        }
+        Ok(if_exists(fs::read(&path)).map_err(io_failure("read", &path))?.unwrap_or_default())
     }
 
     /// Returns the numbers of the jobs of each cluster; `None` is that of this host.

@@ -21,6 +21,7 @@ use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
 use longhaul_farm::target_directory::Target;
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use rustix::process::geteuid;
 
 use jobs::SlurmJobs;
@@ -130,10 +131,7 @@ fn submit(args: &SubmitArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let path = jobs.script();
-    let kept = match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => Some(read.map_err(io_failure("read", &path))?),
-    };
+    let kept = if_exists(fs::read_to_string(&path)).map_err(io_failure("read", &path))?;
     if let Some(text) = &kept
         && !script::names(text, plan.path())?
     {

@@ -132,6 +132,15 @@ impl Reply {
     }
 }
 
+/// The notifications sent over a WebSocket.
+pub const NOTIFICATIONS: &[&str] = &[
+    "aria2.onDownloadStart",
+    "aria2.onDownloadPause",
+    "aria2.onDownloadStop",
+    "aria2.onDownloadComplete",
+    "aria2.onDownloadError",
+];
+
 /// Returns a notification for a WebSocket, such as `aria2.onDownloadStart`.
 pub fn notification(method: &str, gid: Gid) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": [{"gid": gid.to_string()}]})

@@ -17,26 +17,19 @@ const SLOW_REPLY: u64 = 64_000;
 /// A younger reply is not yet slow.
 pub(super) const SLOW_REPLY_AGE: Duration = Duration::from_secs(5);
 
-/// A slot for a new connection.
-pub(super) enum Slot {
-    /// A free one.
-    Free,
-    /// That of this connection, which must be closed.
-    Evicting(ConnectionId),
-    /// No slot is free, and no connection may be closed.
-    Unavailable,
-}
+/// A slot for a new connection: a free one, or that of this connection, which must be closed.
+pub(super) type Slot = Option<ConnectionId>;
 
 impl ConnectionAdmission {
-    /// Chooses the slot for a connection of `client`.
-    pub(super) fn choose_slot(&self, client: ClientKey, now: Duration) -> Slot {
+    /// Chooses the slot for a connection of `client`; `None` where no slot is free, and no connection may be closed.
+    pub(super) fn choose_slot(&self, client: ClientKey, now: Duration) -> Option<Slot> {
         let holds = self.clients.get(&client).map_or(0, |own| own.open);
-        let own_idle = || self.longest_idle(client).map_or(Slot::Unavailable, Slot::Evicting);
+        let own_idle = || self.longest_idle(client);
         if holds >= self.limits.per_client {
-            return own_idle();
+            return own_idle().map(Some);
         }
         if self.connections.len() - self.waiting.len() < self.limits.open {
-            return Slot::Free;
+            return Some(None);
         }
         let holders = self.by_count.len() + usize::from(holds == 0);
         let share = (self.limits.open / holders.max(1)).max(1);
@@ -51,7 +44,8 @@ impl ConnectionAdmission {
             .or_else(slow_reply)
             .or_else(any_idle)
             .or_else(|| larger.find_map(|client| self.slowest_reply(client, now)))
-            .map_or_else(own_idle, Slot::Evicting)
+            .or_else(own_idle)
+            .map(Some)
     }
 
     fn longest_idle(&self, client: ClientKey) -> Option<ConnectionId> {

@@ -36,10 +36,17 @@ pub(crate) struct BodyConnection {
 pub(crate) struct UploadOutcome {
     pub(crate) reply: Reply,
     pub(crate) received: Bytes,
-    /// Whether the body was read completely, so that another request may follow.
+    /// Whether the request was read completely, so that another one may follow.
     pub(crate) body_read: bool,
     /// Bytes received after the body.
     pub(crate) inbox: Vec<u8>,
+}
+
+impl UploadOutcome {
+    /// Answers a request without receiving its body; `body_read` is whether it has none.
+    pub(crate) fn unread(reply: Reply, body_read: bool) -> Self {
+        Self { reply, received: Bytes::ZERO, body_read, inbox: Vec::new() }
+    }
 }
 
 impl BodyConnection {

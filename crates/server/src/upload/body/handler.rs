@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::proto::http::RequestBody;
-use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::send::{Outgoing, Piece};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,15 +27,6 @@ use crate::upload::request::command::UploadCommand;
 use crate::upload::request::refusal;
 use crate::upload::request::start::{Inbound, NotStarted, UploadStart};
 
-/// The reply to an upload request.
-pub(crate) struct UploadReply {
-    pub(crate) reply: Reply,
-    /// Bytes of the body that were received.
-    pub(crate) bytes: Bytes,
-    /// Whether the request was read completely.
-    pub(crate) body_read: bool,
-}
-
 /// How long to wait until a superseded upload has synced what it received.
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait until another request has reserved the space of the upload.
@@ -54,7 +44,7 @@ pub(crate) async fn handle(
     (transport, slot): (&mut ServerTransport, &ConnectionSlot),
     inbox: &mut Vec<u8>,
     command: UploadCommand,
-) -> UploadReply {
+) -> UploadOutcome {
     let (request, timeouts) = (&command.request, &uploads.timeouts);
     let body = request.body();
     let expects = request.is_http_1_1()
@@ -67,7 +57,7 @@ pub(crate) async fn handle(
     let upload = match start(uploads, command).await {
         Ok(UploadStart::Ready(upload)) => upload,
         Ok(UploadStart::Answered(reply)) | Err(reply) => {
-            return UploadReply { reply, bytes: Bytes::ZERO, body_read: body == RequestBody::None };
+            return UploadOutcome::unread(reply, body == RequestBody::None);
         }
     };
     upload.add_connection(connection);
@@ -78,8 +68,7 @@ pub(crate) async fn handle(
         }
         run_worker(upload, timeouts, transport, inbox, body, may_inform).await
     };
-    let unread = |reply| UploadReply { reply, bytes: Bytes::ZERO, body_read: false };
-    received.await.unwrap_or_else(unread)
+    received.await.unwrap_or_else(|reply| UploadOutcome::unread(reply, false))
 }
 
 /// Starts an upload; waits for a superseded connection to end, and shortly for any other upload of the file.
@@ -122,7 +111,7 @@ async fn run_worker(
     inbox: &mut Vec<u8>,
     body: RequestBody,
     may_inform: bool,
-) -> Result<UploadReply, Reply> {
+) -> Result<UploadOutcome, Reply> {
     let exhausted = |error: io::Error| refusal::exhausted(&error);
     let socket = transport.socket().try_clone_to_owned().map_err(exhausted)?;
     let (source, mut feed) = match transport {
@@ -141,13 +130,13 @@ async fn run_worker(
         timeouts: *timeouts,
         body_received: Arc::clone(&body_received),
     };
-    let (done, mut outcome) = oneshot::channel();
+    let (done, mut ended) = oneshot::channel();
     let run = move || {
         // Fails only where the connection's task has ended.
         let _ = done.send(upload.run(connection));
     };
     std::thread::Builder::new().name("upload".to_owned()).spawn(run).map_err(exhausted)?;
-    let outcome = loop {
+    let mut outcome = loop {
         let fed = async {
             match (&mut feed, &mut *transport) {
                 (Some(feed), ServerTransport::Tls(stream)) => feed.run(stream).await,
@@ -155,7 +144,7 @@ async fn run_worker(
             }
         };
         tokio::select! {
-            outcome = &mut outcome => break outcome.map_err(|error| refusal::exhausted(&error))?,
+            outcome = &mut ended => break outcome.map_err(|error| refusal::exhausted(&error))?,
             fed = fed => {
                 // The end of the body or of the connection: no further bytes follow.
                 tracing::trace!(?fed, "the body is fed");
@@ -171,11 +160,10 @@ async fn run_worker(
             }
         }
     };
-    let UploadOutcome { reply, received: bytes, body_read, inbox: rest } = outcome;
-    *inbox = rest;
+    *inbox = std::mem::take(&mut outcome.inbox);
     // Over TLS, bytes beyond the end of a chunked body may have been passed on, and are lost.
-    let exact = matches!(transport, ServerTransport::Plain(_)) || body != RequestBody::Chunked;
-    Ok(UploadReply { reply, bytes, body_read: body_read && exact })
+    outcome.body_read &= matches!(transport, ServerTransport::Plain(_)) || body != RequestBody::Chunked;
+    Ok(outcome)
 }
 
 /// Passes decrypted bytes of a TLS connection to the upload's thread.

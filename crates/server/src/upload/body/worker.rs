@@ -31,28 +31,18 @@ pub(crate) enum AfterBody {
 
 /// An upload that receives one body at a time; dropping it removes a partial file that cannot be resumed.
 pub(crate) struct InboundUpload {
-    pub(super) opened: OpenedUpload,
-    pub(super) after: AfterBody,
+    pub(crate) opened: OpenedUpload,
+    pub(crate) after: AfterBody,
     /// Whether a file of this name existed before.
-    pub(super) exists: bool,
-    pub(super) uploads: Arc<Uploads>,
+    pub(crate) exists: bool,
+    pub(crate) uploads: Arc<Uploads>,
     /// The ID of a resumable upload, under which it is entered when it is complete.
-    pub(super) id: Option<UploadId>,
+    pub(crate) id: Option<UploadId>,
     /// The digest of a resumable upload, which its next request continues.
-    pub(super) digest: Option<Arc<TreeDigest>>,
+    pub(crate) digest: Option<Arc<TreeDigest>>,
 }
 
 impl InboundUpload {
-    pub(crate) fn new(opened: OpenedUpload, after: AfterBody, exists: bool, uploads: &Arc<Uploads>) -> Self {
-        Self { opened, after, exists, uploads: Arc::clone(uploads), id: None, digest: None }
-    }
-
-    /// Names a resumable upload, and the digest that it continues.
-    pub(crate) fn resumable(mut self, id: UploadId, digest: Option<Arc<TreeDigest>>) -> Self {
-        (self.id, self.digest) = (Some(id), digest);
-        self
-    }
-
     pub(crate) fn liveness(&self) -> &Arc<UploadLiveness> {
         &self.opened.liveness
     }

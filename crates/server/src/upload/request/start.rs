@@ -168,7 +168,7 @@ impl Uploads {
         let there = Some(ByteRange::with_len(0, append.offset)).filter(|range| !range.is_empty());
         let committed = there.into_iter().collect();
         let start = PartStart { part, lock, id, size, committed, is_new: prior.is_none(), hash: append.hash };
-        let (opened, tree) = self.start_part(&target, start, disk)?;
+        let (opened, digest) = self.start_part(&target, start, disk)?;
         let after = match append.complete {
             true => AfterBody::Finish {
                 digest: append.digest,
@@ -178,7 +178,8 @@ impl Uploads {
             },
             false => AfterBody::KeepPartial,
         };
-        let upload = InboundUpload::new(opened, after, target.exists, self).resumable(id, tree);
+        let (exists, uploads) = (target.exists, Arc::clone(self));
+        let upload = InboundUpload { opened, after, exists, uploads, id: Some(id), digest };
         Ok(UploadStart::Ready(Inbound::Upload(Box::new(upload))))
     }
 
@@ -274,7 +275,8 @@ impl Uploads {
         let replace = replace && target.grant.may_replace;
         let after = AfterBody::Finish { digest, modified, replace, takes_pieces: false };
         let opened = self.open(pipeline, (lock, slot))?;
-        let upload = InboundUpload::new(opened, after, target.exists, self);
+        let (exists, uploads) = (target.exists, Arc::clone(self));
+        let upload = InboundUpload { opened, after, exists, uploads, id: None, digest: None };
         Ok(UploadStart::Ready(Inbound::Upload(Box::new(upload))))
     }
 
