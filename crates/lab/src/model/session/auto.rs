@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use longhaul_core::tune::streams::{Interval, StreamTuner};
+use longhaul_core::tune::streams::{CountTuner, Interval, StreamTuner};
 
 use super::Tuner;
 
 impl Tuner for StreamTuner {
     fn streams(&self) -> usize {
-        Self::streams(self)
+        CountTuner::streams(self)
     }
 
     fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        Self::observe(self, seen, now)
+        CountTuner::observe(self, seen, now)
     }
 }
