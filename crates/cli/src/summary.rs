@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use longhaul_core::advice::{Finding, Shares};
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
-use longhaul_engine::job::Outcome;
 use longhaul_farm::work_run::CompleteFile;
 
 use crate::say;
@@ -80,9 +79,9 @@ fn limits(shares: &Shares) -> String {
     if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) }
 }
 
-impl Complete for Outcome {
+impl Complete for Done {
     fn done(&self) -> Done {
-        self.into()
+        self.clone()
     }
 
     fn finding(&self) -> Option<&Finding> {

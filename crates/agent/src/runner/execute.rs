@@ -136,14 +136,8 @@ pub(super) fn execute(
     make_directory(&request)?;
     let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
     match work {
-        EngineJob::Get(get) => {
-            let outcome = queue.engine.run(&get, job, cancel);
-            Ok(Done::from(&outcome?))
-        }
-        EngineJob::Put(put) => {
-            let outcome = upload::put(&put, job, cancel);
-            Ok(Done::from(&outcome?))
-        }
+        EngineJob::Get(get) => Ok(queue.engine.run(&get, job, cancel)?),
+        EngineJob::Put(put) => Ok(upload::put(&put, job, cancel)?),
         EngineJob::GetTree { url, target, options } => tree::get(queue, live, &url, &target, *options),
         EngineJob::PutTree(put) => tree::put(queue, live, *put),
         EngineJob::Plan { path, options } => plan::work(queue, live, &path, *options),

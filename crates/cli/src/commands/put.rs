@@ -176,7 +176,7 @@ impl<'a> Upload<'a> {
         let tag = JobTag::new(job, &SafeUrl::of(&request.url).to_string());
         let mut size = None;
         let put = |observer: JobObserver<'_>| {
-            upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.size))
+            upload::put(&request, observer, self.cancel).inspect(|outcome| size = Some(outcome.bytes))
         };
         session.run(&tag, put, UploadError::kind).map(|()| size)
     }

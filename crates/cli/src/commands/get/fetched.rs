@@ -2,13 +2,13 @@
 
 use longhaul_core::advice::Finding;
 use longhaul_core::event::Done;
-use longhaul_engine::job::{Outcome, TransferError};
+use longhaul_engine::job::TransferError;
 
 use crate::summary::{Complete, Unchanged};
 
 /// The outcome of a file.
 pub(super) enum Fetched {
-    Now(Box<Outcome>),
+    Now(Box<Done>),
     Unchanged(Unchanged),
     AlreadyThere(Unchanged),
 }
@@ -45,7 +45,7 @@ impl Complete for Fetched {
 
 /// Returns the outcome of a file; `there` is the present file of --if-newer.
 pub(super) fn outcome(
-    result: Result<Outcome, TransferError>,
+    result: Result<Done, TransferError>,
     there: Option<Unchanged>,
 ) -> Result<Fetched, TransferError> {
     match (result, there) {

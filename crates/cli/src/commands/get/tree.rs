@@ -54,7 +54,7 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, exit::Code> {
             let job = tree.job(&file, options.clone());
             let mut size = None;
             let get = |observer: JobObserver<'_>| {
-                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.size))
+                engine.run(&job, observer, &cancel).inspect(|outcome| size = Some(outcome.bytes))
             };
             session.run(&tag, get, TransferError::kind).map(|()| size)
         },
