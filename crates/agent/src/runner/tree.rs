@@ -192,7 +192,7 @@ pub(super) fn get(
                 JobObserver::new(&tag, &observer),
                 &live.cancel,
             );
-            Ok(outcome?.size)
+            Ok(outcome?.bytes)
         },
     );
     run.end(target)
@@ -219,7 +219,7 @@ pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result
             (put.path, put.url) = (file.path, file.url);
             let observer = TreeObserver(run);
             let outcome = upload::put(&put, JobObserver::new(&tag, &observer), &live.cancel);
-            Ok(outcome?.size)
+            Ok(outcome?.bytes)
         },
     );
     run.end(&request.path)
