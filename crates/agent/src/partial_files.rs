@@ -88,9 +88,7 @@ fn remove_below(root: &Path, url: &Url) -> Result<(), OutputError> {
     let is_below = |source: &str| source.strip_prefix(url).is_some_and(|rest| rest.starts_with('/'));
     let claim = |_: &Path, directory: &Directory, target: &OsStr| match journal_of(directory, target) {
         Ok(StoredJournal::Absent | StoredJournal::Damaged { .. }) => Claim::None,
-        Ok(StoredJournal::Sound(journal))
-            if journal.sources().iter().any(|source| is_below(source.url())) =>
-        {
+        Ok(StoredJournal::Sound(journal)) if journal.sources.iter().any(|source| is_below(&source.url)) => {
             Claim::Ours
         }
         _ => Claim::Other,

@@ -105,7 +105,8 @@ pub enum Event {
         #[serde(with = "seconds")]
         ago: Duration,
     },
-    /// A reading of all telemetry, at the requested interval.
+    /// A reading of all telemetry, at the requested interval; records are read by a type of their own.
+    #[serde(skip_deserializing)]
     Sample(Box<Sample>),
     /// The last sample has been taken.
     Sampled {

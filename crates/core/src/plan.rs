@@ -13,41 +13,25 @@ pub struct RecvLimits {
     pub may_force: bool,
 }
 
-/// The setting for a socket's receive buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecvBuffer {
-    /// Keep the kernel's autotuning, which setting SO_RCVBUF would disable.
-    Autotune,
-    /// Set SO_RCVBUF, or SO_RCVBUFFORCE if permitted, to this value before connecting.
-    Set(Bytes),
-}
-
-/// The share of a receive buffer that the kernel advertises as window: `RWIN = buffer x NUM / DEN`.
-///
-/// Since Linux 6.6 the share follows the measured overhead of packets; one half is the share of `tcp_adv_win_scale = 1`
-/// in earlier kernels, and is still that of small packets.
-const WINDOW_NUM: u64 = 1;
-const WINDOW_DEN: u64 = 2;
-
 /// The planned window relative to the BDP, which leaves room for bursts (UsadaFox measured bursts of 0.4 BDP).
 const SLACK_NUM: u64 = 3;
 const SLACK_DEN: u64 = 2;
 
-/// Chooses the receive buffer for a path of `rate` and `rtt`.
+/// Chooses the receive buffer for a path of `rate` and `rtt`: the value of SO_RCVBUF, or of SO_RCVBUFFORCE if permitted, to
+/// set before connecting. `None` keeps the kernel's autotuning, which setting the buffer would disable.
 ///
 /// The needed window is 1.5 x BDP; the kernel's limit applies to the buffer. Autotuning is kept if it can reach the
 /// window, because a fixed buffer cannot follow the path, and because SO_RCVBUF without privilege is limited by
 /// `rmem_max`, often far below `tcp_rmem[2]`.
-pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> RecvBuffer {
+pub fn recv_buffer(limits: RecvLimits, rate: Rate, rtt: Rtt) -> Option<Bytes> {
     let window = rate.bdp(rtt).get().saturating_mul(SLACK_NUM) / SLACK_DEN;
-    // setsockopt(2) doubles the value, to allow for the kernel's overhead.
-    let requested = Bytes::new(window.saturating_mul(WINDOW_DEN) / WINDOW_NUM / 2).min(LARGEST_WINDOW);
+    // The kernel advertises half of the buffer as window, and setsockopt(2) doubles the value to allow for that. Since Linux
+    // 6.6 the share follows the measured overhead of packets; one half is the share of `tcp_adv_win_scale = 1` in earlier
+    // kernels, and is still that of small packets.
+    let requested = Bytes::new(window).min(LARGEST_WINDOW);
     let reachable = if limits.may_force { requested } else { requested.min(limits.rmem_max) };
-    if limits.tcp_rmem_max.get() >= requested.get() * 2 || limits.tcp_rmem_max.get() >= reachable.get() * 2 {
-        RecvBuffer::Autotune
-    } else {
-        RecvBuffer::Set(reachable)
-    }
+    // The buffer that can be set is at most the requested one, and autotuning reaches as much.
+    (limits.tcp_rmem_max < reachable * 2).then_some(reachable)
 }
 
 /// The largest window that TCP can advertise (2^30 bytes; RFC 7323, section 2.3).
@@ -131,12 +115,12 @@ mod tests {
     fn receive_buffer_is_set_only_where_autotuning_does_not_reach_the_window() {
         let (short, stock) = (Rtt::new(Duration::from_millis(1)), Bytes::kib(208));
         for (tcp_rmem_max, rmem_max, may_force, rtt, expected) in [
-            (Bytes::gib(1), stock, true, RTT, RecvBuffer::Autotune),
-            (Bytes::mib(6), stock, true, short, RecvBuffer::Autotune),
-            (Bytes::mib(6), stock, true, RTT, RecvBuffer::Set(Bytes::new(375_000_000))),
+            (Bytes::gib(1), stock, true, RTT, None),
+            (Bytes::mib(6), stock, true, short, None),
+            (Bytes::mib(6), stock, true, RTT, Some(Bytes::new(375_000_000))),
             // Without permission, a setting must not lower the autotuned buffer.
-            (Bytes::mib(6), stock, false, RTT, RecvBuffer::Autotune),
-            (Bytes::mib(6), Bytes::mib(128), false, RTT, RecvBuffer::Set(Bytes::mib(128))),
+            (Bytes::mib(6), stock, false, RTT, None),
+            (Bytes::mib(6), Bytes::mib(128), false, RTT, Some(Bytes::mib(128))),
         ] {
             let limits = RecvLimits { tcp_rmem_max, rmem_max, may_force };
             assert_eq!(recv_buffer(limits, RATE, rtt), expected, "{limits:?}");

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::proto::number;
 use crate::units::Rate;
 
 /// Seconds per day without leap seconds.
@@ -87,10 +88,7 @@ impl FromStr for TimeOfDay {
     fn from_str(text: &str) -> Result<Self, ParseWindowError> {
         let parse = || {
             let (hour, minute) = text.trim().split_once(':')?;
-            let digits = |text: &str| {
-                text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u16>().ok())?
-            };
-            let (hour, minute) = (digits(hour)?, digits(minute)?);
+            let (hour, minute) = (number::<u16>(hour)?, number::<u16>(minute)?);
             let minutes = hour.checked_mul(60)?.checked_add(minute)?;
             (minute < 60 && minutes <= 24 * 60).then_some(Self(minutes))
         };

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::Bytes;
 
 /// A half-open range of file offsets, `start..end`; empty if both are equal.
@@ -68,7 +70,8 @@ impl fmt::Display for ByteRange {
 }
 
 /// A set of byte offsets, stored as sorted ranges that neither overlap nor touch.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
 pub struct RangeSet {
     ranges: Vec<ByteRange>,
 }
@@ -156,6 +159,24 @@ impl fmt::Display for RangeSet {
             0 => Ok(()),
             more => write!(f, " and {more} more ranges"),
         }
+    }
+}
+
+impl From<RangeSet> for Vec<(u64, u64)> {
+    fn from(set: RangeSet) -> Self {
+        set.iter().map(|range| (range.start, range.end)).collect()
+    }
+}
+
+impl TryFrom<Vec<(u64, u64)>> for RangeSet {
+    type Error = String;
+
+    fn try_from(pairs: Vec<(u64, u64)>) -> Result<Self, String> {
+        let range = |(start, end)| match start < end {
+            true => Ok(ByteRange { start, end }),
+            false => Err(format!("{start}..{end} is no range of bytes")),
+        };
+        pairs.into_iter().map(range).collect()
     }
 }
 

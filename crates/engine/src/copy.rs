@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::advice::{Finding, LimitedBy, Shares};
-use longhaul_core::event::{ByteProgress, Event, JobObserver, LossCounts, Progress};
+use longhaul_core::event::{ByteProgress, Done, Event, JobObserver, Progress};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::units::{Bytes, Rate};
 use rustix::fs::copy_file_range;
@@ -25,7 +25,6 @@ use crate::sink::directory::Directory;
 use crate::sink::output::Output;
 use crate::sink::output_error::OutputError;
 use crate::sink::part_file::PartFile;
-use crate::transfer::Outcome;
 use crate::transfer::error::TransferError;
 
 /// The most bytes that the kernel copies at once: a fifth of a second at 100 MB/s, after which a cancellation is seen.
@@ -60,7 +59,7 @@ pub fn copy(
     request: &CopyRequest<'_>,
     observer: JobObserver<'_>,
     cancel: &Cancel,
-) -> Result<Outcome, TransferError> {
+) -> Result<Done, TransferError> {
     let output = Output::Beneath { root: Arc::clone(&request.root), path: request.path.clone() };
     let part = request.steps.during(&request.path, || {
         let mut part = output.prepare()?.open(None)?;
@@ -83,7 +82,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    fn run(&self) -> Result<Outcome, TransferError> {
+    fn run(&self) -> Result<Done, TransferError> {
         let source = self.request.source;
         let size = Bytes::new(source.metadata().len());
         let (steps, path) = (self.request.steps, self.part.path());
@@ -108,16 +107,13 @@ impl Copying<'_> {
         let shares =
             Shares::of([(LimitedBy::Disk, time.saturating_sub(held_back)), (LimitedBy::Limit, held_back)]);
         let limit = shares.ranked().first().map_or(LimitedBy::Disk, |(limit, _)| *limit);
-        Ok(Outcome {
+        Ok(Done {
             path: finished.path,
-            size,
-            resumed: Bytes::ZERO,
+            bytes: size,
             time,
             goodput: Rate::over(size, time),
-            streams: 0,
-            losses: LossCounts::default(),
-            digest: None,
             finding: Finding { limit, shares, ..Finding::default() },
+            ..Done::default()
         })
     }
 
@@ -211,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    fn copied(from: &Path, to: &Path, cancel: &Cancel) -> Result<Outcome, TransferError> {
+    fn copied(from: &Path, to: &Path, cancel: &Cancel) -> Result<Done, TransferError> {
         let source = SourceFile::open(from).unwrap();
         let root = Arc::new(Directory::open(to.parent().unwrap()).unwrap());
         let path = to.file_name().unwrap().into();
@@ -230,7 +226,7 @@ mod tests {
                 let (from, to) = (from.join("from"), to.join("to"));
                 fs::write(&from, content).unwrap();
                 let outcome = copied(&from, &to, &Cancel::new()).unwrap();
-                assert_eq!((outcome.size.get(), outcome.resumed), (content.len() as u64, Bytes::ZERO));
+                assert_eq!((outcome.bytes.get(), outcome.resumed), (content.len() as u64, Bytes::ZERO));
                 assert!(fs::read(&to).unwrap() == content);
                 let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
                 assert_eq!(modified(&from), modified(&to));

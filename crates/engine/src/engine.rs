@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::event::JobObserver;
+use longhaul_core::event::{Done, JobObserver};
 use longhaul_core::failure::Failure;
 use longhaul_core::files_at_once::{AdmittedJob, JobAdmission};
 use longhaul_core::units::Bytes;
@@ -27,7 +27,7 @@ use parking_lot::{Condvar, Mutex};
 use url::Url;
 
 use crate::cancel::Cancel;
-use crate::job::{self, Job, Outcome, RangeEvidence, TransferError, TransferOptions};
+use crate::job::{self, Job, RangeEvidence, TransferError, TransferOptions};
 use crate::sink::memory_budget::{AppBuffer, MemoryBudget};
 use crate::sink::segment_pool::SegmentPool;
 use crate::source::gridftp::Sessions;
@@ -61,12 +61,7 @@ impl Engine {
     /// # Errors
     /// [`TransferError`]. The bytes fetched so far are kept for the next run if the server allows a
     /// safe resume; an incomplete file never appears under the final name.
-    pub fn run(
-        &self,
-        job: &Job,
-        observer: JobObserver<'_>,
-        cancel: &Cancel,
-    ) -> Result<Outcome, TransferError> {
+    pub fn run(&self, job: &Job, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Done, TransferError> {
         job::run(&self.shared, job, observer, cancel)
     }
 

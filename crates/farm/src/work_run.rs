@@ -20,7 +20,7 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
-use longhaul_engine::job::{Expected, Job, JobOptions, Outcome, Streams};
+use longhaul_engine::job::{Expected, Job, JobOptions, Streams};
 use longhaul_engine::sink::file_slice::FileSlice;
 use longhaul_engine::sink::output::Output;
 use longhaul_engine::source::http::SafeUrl;
@@ -68,9 +68,9 @@ pub struct CompleteFile {
     pub finding: Option<Finding>,
 }
 
-impl From<&Outcome> for CompleteFile {
-    fn from(outcome: &Outcome) -> Self {
-        Self { done: outcome.into(), finding: Some(outcome.finding.clone()) }
+impl From<Done> for CompleteFile {
+    fn from(done: Done) -> Self {
+        Self { finding: Some(done.finding.clone()), done }
     }
 }
 

@@ -95,10 +95,9 @@ pub fn gridftp_facts(bytes: &[u8]) {
         assert_eq!(listing(form, bytes, 1), whole);
         assert_eq!(listing(form, bytes, 7), whole);
         for entry in whole.iter().flatten() {
-            let name = entry.name.as_bytes();
+            let name = entry.name.as_slice();
             assert!(!matches!(name, b"" | b"." | b"..") && name.len() <= 255);
             assert!(!name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0)));
-            assert!(!entry.name.to_string().chars().any(char::is_control));
         }
     }
     for line in String::from_utf8_lossy(bytes).lines().take(50) {

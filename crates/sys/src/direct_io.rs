@@ -4,41 +4,28 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use longhaul_core::host_check::DirectIoFact;
+use longhaul_core::units::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 
-/// The kernel's report on Direct I/O for a file (STATX_DIOALIGN, Linux 6.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DirectIo {
-    /// Offsets, lengths and memory must be aligned to this many bytes, a power of two.
-    Aligned(u64),
-    /// The file cannot be written directly.
-    Impossible,
-    /// Not reported by the kernel or file system: only a trial shows it.
-    Unknown,
-}
-
-/// Queries the Direct I/O requirements of a file.
-pub fn ask(file: &File) -> DirectIo {
-    let Ok(stat) = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
-        return DirectIo::Unknown;
-    };
+/// Queries the Direct I/O requirements of a file (STATX_DIOALIGN, Linux 6.1); the alignment is a power of two.
+///
+/// `None` if the kernel or the file system does not report it: only a trial shows it.
+pub fn ask(file: &File) -> Option<DirectIoFact> {
+    let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        return DirectIo::Unknown;
+        return None;
     }
-    match u64::from(stat.stx_dio_offset_align.max(stat.stx_dio_mem_align)) {
-        align if stat.stx_dio_offset_align != 0 && align.is_power_of_two() => DirectIo::Aligned(align),
-        _ => DirectIo::Impossible,
-    }
+    let align = u64::from(stat.stx_dio_offset_align.max(stat.stx_dio_mem_align));
+    let is_aligned = stat.stx_dio_offset_align != 0 && align.is_power_of_two();
+    Some(if is_aligned { DirectIoFact::Aligned(Bytes::new(align)) } else { DirectIoFact::Impossible })
 }
 
 /// Returns the alignment, in bytes, that O_DIRECT requires of this file's offsets, lengths and memory.
 ///
 /// `None` if the kernel or the file system does not report it, or the file does not support Direct I/O.
 pub fn alignment(file: &File) -> Option<u64> {
-    match ask(file) {
-        DirectIo::Aligned(align) => Some(align),
-        DirectIo::Impossible | DirectIo::Unknown => None,
-    }
+    if let Some(DirectIoFact::Aligned(align)) = ask(file) { Some(align.get()) } else { None }
 }
 
 /// Opens the file behind `file` again, for writing with O_DIRECT.

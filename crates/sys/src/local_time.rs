@@ -3,20 +3,13 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// A point in local time within its week.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalTime {
-    /// Days since Sunday, 0 to 6.
-    pub weekday: u8,
-    /// Seconds since midnight; a leap second counts as 60.
-    pub second: u32,
-}
+use longhaul_core::queue_plan::WeekTime;
 
 /// Converts seconds since 1970 in UTC.
 ///
 /// # Errors
 /// EOVERFLOW for a year that does not fit.
-pub fn local_time(unix: i64) -> io::Result<LocalTime> {
+pub fn local_time(unix: i64) -> io::Result<WeekTime> {
     let mut parts = MaybeUninit::<libc::tm>::uninit();
     // SAFETY: both pointers are valid for the call, which writes the whole of `parts` unless it returns null.
     let done = unsafe { libc::localtime_r(&raw const unix, parts.as_mut_ptr()) };
@@ -27,7 +20,7 @@ pub fn local_time(unix: i64) -> io::Result<LocalTime> {
     let parts = unsafe { parts.assume_init() };
     let field = |value: libc::c_int| u32::try_from(value).unwrap_or_default();
     let second = field(parts.tm_hour) * 3600 + field(parts.tm_min) * 60 + field(parts.tm_sec);
-    Ok(LocalTime { weekday: u8::try_from(parts.tm_wday).unwrap_or_default(), second })
+    Ok(WeekTime { weekday: u8::try_from(parts.tm_wday).unwrap_or_default(), second })
 }
 
 #[cfg(test)]

@@ -42,21 +42,15 @@ pub struct TcpConnection {
 }
 
 /// The kernel's identification of a socket: its family, and `struct inet_diag_sockid` with its unique cookie.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct SocketName {
-    family: u8,
-    id: [u8; SOCKET_ID],
-}
+type SocketName = (u8, [u8; SOCKET_ID]);
 
-impl SocketName {
-    /// Creates a request for one socket, or for all of a family, in these states.
-    fn request(family: u8, id: &[u8; SOCKET_ID], states: u32) -> Request {
-        let mut request = Request::new(BY_FAMILY, 0);
-        request.push(&[family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
-        request.push(&states.to_ne_bytes());
-        request.push(id);
-        request
-    }
+/// Creates a request for one socket, or for all of a family, in these states.
+fn request((family, id): &SocketName, states: u32) -> Request {
+    let mut request = Request::new(BY_FAMILY, 0);
+    request.push(&[*family, libc::IPPROTO_TCP as u8, 1 << (INFO - 1), 0]);
+    request.push(&states.to_ne_bytes());
+    request.push(id);
+    request
 }
 
 /// Reads known connections again, which takes microseconds; [`connections`] makes the kernel walk its whole table (0.5
@@ -78,7 +72,7 @@ impl SocketReader {
     /// # Errors
     /// The kernel's error on the request.
     pub fn read(&self, known: &TcpConnection) -> io::Result<Option<TcpConnection>> {
-        let answer = match self.0.ask(SocketName::request(known.name.family, &known.name.id, STATES)) {
+        let answer = match self.0.ask(request(&known.name, STATES)) {
             // ESTALE: another socket has these addresses now.
             Err(error) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&error.raw_os_error()) => {
                 return Ok(None);
@@ -110,7 +104,7 @@ pub fn listening_ports(inodes: &HashSet<u32>) -> io::Result<HashSet<u16>> {
 fn sockets(inodes: &HashSet<u32>, states: u32) -> io::Result<Vec<TcpConnection>> {
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let request = SocketName::request(family as u8, &[0; SOCKET_ID], states);
+        let request = request(&(family as u8, [0; SOCKET_ID]), states);
         for part in Netlink::open_protocol(Some(netlink::SOCK_DIAG))?.dump(request)? {
             let sockets = messages(&part).filter(|(kind, _)| *kind == BY_FAMILY);
             let known = sockets.filter_map(|(_, message)| parse(message));
@@ -143,7 +137,7 @@ fn parse(message: &[u8]) -> Option<TcpConnection> {
         unread: Bytes::new(u64::from(number(after_id + 4)?)),
         inode: number(after_id + 16)?,
         tcp: Attributes::after(message, HEADER + MESSAGE).get(INFO).map(TcpInfo::from_bytes),
-        name: SocketName { family: body[0], id: body.get(4..after_id)?.try_into().ok()? },
+        name: (body[0], body.get(4..after_id)?.try_into().ok()?),
     })
 }
 

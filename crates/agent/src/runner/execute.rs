@@ -137,10 +137,7 @@ pub(super) fn execute(
     match (&request.endpoints.plan, path, request.kind) {
         (Some(path), ..) => plan::work(queue, live, path, request.options(&context, None)?),
         (None, Some(path), TransferKind::Tree) => tree::put(queue, live, request.put(path, &context)?),
-        (None, Some(path), _) => {
-            let outcome = upload::put(&request.put(path, &context)?, job, cancel);
-            Ok(Done::from(&outcome?))
-        }
+        (None, Some(path), _) => Ok(upload::put(&request.put(path, &context)?, job, cancel)?),
         (None, None, TransferKind::Tree) => {
             let (urls, options) = request.sources(&context)?;
             tree::get(queue, live, &urls[0], &request.target.output.unwrap_or_default(), options)
@@ -148,8 +145,7 @@ pub(super) fn execute(
         (None, None, _) => {
             let get = request.get(&context)?;
             make_directory(&request)?;
-            let outcome = queue.engine.run(&get, job, cancel);
-            Ok(Done::from(&outcome?))
+            Ok(queue.engine.run(&get, job, cancel)?)
         }
     }
 }

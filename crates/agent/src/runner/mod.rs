@@ -215,8 +215,7 @@ fn spawn(queue: &Arc<Queue>, live: Arc<Live>, row: Row) -> Option<JoinHandle<()>
 
 fn week_time(now: i64) -> WeekTime {
     // An unrepresentable year has no schedule.
-    let time = local_time(now).unwrap_or(longhaul_sys::local_time::LocalTime { weekday: 0, second: 0 });
-    WeekTime { weekday: time.weekday, second: time.second }
+    local_time(now).unwrap_or(WeekTime { weekday: 0, second: 0 })
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ pub(super) fn get(
             }
             let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
             let (file, observer) = (tree.job(&file, options.clone()), JobObserver::new(&tag, &run.files));
-            Ok(queue.engine.run(&file, observer, &live.cancel)?.size)
+            Ok(queue.engine.run(&file, observer, &live.cancel)?.bytes)
         },
     );
     run.end(target)
@@ -162,7 +162,7 @@ pub(super) fn put(queue: &Queue, live: &Live, mut request: PutRequest) -> Result
             let mut put = request.clone();
             put.transfer.client.requests.headers.extend(file.time_header());
             (put.path, put.url) = (file.path, file.url);
-            Ok(upload::put(&put, JobObserver::new(&tag, &run.files), &live.cancel)?.size)
+            Ok(upload::put(&put, JobObserver::new(&tag, &run.files), &live.cancel)?.bytes)
         },
     );
     run.end(&request.path)

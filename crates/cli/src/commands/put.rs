@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use longhaul_core::event::{JobId, JobObserver, JobTag};
+use longhaul_core::event::{JobId, JobTag};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::pace::Pace;
@@ -176,8 +176,7 @@ impl<'a> Upload<'a> {
 
     fn send(&self, session: &CommandSession, job: JobId, request: PutRequest) -> FileResult {
         let tag = JobTag::new(job, &SafeUrl::of(&request.url).to_string());
-        let put = |observer: JobObserver<'_>| Ok((&upload::put(&request, observer, self.cancel)?).into());
-        session.run(&tag, put, UploadError::kind)
+        session.run(&tag, |observer| upload::put(&request, observer, self.cancel), UploadError::kind)
     }
 }
 

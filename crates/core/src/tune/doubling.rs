@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::stream_limit::StreamLimit;
-use super::streams::{Interval, Remembered, StreamTunerStart, initial_streams};
+use super::streams::{CountTuner, Interval, Remembered, StreamTunerStart, initial_streams};
 use crate::units::{Rate, Rtt};
 
 /// The time after a change in which the goodput is ignored, in RTTs and at least this time: slow start takes 10 RTTs to
@@ -67,50 +67,6 @@ impl Doubling {
         }
     }
 
-    /// Returns the intended number of connections.
-    pub fn streams(&self) -> usize {
-        self.wanted
-    }
-
-    /// Returns the result for later transfers, once measured.
-    pub fn conclusion(&self) -> Option<Remembered> {
-        self.concluded
-    }
-
-    /// Records that the server accepts no more than `open` connections.
-    pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
-        self.limit.refused(open, wait, now);
-        self.ended = true;
-    }
-
-    /// Sets a cap of the number. A lowered one closes connections, whatever the restart of the others costs.
-    pub fn set_cap(&mut self, cap: usize) {
-        let cap = cap.max(1);
-        self.limit.set_cap(cap);
-        if cap < self.wanted {
-            (self.wanted, self.since, self.before) = (cap, None, None);
-            self.measured = Measured::default();
-        }
-    }
-
-    /// Observes an interval that ended at `now`; returns the number from the next chunk on.
-    pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        if seen.streams < self.wanted && self.since.is_none() {
-            return self.wanted;
-        }
-        let since = *self.since.get_or_insert(now);
-        if now < since.saturating_add(time(SETTLING, seen.rtt)) {
-            return self.wanted;
-        }
-        self.measure(seen, now);
-        let began = self.measured.time.map_or(now, |(began, _)| began);
-        if now.saturating_sub(began) < time(MEASURING, seen.rtt) {
-            return self.wanted;
-        }
-        self.decide(seen, now);
-        self.wanted
-    }
-
     fn measure(&mut self, seen: &Interval, now: Duration) {
         let measured = &mut self.measured;
         let began = measured.time.map_or(now, |(began, _)| began);
@@ -149,6 +105,49 @@ impl Doubling {
         if wanted > self.wanted && seen.left > goodput.bytes_in(trial.saturating_mul(REMAINING)) {
             (self.before, self.wanted, self.since) = (Some(goodput), wanted, None);
         }
+    }
+}
+
+impl CountTuner for Doubling {
+    fn streams(&self) -> usize {
+        self.wanted
+    }
+
+    fn conclusion(&self) -> Option<Remembered> {
+        self.concluded
+    }
+
+    fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
+        self.limit.refused(open, wait, now);
+        self.ended = true;
+    }
+
+    /// A lowered cap closes connections, whatever the restart of the others costs.
+    fn set_cap(&mut self, cap: usize, _now: Duration) {
+        let cap = cap.max(1);
+        self.limit.set_cap(cap);
+        if cap < self.wanted {
+            (self.wanted, self.since, self.before) = (cap, None, None);
+            self.measured = Measured::default();
+        }
+    }
+
+    /// Returns the number from the next chunk on.
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        if seen.streams < self.wanted && self.since.is_none() {
+            return self.wanted;
+        }
+        let since = *self.since.get_or_insert(now);
+        if now < since.saturating_add(time(SETTLING, seen.rtt)) {
+            return self.wanted;
+        }
+        self.measure(seen, now);
+        let began = self.measured.time.map_or(now, |(began, _)| began);
+        if now.saturating_sub(began) < time(MEASURING, seen.rtt) {
+            return self.wanted;
+        }
+        self.decide(seen, now);
+        self.wanted
     }
 }
 
@@ -212,7 +211,7 @@ mod tests {
         tuner.refused(3, None, Duration::from_secs(1));
         let seen = Interval::free(Rate::mbit(500), RTT, first);
         assert!((2..500).all(|step| tuner.observe(&seen, RTT.get() * step) == first));
-        tuner.set_cap(2);
+        tuner.set_cap(2, Duration::ZERO);
         assert_eq!(tuner.streams(), 2);
     }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::number::{ParseUnitError, scale, split};
+use super::number::{ParseUnitError, parse, split};
 
 /// A number of bytes, written with IEC prefixes ("64MiB") or SI prefixes ("250MB"); serialised as an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -117,9 +117,8 @@ impl FromStr for Bytes {
     /// Parses "4096", "64KiB", "64K", "250MB". A prefix without B (K, M, G, T) is IEC, as in head(1) and nginx; options
     /// of commands refuse it ([`Self::with_unit`]).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = || {
-            let (number, unit) = split(text)?;
-            let factor = match unit.to_ascii_lowercase().as_str() {
+        let factor = |_, unit: &str| {
+            Some(match unit.to_ascii_lowercase().as_str() {
                 "" | "b" => 1.0,
                 "k" | "kib" => 1024.0,
                 "m" | "mib" => 1_048_576.0,
@@ -130,12 +129,9 @@ impl FromStr for Bytes {
                 "gb" => 1e9,
                 "tb" => 1e12,
                 _ => return None,
-            };
-            scale(number, factor)
+            })
         };
-        read()
-            .map(Self)
-            .ok_or_else(|| ParseUnitError::new(text, "size", "bytes or a unit, as in 64MiB or 250MB"))
+        parse(text, ("size", "bytes or a unit, as in 64MiB or 250MB"), factor).map(Self)
     }
 }
 

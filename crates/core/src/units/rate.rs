@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::number::{ParseUnitError, scale, split};
+use super::number::{ParseUnitError, parse, split};
 use super::{Bytes, Rtt};
 
 /// A rate in bits per second, written with SI prefixes ("10Gbit"), or in bytes ("1.25GB/s").
@@ -124,36 +124,29 @@ impl FromStr for Rate {
     /// Parses "10Gbit", "10Gbit/s", "860Mbps", "1.25GB/s", "300MiB/s" or "300MiB" with a capital B; a plain number is
     /// bits per second.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = || {
-            let (number, unit) = split(text)?;
+        let factor = |_, unit: &str| {
             let is_bytes = unit.ends_with('B');
             let unit = unit.to_ascii_lowercase();
             let of_bytes = unit.strip_suffix("b/s").or_else(|| unit.strip_suffix('b').filter(|_| is_bytes));
             if let Some(bytes) = of_bytes {
                 let size: Bytes = format!("1{bytes}b").parse().ok()?;
-                return scale(number, size.get() as f64 * 8.0);
+                return Some(size.get() as f64 * 8.0);
             }
             let prefix = ["bit/s", "bits/s", "bits", "bit", "bps"]
                 .iter()
                 .find_map(|suffix| unit.strip_suffix(suffix))
                 .unwrap_or(&unit);
-            let factor = match prefix {
+            Some(match prefix {
                 "" => 1.0,
                 "k" => 1e3,
                 "m" => 1e6,
                 "g" => 1e9,
                 "t" => 1e12,
                 _ => return None,
-            };
-            scale(number, factor)
+            })
         };
-        read().map(Self).ok_or_else(|| {
-            ParseUnitError::new(
-                text,
-                "rate",
-                "bits per second, as in 10Gbit or 860Mbit/s, or bytes, as in 1.25GB/s",
-            )
-        })
+        let example = "bits per second, as in 10Gbit or 860Mbit/s, or bytes, as in 1.25GB/s";
+        parse(text, ("rate", example), factor).map(Self)
     }
 }
 

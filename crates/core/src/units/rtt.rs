@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::number::{ParseUnitError, scale, split};
+use super::number::{ParseUnitError, parse};
 use super::seconds;
 
 /// A round-trip time, written "200ms", "0.2s" or "50us"; serialised as seconds.
@@ -38,20 +38,17 @@ impl FromStr for Rtt {
     type Err = ParseUnitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = || {
-            let (number, unit) = split(text)?;
-            let nanos = match unit {
+        let nanos = |number, unit: &str| {
+            Some(match unit {
                 "s" => 1e9,
                 "ms" => 1e6,
                 "us" | "µs" => 1e3,
                 "" if number == 0.0 => 1.0,
                 _ => return None,
-            };
-            scale(number, nanos)
+            })
         };
-        read()
-            .map(|nanos| Self(Duration::from_nanos(nanos)))
-            .ok_or_else(|| ParseUnitError::new(text, "time", "a unit, as in 200ms, 0.2s or 50us"))
+        let nanos = parse(text, ("time", "a unit, as in 200ms, 0.2s or 50us"), nanos)?;
+        Ok(Self(Duration::from_nanos(nanos)))
     }
 }
 

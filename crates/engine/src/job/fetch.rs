@@ -5,7 +5,7 @@ use std::thread;
 
 use longhaul_core::advice::KnownLimits;
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::{Event, LossCounts, Warning};
+use longhaul_core::event::{Done, Event, LossCounts, Warning};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::identity::Identity;
 use longhaul_core::pace::Pace;
@@ -15,8 +15,8 @@ use longhaul_core::units::{Bytes, Rate};
 
 use super::monitor::{FetchMonitor, PathFacts};
 use super::request::{Expected, Job};
-use super::verify::Verification;
-use super::{BLOCK_ALIGNMENT, joining_mirrors, verify};
+use super::verify::{Verification, Verifier};
+use super::{BLOCK_ALIGNMENT, joining_mirrors};
 use crate::cancel::Cancel;
 use crate::known_paths::KnownPaths;
 use crate::rate_limit::{RateLimit, is_of_pace};
@@ -27,9 +27,7 @@ use crate::sink::pipeline::Pipeline;
 use crate::source::{Description, Source};
 use crate::streams::{CountControl, Starter, StreamSet};
 use crate::transfer::error::TransferError;
-use crate::transfer::{
-    Outcome, Receiving, Round, RoundEnd, SourceLiveness, SourceProgress, TransferProgress,
-};
+use crate::transfer::{Receiving, Round, RoundEnd, SourceLiveness, SourceProgress, TransferProgress};
 
 /// A shorter transfer has no usable best second.
 const LEVEL_FOR: std::time::Duration = std::time::Duration::from_secs(2);
@@ -65,12 +63,7 @@ impl<'a> Fetch<'a> {
     /// Runs the streams, verifies the file, and gives it its final name.
     ///
     /// `stop` is raised by `cancel`, the user's flag, and by any permanent failure.
-    pub(super) fn run(
-        &self,
-        plan: RoundPlan,
-        stop: &Cancel,
-        cancel: &Cancel,
-    ) -> Result<Outcome, TransferError> {
+    pub(super) fn run(&self, plan: RoundPlan, stop: &Cancel, cancel: &Cancel) -> Result<Done, TransferError> {
         let pipeline = self.pipeline;
         let fetched = self.fetch_and_verify(plan, stop, cancel);
         let (facts, digest) = fetched.inspect_err(|_| {
@@ -95,13 +88,14 @@ impl<'a> Fetch<'a> {
         self.remember(&facts);
         let mut limits = self.monitor.limits.lock();
         limits.settle(self.transfer.start.elapsed(), |event| self.transfer.emit(event));
-        let (time, size, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
-        Ok(Outcome {
+        let (time, bytes, resumed) = (self.transfer.start.elapsed(), pipeline.written(), pipeline.resumed());
+        Ok(Done {
             path: finished.path,
-            size,
+            bytes,
             resumed,
+            unchanged: false,
             time,
-            goodput: Rate::over(size - resumed, time),
+            goodput: Rate::over(bytes - resumed, time),
             streams: facts.streams,
             losses: LossCounts { out_of_order: Some(facts.out_of_order), retransmits: None },
             digest,
@@ -165,18 +159,18 @@ impl<'a> Fetch<'a> {
         stop: &Cancel,
         cancel: &Cancel,
     ) -> Result<(PathFacts, Option<Checksum>), TransferError> {
-        let mut suspects = verify::Suspects::new(self.sources.len());
+        let mut verifier = Verifier::new(self, cancel);
         let joinable =
             plan.control.as_ref().is_some_and(CountControl::is_controlled) || self.sources.len() > 1;
-        let (mut facts, _) = self.run_round(plan, &suspects, stop, cancel)?;
+        let (mut facts, _) = self.run_round(plan, &verifier, stop, cancel)?;
         loop {
-            let (wrong, error) = match verify::verify(self, &mut suspects, cancel)? {
+            let (wrong, error) = match verifier.verify()? {
                 Verification::Correct(digest) => return Ok((facts, digest)),
                 Verification::FetchAgain(wrong, error) => (wrong, error),
             };
             let blocks = Blocks::new(wrong.iter().collect(), 1, joinable, BLOCK_ALIGNMENT);
             let plan = RoundPlan { control: None, scheduler: RangeScheduler::new(blocks), pages: None };
-            let (again, is_complete) = self.run_round(plan, &suspects, stop, cancel)?;
+            let (again, is_complete) = self.run_round(plan, &verifier, stop, cancel)?;
             // The first round's facts describe the transfer.
             facts.out_of_order = again.out_of_order;
             // No remaining source can deliver the ranges.
@@ -190,7 +184,7 @@ impl<'a> Fetch<'a> {
     fn run_round(
         &self,
         plan: RoundPlan,
-        suspects: &verify::Suspects,
+        verifier: &Verifier<'_>,
         stop: &Cancel,
         cancel: &Cancel,
     ) -> Result<(PathFacts, bool), TransferError> {
@@ -214,7 +208,7 @@ impl<'a> Fetch<'a> {
             let facts = {
                 let (schedule, options) = (Arc::clone(&schedule), &self.job.options.transfer);
                 let round = Round::<Receiving>::new(self.transfer, &end, schedule, options, inlet);
-                self.run_streams(&round, control, suspects, pages, write)
+                self.run_streams(&round, control, verifier, pages, write)
             };
             // The writers end with the round, which has their inlet.
             if let Some(running) = running {
@@ -236,7 +230,7 @@ impl<'a> Fetch<'a> {
         &'r self,
         round: &'r Round<'r>,
         control: Option<CountControl>,
-        suspects: &verify::Suspects,
+        verifier: &Verifier<'_>,
         pages: Option<PageCounter>,
         write: impl FnOnce(),
     ) -> PathFacts {
@@ -249,7 +243,7 @@ impl<'a> Fetch<'a> {
         thread::scope(|threads| {
             let starter = Starter { threads, alive };
             let is_other = |set: &&StreamSet<'_>| !(is_first && set.index == self.primary);
-            let trusted = sets.iter().filter(|set| suspects.is_trusted(set.index)).filter(is_other);
+            let trusted = sets.iter().filter(|set| verifier.is_trusted(set.index)).filter(is_other);
             let (usable, unproved): (Vec<_>, Vec<_>) = trusted.partition(|set| set.progress().is_usable());
             // Counted before the primary's streams start: a primary that fails at once leaves its
             // work to the mirrors.

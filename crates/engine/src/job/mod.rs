@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use longhaul_core::advice::{End, SenderPace};
 use longhaul_core::checksum::Algorithm;
-use longhaul_core::event::{Event, JobObserver};
+use longhaul_core::event::{Done, Event, JobObserver};
 use longhaul_core::failure::Failure;
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
 use longhaul_core::plan;
@@ -29,7 +29,7 @@ use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::units::Bytes;
 
 pub use crate::transfer::error::TransferError;
-pub use crate::transfer::{AptSettings, Outcome, StreamCap, Streams, TransferOptions};
+pub use crate::transfer::{AptSettings, StreamCap, Streams, TransferOptions};
 pub use request::{ExistingFilePolicy, Expected, FileHere, Job, JobOptions};
 
 use crate::cancel::Cancel;
@@ -73,7 +73,7 @@ pub(crate) fn run(
     job: &Job,
     observer: JobObserver<'_>,
     cancel: &Cancel,
-) -> Result<Outcome, TransferError> {
+) -> Result<Done, TransferError> {
     let start = Instant::now();
     let emit = |event: &Event| observer.on(start.elapsed(), event);
     // Raised by the user's flag, and by any thread with a permanent failure.

@@ -194,7 +194,7 @@ fn run(commands: &CommandReceiver) {
     let start = Instant::now();
     let mut sockets: BTreeMap<u64, PacedSocket> = BTreeMap::new();
     loop {
-        let due = sockets.values().filter(|socket| !socket.is_paused()).map(|socket| socket.due()).min();
+        let due = sockets.values().filter(|socket| !socket.is_paused).map(|socket| socket.due).min();
         match commands.receive(due.map(|due| start + due)) {
             Received::Command(PacingCommand::Add(number, socket)) => drop(sockets.insert(number, *socket)),
             Received::Command(PacingCommand::Pause(number)) => with(&mut sockets, number, PacedSocket::pause),
@@ -206,15 +206,14 @@ fn run(commands: &CommandReceiver) {
             Received::TimedOut => {
                 let slowdown = |is_starting, most: f64| {
                     let alike =
-                        |socket: &&PacedSocket| !socket.is_paused() && socket.is_starting() == is_starting;
+                        |socket: &&PacedSocket| !socket.is_paused && socket.is_starting() == is_starting;
                     let per_second =
                         sockets.values().filter(alike).map(|socket| 1.0 / socket.interval().as_secs_f64());
                     (per_second.sum::<f64>() / most).max(1.0)
                 };
                 let (starting, others) = (slowdown(true, MAX_STARTING), slowdown(false, MAX_PACED));
                 let now = start.elapsed();
-                for socket in sockets.values_mut().filter(|socket| !socket.is_paused() && socket.due() <= now)
-                {
+                for socket in sockets.values_mut().filter(|socket| !socket.is_paused && socket.due <= now) {
                     let slowdown = if socket.is_starting() { starting } else { others };
                     socket.update(start.elapsed(), slowdown);
                 }

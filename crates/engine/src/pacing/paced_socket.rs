@@ -27,8 +27,8 @@ pub(super) struct PacedSocket {
     pacer: Pacer,
     /// The current pacing rate.
     pace: Option<Rate>,
-    due: Duration,
-    is_paused: bool,
+    pub(super) due: Duration,
+    pub(super) is_paused: bool,
     /// The congestion control to set once slow start is over.
     final_control: Option<Vec<u8>>,
     /// Bytes delivered so far; the kernel counts segments in 32 bits, which wrap.
@@ -56,16 +56,6 @@ impl PacedSocket {
             segments: None,
             report: PathReport { observer: start.observer, ..PathReport::default() },
         }
-    }
-
-    /// Returns whether nothing is being sent.
-    pub(super) fn is_paused(&self) -> bool {
-        self.is_paused
-    }
-
-    /// Returns the time of the next observation.
-    pub(super) fn due(&self) -> Duration {
-        self.due
     }
 
     /// Pauses the pacer while nothing is sent; reports the last measurement.

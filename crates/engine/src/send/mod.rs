@@ -10,16 +10,31 @@
 //! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for encryption. A
 //! [`Supply`] does both for one file, with the [`Reader`] as source.
 
-mod error;
 mod outgoing;
 mod read_ahead;
 mod reader;
 pub(crate) mod source_file;
 mod supply;
 
-pub use error::SendError;
+use std::io;
+
+use longhaul_core::failure::Failure;
+use thiserror::Error;
+
 pub use outgoing::{Outgoing, Piece, TURN, Turn};
 pub use read_ahead::{ReadAhead, RingUsage};
 pub use reader::{Reader, ReaderChoice};
 pub use source_file::SourceFile;
 pub use supply::Supply;
+
+/// The reason why sending ended early. The connection must be closed, because the peer expects more
+/// bytes.
+#[derive(Debug, Error)]
+pub enum SendError {
+    /// The socket failed.
+    #[error("sending failed: {0}")]
+    Socket(#[source] io::Error),
+    /// The file could not be read, or changed during sending: continuing would mix two versions.
+    #[error(transparent)]
+    Source(#[from] Failure),
+}

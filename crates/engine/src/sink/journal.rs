@@ -2,10 +2,10 @@
 
 use std::io;
 
-use longhaul_core::checksum::{Checksum, ParseChecksumError};
+use longhaul_core::checksum::Checksum;
 use longhaul_core::identity::Identity;
 use longhaul_core::proto::http::Validator;
-use longhaul_core::ranges::{ByteRange, RangeSet};
+use longhaul_core::ranges::RangeSet;
 use longhaul_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -14,14 +14,22 @@ use thiserror::Error;
 ///
 /// Several sources may serve one file, each under its own [`Identity`]. Written as JSON, version 2; version 1, which
 /// has one source and its validator, is also read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Journal {
-    size: Bytes,
-    sources: Vec<JournalSource>,
-    digest: Option<Checksum>,
+    version: u32,
+    /// The file's size.
+    pub size: Bytes,
+    /// The sources, the latest last.
+    pub sources: Vec<JournalSource>,
+    /// The digest of the whole file, if known at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Checksum>,
     /// A checksum that the complete file does not have.
-    refuted: Option<Checksum>,
-    committed: RangeSet,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuted: Option<Checksum>,
+    /// The committed ranges.
+    pub committed: RangeSet,
 }
 
 /// A source of the file's bytes.
@@ -29,11 +37,11 @@ pub struct Journal {
 #[serde(deny_unknown_fields)]
 pub struct JournalSource {
     /// The URL without secrets, for messages.
-    url: String,
+    pub url: String,
     /// The BLAKE3 digest of the complete URL with its query, for comparison.
     url_digest: String,
     /// The identity of the file's version at this source.
-    identity: Identity,
+    pub identity: Identity,
 }
 
 /// The relation of a source to the file of a journal.
@@ -81,35 +89,10 @@ const MAX_SOURCES: usize = 64;
 impl Journal {
     /// Creates the journal of a file without bytes on disk; `digest` is that of the whole file, if known at the start.
     pub fn new(size: Bytes, sources: Vec<JournalSource>, digest: Option<Checksum>) -> Self {
-        let mut journal =
-            Self { size, sources: Vec::new(), digest, refuted: None, committed: RangeSet::new() };
+        let (committed, refuted) = (RangeSet::new(), None);
+        let mut journal = Self { version: VERSION, size, sources: Vec::new(), digest, refuted, committed };
         sources.into_iter().for_each(|source| journal.add_source(source));
         journal
-    }
-
-    /// Returns the file's size.
-    pub fn size(&self) -> Bytes {
-        self.size
-    }
-
-    /// Returns the digest of the whole file, if known at the start.
-    pub fn digest(&self) -> Option<&Checksum> {
-        self.digest.as_ref()
-    }
-
-    /// Returns the checksum that the complete file does not have.
-    pub fn refuted(&self) -> Option<&Checksum> {
-        self.refuted.as_ref()
-    }
-
-    /// Records that the complete file does not have this checksum; `None` clears the record.
-    pub fn set_refuted(&mut self, refuted: Option<Checksum>) {
-        self.refuted = refuted;
-    }
-
-    /// Returns the sources, the latest last.
-    pub fn sources(&self) -> &[JournalSource] {
-        &self.sources
     }
 
     /// Returns the source with this URL.
@@ -124,11 +107,6 @@ impl Journal {
         self.sources.push(source);
         let surplus = self.sources.len().saturating_sub(MAX_SOURCES);
         self.sources.drain(..surplus);
-    }
-
-    /// Returns the committed ranges.
-    pub fn committed(&self) -> &RangeSet {
-        &self.committed
     }
 
     /// Returns the relation of a source that serves `size` bytes under `identity` to the file.
@@ -179,13 +157,23 @@ impl Journal {
     pub fn decode(text: &[u8]) -> Result<Self, DecodeError> {
         let damaged = |error: serde_json::Error| DecodeError::Damaged(format!("it is no journal: {error}"));
         let Version { version } = serde_json::from_slice(text).map_err(damaged)?;
-        let document = match version {
-            1 => serde_json::from_slice::<Version1>(text).map_err(damaged)?.into_version2()?,
-            VERSION => serde_json::from_slice::<Version2>(text).map_err(damaged)?,
+        let journal = match version {
+            1 => serde_json::from_slice::<Version1>(text).map_err(damaged)?.into_journal()?,
+            VERSION => serde_json::from_slice::<Self>(text).map_err(damaged)?,
             later @ 3.. => return Err(DecodeError::Version(later)),
             0 => return Err(DecodeError::Damaged("no journal has version 0".to_owned())),
         };
-        document.check()
+        let Self { size, sources, committed, .. } = &journal;
+        if sources.is_empty() {
+            return Err(DecodeError::Damaged("it has no source".to_owned()));
+        }
+        if committed.end() > size.get() {
+            return Err(DecodeError::Damaged(format!(
+                "it has {committed} of a file of {} bytes",
+                size.get()
+            )));
+        }
+        Ok(journal)
     }
 
     /// Encodes the journal with these committed ranges.
@@ -193,14 +181,7 @@ impl Journal {
     /// # Errors
     /// Serialisation errors; none is expected.
     pub fn encode(&self, committed: &RangeSet) -> io::Result<Vec<u8>> {
-        Ok(serde_json::to_vec(&Version2 {
-            version: VERSION,
-            size: self.size.get(),
-            sources: self.sources.clone(),
-            digest: self.digest.as_ref().map(Checksum::to_string),
-            refuted: self.refuted.as_ref().map(Checksum::to_string),
-            committed: committed.iter().map(|r| (r.start(), r.end())).collect(),
-        })?)
+        Ok(serde_json::to_vec(&Self { committed: committed.clone(), ..self.clone() })?)
     }
 }
 
@@ -208,16 +189,6 @@ impl JournalSource {
     /// Creates a source; `shown` is `url` without secrets.
     pub fn new(url: &str, shown: String, identity: Identity) -> Self {
         Self { url: shown, url_digest: url_digest(url), identity }
-    }
-
-    /// Returns the URL without secrets.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Returns the identity of the file's version at this source.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
     }
 }
 
@@ -237,21 +208,6 @@ struct Version {
     version: u32,
 }
 
-/// The current format.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Version2 {
-    version: u32,
-    size: u64,
-    sources: Vec<JournalSource>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    digest: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refuted: Option<String>,
-    /// Ranges as `[start, end)`.
-    committed: Vec<(u64, u64)>,
-}
-
 /// The first format.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -260,39 +216,19 @@ struct Version1 {
     _version: u32,
     url: String,
     url_digest: String,
-    size: u64,
+    size: Bytes,
     /// The value for If-Range.
     validator: String,
-    committed: Vec<(u64, u64)>,
+    committed: RangeSet,
 }
 
 impl Version1 {
-    fn into_version2(self) -> Result<Version2, DecodeError> {
+    fn into_journal(self) -> Result<Journal, DecodeError> {
         let Self { url, url_digest, size, validator, committed, .. } = self;
         let validator = Validator::parse(&validator)
             .ok_or_else(|| DecodeError::Damaged(format!("{validator:?} is no validator")))?;
-        let sources = vec![JournalSource { url, url_digest, identity: validator.into() }];
-        Ok(Version2 { version: VERSION, size, sources, digest: None, refuted: None, committed })
-    }
-}
-
-impl Version2 {
-    fn check(self) -> Result<Journal, DecodeError> {
-        let Self { size, sources, digest, refuted, committed, .. } = self;
-        let damaged = |why: String| Err(DecodeError::Damaged(why));
-        if sources.is_empty() {
-            return damaged("it has no source".to_owned());
-        }
-        if let Some((start, end)) = committed.iter().find(|&&(start, end)| start >= end || end > size) {
-            return damaged(format!("it has bytes {start}..{end} of a file of {size}"));
-        }
-        let checksum = |text: Option<String>| {
-            let parsed = text.map(|text| text.parse()).transpose();
-            parsed.map_err(|error: ParseChecksumError| DecodeError::Damaged(error.to_string()))
-        };
-        let (digest, refuted) = (checksum(digest)?, checksum(refuted)?);
-        let committed = committed.into_iter().map(|(start, end)| ByteRange::new(start, end)).collect();
-        Ok(Journal { committed, refuted, ..Journal::new(Bytes::new(size), sources, digest) })
+        let source = JournalSource { url, url_digest, identity: validator.into() };
+        Ok(Journal { committed, ..Journal::new(size, vec![source], None) })
     }
 }
 

@@ -61,10 +61,10 @@ impl JournalFile {
             Err(source) => return Err(OutputError::Journal { path: path(), source }),
         };
         match Journal::decode(&text) {
-            Ok(journal) if journal.size().get() == length => Ok(StoredJournal::Sound(journal)),
+            Ok(journal) if journal.size.get() == length => Ok(StoredJournal::Sound(journal)),
             Ok(journal) => Ok(damaged(format_args!(
                 "is of a file of {} bytes, and the partial file has {length}",
-                journal.size().get()
+                journal.size.get()
             ))),
             Err(DecodeError::Damaged(why)) => Ok(damaged(format_args!("cannot be used: {why}"))),
             Err(DecodeError::Version(version)) => {

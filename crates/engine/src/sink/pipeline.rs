@@ -331,7 +331,7 @@ impl Pipeline {
     /// [`OutputError::Write`].
     pub fn refute(&self, checksum: Checksum) -> Result<(), OutputError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        journal.lock().set_refuted(Some(checksum));
+        journal.lock().refuted = Some(checksum);
         let stored = self.store(&self.checkpoint.ranges());
         stored.map_err(|source| self.journal_failed("write", source))
     }

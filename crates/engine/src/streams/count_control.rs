@@ -12,7 +12,7 @@ use longhaul_core::tune::MAX_STREAMS;
 use longhaul_core::tune::apt::{Apt, Parameters};
 use longhaul_core::tune::doubling::Doubling;
 use longhaul_core::tune::stream_limit::StreamLimit;
-use longhaul_core::tune::streams::{Interval, Remembered, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{CountTuner, Remembered, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
@@ -33,55 +33,9 @@ pub(crate) enum CountControl {
     /// A fixed number.
     Fixed(usize),
     /// Longhaul's tuner, on a path of this RTT.
-    Auto { tuner: Box<AutoTuner>, rtt: Rtt },
+    Auto { tuner: Box<dyn CountTuner>, rtt: Rtt },
     /// GridFTP-APT; initially only its first chunk may be leased.
     Apt(Box<Apt>),
-}
-
-/// A tuner that finds the number of streams.
-#[expect(clippy::large_enum_variant, reason = "there is one for each transfer, in a box")]
-pub(crate) enum AutoTuner {
-    /// For independent connections: adding or removing one does not affect the others.
-    Streams(StreamTuner),
-    /// For GridFTP's MODE E, in which a change restarts all connections.
-    Doubling(Doubling),
-}
-
-impl AutoTuner {
-    fn streams(&self) -> usize {
-        match self {
-            Self::Streams(tuner) => tuner.streams(),
-            Self::Doubling(tuner) => tuner.streams(),
-        }
-    }
-
-    fn conclusion(&self) -> Option<Remembered> {
-        match self {
-            Self::Streams(tuner) => tuner.conclusion(),
-            Self::Doubling(tuner) => tuner.conclusion(),
-        }
-    }
-
-    fn refused(&mut self, Refusal { open, wait }: Refusal, now: Duration) {
-        match self {
-            Self::Streams(tuner) => tuner.refused(open, wait, now),
-            Self::Doubling(tuner) => tuner.refused(open, wait, now),
-        }
-    }
-
-    fn set_cap(&mut self, cap: usize, now: Duration) {
-        match self {
-            Self::Streams(tuner) => tuner.set_cap(cap, now),
-            Self::Doubling(tuner) => tuner.set_cap(cap),
-        }
-    }
-
-    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        match self {
-            Self::Streams(tuner) => tuner.observe(seen, now),
-            Self::Doubling(tuner) => tuner.observe(seen, now),
-        }
-    }
 }
 
 /// The inputs to the choice of the number of streams.
@@ -128,13 +82,14 @@ pub(crate) fn chosen(streams: Streams, cap: &StreamCap, start: &CountStart) -> C
         Streams::Fixed(streams) if divisible => CountControl::Fixed(streams.max(1)),
         Streams::Auto if alone => CountControl::Fixed(1),
         Streams::Auto if divisible && rest > Bytes::ZERO => {
-            let mut tuner = if multiplexed {
-                AutoTuner::Doubling(Doubling::new(&start))
+            // In GridFTP's MODE E, a change restarts all connections; elsewhere it does not affect the others.
+            let mut tuner: Box<dyn CountTuner> = if multiplexed {
+                Box::new(Doubling::new(&start))
             } else {
-                AutoTuner::Streams(StreamTuner::new(&start))
+                Box::new(StreamTuner::new(&start))
             };
             tuner.set_cap(cap.get(), Duration::ZERO);
-            CountControl::Auto { tuner: Box::new(tuner), rtt }
+            CountControl::Auto { tuner, rtt }
         }
         Streams::Apt(AptSettings { n0, alpha, delta }) if divisible => {
             let (window, most) = (first_window, most.min(cap.get()));
@@ -184,7 +139,7 @@ impl CountControl {
             let _unbounded = unbounded;
             let control = || match self {
                 Self::Fixed(_) => None,
-                Self::Auto { tuner, rtt } => control_auto(*tuner, rtt, set, &starter),
+                Self::Auto { tuner, rtt } => control_auto(tuner, rtt, set, &starter),
                 Self::Apt(tuner) => {
                     control_apt(*tuner, set, &starter);
                     None
@@ -205,7 +160,7 @@ impl CountControl {
 /// Passes each interval to Longhaul's tuner, and applies its number of streams, until no work is
 /// left.
 fn control_auto<'scope, D: Direction>(
-    mut tuner: AutoTuner,
+    mut tuner: Box<dyn CountTuner>,
     rtt: Rtt,
     set: &'scope StreamSet<'_, D>,
     starter: &Starter<'scope, '_>,
@@ -225,8 +180,8 @@ fn control_auto<'scope, D: Direction>(
         set.progress().note_rate(seen.goodput.min(std::mem::replace(&mut last, seen.goodput)));
         schedule.with(|schedule, _| schedule.set_pressed(seen.is_pressed()));
         let refusal = set.take_refusal();
-        if let Some(refusal) = refusal {
-            tuner.refused(refusal, now());
+        if let Some(Refusal { open, wait }) = refusal {
+            tuner.refused(open, wait, now());
         }
         tuner.set_cap(set.round.options.stream_cap.get(), now());
         let wanted = tuner.observe(&seen, now());
@@ -294,6 +249,8 @@ impl Drop for Unbounded<'_> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_core::tune::streams::Interval;
+
     use super::*;
 
     #[test]

@@ -7,9 +7,8 @@ use parking_lot::Mutex;
 use super::direction::{Direction, Receiving};
 use super::error::TransferError;
 use super::progress::{SourceProgress, TransferProgress};
-use super::running_streams::RunningStreams;
+use super::running_streams::{RunningStreams, StreamHandle};
 use super::shared_schedule::SharedSchedule;
-use super::stream_handle::StreamHandle;
 use super::transfer_options::TransferOptions;
 use crate::cancel::Cancel;
 

@@ -1,12 +1,12 @@
 //! The streams of a transfer that are running.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
-use super::stream_handle::StreamHandle;
+use crate::cancel::Cancel;
 
 /// The running streams of all sources, including draining ones.
 #[derive(Default)]
@@ -65,5 +65,55 @@ impl RunningStreams {
     /// Cancels the current wait of a stream.
     pub(crate) fn interrupt(&self, stream: WorkerId) {
         self.handles.lock().iter().filter(|other| other.id == stream).for_each(|other| other.interrupt());
+    }
+}
+
+/// The number of a stream, and flags that drain it or cancel its wait.
+#[derive(Debug)]
+pub(crate) struct StreamHandle {
+    pub(crate) id: WorkerId,
+    /// The index of the stream's source.
+    pub(crate) source: usize,
+    draining: AtomicBool,
+    stop: Cancel,
+    /// Cancels the stream's current wait only.
+    wait: Mutex<Cancel>,
+}
+
+impl StreamHandle {
+    pub(crate) fn new(id: WorkerId, source: usize, stop: &Cancel) -> Self {
+        Self {
+            id,
+            source,
+            draining: AtomicBool::new(false),
+            stop: stop.clone(),
+            wait: Mutex::new(stop.child()),
+        }
+    }
+
+    /// Requests the stream to stop after its outstanding requests, or withdraws that request.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    /// Returns whether the stream drains, and so must not send further requests.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Cancels the stream's current wait.
+    pub(crate) fn interrupt(&self) {
+        self.wait.lock().cancel();
+    }
+
+    /// Creates the flag of the next wait; for a draining stream it is already raised.
+    pub(super) fn renew(&self) -> Cancel {
+        let mut wait = self.wait.lock();
+        *wait = self.stop.child();
+        // The call that started draining cancelled only the earlier wait.
+        if self.is_draining() {
+            wait.cancel();
+        }
+        wait.clone()
     }
 }

@@ -14,7 +14,7 @@ use super::connection::StreamConnection;
 use super::direction::{Direction, Receiving};
 use super::progress::SourceProgress;
 use super::round::Round;
-use super::stream_handle::StreamHandle;
+use super::running_streams::StreamHandle;
 use crate::cancel::Cancel;
 
 /// The inverse golden ratio: the fractional parts of its multiples spread evenly over 0 to 1, for

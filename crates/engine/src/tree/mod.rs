@@ -48,9 +48,7 @@ impl<F> Walked<F> {
     pub fn file(&self) -> Option<&F> {
         if let Self::File(file) = self { Some(file) } else { None }
     }
-}
 
-impl<F> Walked<F> {
     /// Converts the file.
     fn map<G>(self, convert: impl FnOnce(F) -> G) -> Walked<G> {
         match self {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use longhaul_core::event::{JobObserver, LossCounts};
+use longhaul_core::event::{Done, JobObserver, LossCounts};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::Bytes;
 
@@ -56,7 +56,6 @@ use crate::pacing::{CongestionPlan, PacingThread};
 use crate::send::{Reader, SourceFile};
 use crate::source::http::{Client, ClientConfig};
 use crate::threads::named;
-use crate::transfer::Outcome;
 use context::UploadContext;
 use http_upload::HttpUpload;
 use known_path::UploadPath;
@@ -68,7 +67,7 @@ use session::UploadSession;
 /// # Errors
 /// [`UploadError`]. A server that can resume keeps the received bytes for the next run; a partial
 /// file never gets the final name.
-pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Outcome, UploadError> {
+pub fn put(request: &PutRequest, observer: JobObserver<'_>, cancel: &Cancel) -> Result<Done, UploadError> {
     put_open(request, &Arc::new(SourceFile::open(&request.path)?), observer, cancel)
 }
 
@@ -81,7 +80,7 @@ pub fn put_open(
     source: &Arc<SourceFile>,
     observer: JobObserver<'_>,
     cancel: &Cancel,
-) -> Result<Outcome, UploadError> {
+) -> Result<Done, UploadError> {
     let start = Instant::now();
     let unusable = |message| Failure::new(FailureKind::Usage, message);
     let reader = Reader::choose(request.reader, source).map_err(|_| {
@@ -142,9 +141,10 @@ pub fn put_open(
     path.keep(&|event| progress.emit(event));
     let time = start.elapsed();
     let retransmits = progress.sockets().read().1.counters.retransmits;
-    Ok(Outcome {
+    Ok(Done {
         path: request.path.clone(),
-        size,
+        bytes: size,
+        unchanged: false,
         resumed: progress.resumed(),
         time,
         goodput: progress.goodput(time),

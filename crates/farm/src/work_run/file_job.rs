@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::advice::LimitedBy;
-use longhaul_core::event::{Event, JobObserver, JobTag, Observer};
+use longhaul_core::event::{Done, Event, JobObserver, JobTag, Observer};
 use longhaul_core::failure::{Cause, Failure, FailureKind};
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_engine::job::{Outcome, TransferError};
+use longhaul_engine::job::TransferError;
 use longhaul_engine::sink::output_error::OutputError;
 
 use super::{CompleteFile, WorkRun, file_failed};
@@ -25,7 +25,7 @@ impl WorkRun<'_> {
         task: &FileTask,
         tag: &JobTag,
         admission: &Admission,
-        run: impl Fn(JobObserver<'_>) -> Result<Outcome, TransferError>,
+        run: impl Fn(JobObserver<'_>) -> Result<Done, TransferError>,
     ) -> FileEnd {
         task.begin();
         let mut end = None;
@@ -36,16 +36,16 @@ impl WorkRun<'_> {
                 end = Some(self.noted(&error, task));
                 Failure::new(error.kind(), error.to_string())
             })?;
-            counted.count_to(outcome.size - outcome.resumed);
+            counted.count_to(outcome.bytes - outcome.resumed);
             task.explain(Self::held(&outcome, admission));
             end = Some(received_end(task, tag, &outcome));
-            Ok(CompleteFile::from(&outcome))
+            Ok(CompleteFile::from(outcome))
         });
         end.unwrap_or_else(|| file_failed("stopped".to_owned()))
     }
 
     /// Returns for how long what held a file back.
-    fn held(outcome: &Outcome, admission: &Admission) -> Vec<(HeldBy, Duration)> {
+    fn held(outcome: &Done, admission: &Admission) -> Vec<(HeldBy, Duration)> {
         let is_farms = admission.limit().is_farms();
         let held = |limit| match limit {
             LimitedBy::Limit if is_farms => HeldBy::FarmLimit,
@@ -108,15 +108,15 @@ impl Fault {
 }
 
 /// Returns the end of a file, or a range of it, that was transferred.
-fn received_end(task: &FileTask, tag: &JobTag, outcome: &Outcome) -> FileEnd {
-    let (size, url) = (outcome.size.get(), tag.url());
+fn received_end(task: &FileTask, tag: &JobTag, outcome: &Done) -> FileEnd {
+    let (size, url) = (outcome.bytes.get(), tag.url());
     match (task.file().size, task.part()) {
-        (Some(planned), _) if planned != outcome.size => {
+        (Some(planned), _) if planned != outcome.bytes => {
             file_failed(format!("{url} has {size} bytes, and {} were planned: it was changed", planned.get()))
         }
         // A part of it may be of a worker that was stopped.
         (_, Some(FilePart::Range { start, end, .. })) => FileEnd::Received(ByteRange::new(start, end).len()),
-        _ => FileEnd::Received(outcome.size),
+        _ => FileEnd::Received(outcome.bytes),
     }
 }
 

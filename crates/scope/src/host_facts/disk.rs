@@ -4,7 +4,7 @@ use std::path::Path;
 
 use longhaul_core::host_check::{DirectIoFact, DiskFacts, Reading};
 use longhaul_core::units::Bytes;
-use longhaul_sys::direct_io::{self, DirectIo};
+use longhaul_sys::direct_io;
 
 pub(super) fn facts(path: &Path) -> DiskFacts {
     DiskFacts { path: path.to_owned(), free: free(path), direct_io: alignment(path), write_test: None }
@@ -20,14 +20,9 @@ fn free(path: &Path) -> Reading<Bytes> {
 fn alignment(path: &Path) -> Reading<DirectIoFact> {
     let file = tempfile::tempfile_in(path)
         .map_err(|error| format!("cannot make a file in {}: {error}", path.display()))?;
-    match direct_io::ask(&file) {
-        DirectIo::Aligned(align) => Ok(DirectIoFact::Aligned(Bytes::new(align))),
-        DirectIo::Impossible => Ok(DirectIoFact::Impossible),
-        DirectIo::Unknown => Err(format!(
-            "statx in {}: no STATX_DIOALIGN (before Linux 6.1, or the file system)",
-            path.display()
-        )),
-    }
+    direct_io::ask(&file).ok_or_else(|| {
+        format!("statx in {}: no STATX_DIOALIGN (before Linux 6.1, or the file system)", path.display())
+    })
 }
 
 #[cfg(test)]

@@ -292,7 +292,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
                     session.say_unchanged(&there, "already there");
                     Ok(there)
                 }
-                (outcome, _) => Ok((&outcome?).into()),
+                (outcome, _) => outcome,
             };
             session.run(&tag, get, TransferError::kind)
         },

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use longhaul_core::event::{JobObserver, JobTag};
+use longhaul_core::event::JobTag;
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::proto::listing::check_name;
 use longhaul_engine::engine::Engine;
@@ -52,8 +52,7 @@ pub(super) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
                 return session.run(&tag, |_| Ok(unchanged(path, size)), TransferError::kind);
             }
             let job = tree.job(&file, options.clone());
-            let get = |observer: JobObserver<'_>| Ok((&engine.run(&job, observer, &cancel)?).into());
-            session.run(&tag, get, TransferError::kind)
+            session.run(&tag, |observer| engine.run(&job, observer, &cancel), TransferError::kind)
         },
     );
     if is_new && fetched.is_err() {

@@ -18,7 +18,7 @@ fn next_server_removes_routes_of_a_killed_one() {
         assert!(fetches.next().is_some(), "no route is created");
         fetch(&path.client(), path.addresses()[0], "");
     }
-    server.process.kill().unwrap();
+    server.process.signal(rustix::process::Signal::KILL).unwrap();
     server.process.wait().unwrap();
     assert_eq!(ours(&routes(&path.server())), 1, "the route is still there");
     let next = path.serve(&options);

@@ -97,7 +97,7 @@ impl RunningServer {
     }
 
     pub(crate) fn stop(mut self) -> Finished {
-        self.process.terminate().unwrap();
+        self.process.signal(rustix::process::Signal::TERM).unwrap();
         self.process.wait().unwrap()
     }
 }

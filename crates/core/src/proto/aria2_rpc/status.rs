@@ -1,12 +1,14 @@
 //! The status of transfers, with numbers as strings, as in aria2's manual.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Gid;
 use crate::units::{Bytes, Rate};
 
 /// A transfer's state, with aria2's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum State {
     /// Running.
     Active,
@@ -20,20 +22,6 @@ pub enum State {
     Complete,
     /// Cancelled.
     Removed,
-}
-
-impl State {
-    /// Returns the state's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Waiting => "waiting",
-            Self::Paused => "paused",
-            Self::Error => "error",
-            Self::Complete => "complete",
-            Self::Removed => "removed",
-        }
-    }
 }
 
 /// The requested keys; all if empty.
@@ -92,7 +80,7 @@ impl TransferStatus {
             if self.is_upload { ((0, speed), self.completed) } else { ((speed, 0), Bytes::ZERO) };
         let mut status = json!({
             "gid": self.gid.to_string(),
-            "status": self.state.name(),
+            "status": self.state,
             "totalLength": self.total.get().to_string(),
             "completedLength": self.completed.get().to_string(),
             "uploadLength": uploaded.get().to_string(),

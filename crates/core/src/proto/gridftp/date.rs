@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use time::{Date, Month, OffsetDateTime};
 
-use super::number;
+use crate::proto::number;
 
 /// Parses a date from 1970 on; `None` for other text.
 pub fn parse_date(text: &str) -> Option<SystemTime> {
@@ -12,8 +12,8 @@ pub fn parse_date(text: &str) -> Option<SystemTime> {
     if whole.len() != 14 {
         return None;
     }
-    let field = |from: usize, to: usize| whole.get(from..to).and_then(number);
-    let small = |from: usize| field(from, from + 2).and_then(|number| u8::try_from(number).ok());
+    let field = |from: usize, to: usize| whole.get(from..to).and_then(number::<u64>);
+    let small = |from: usize| whole.get(from..from + 2).and_then(number::<u8>);
     let month = Month::try_from(small(4)?).ok()?;
     let date = Date::from_calendar_date(i32::try_from(field(0, 4)?).ok()?, month, small(6)?).ok()?;
     let (hour, minute, second) = (field(8, 10)?, field(10, 12)?, field(12, 14)?);
@@ -26,7 +26,7 @@ pub fn parse_date(text: &str) -> Option<SystemTime> {
     let nanos = match fraction {
         None => 0,
         Some(digits) if (1..=9).contains(&digits.len()) => {
-            u32::try_from(number(digits)?).ok()? * 10_u32.pow(9 - u32::try_from(digits.len()).ok()?)
+            number::<u32>(digits)? * 10_u32.pow(9 - u32::try_from(digits.len()).ok()?)
         }
         Some(_) => return None,
     };

@@ -1,14 +1,11 @@
 //! The facts of files: MLST and MLSD (RFC 3659, section 7), SIZE, MDTM.
 
-use std::fmt;
 use std::time::SystemTime;
 
-use super::{Reply, number, parse_date};
-use crate::proto::Malformed;
+use super::{Reply, parse_date};
+use crate::proto::listing::check_name;
+use crate::proto::{Malformed, number};
 use crate::units::Bytes;
-
-/// The longest name of a directory entry in bytes: NAME_MAX of Linux.
-const MAX_NAME: usize = 255;
 
 /// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -42,41 +39,13 @@ pub struct Facts {
     pub unique: Option<u64>,
 }
 
-/// The name of a directory entry, as bytes: not empty, `.` or `..`, and without `/`, line breaks and NUL.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EntryName(Vec<u8>);
-
-impl EntryName {
-    /// Checks that `name` is a plain name.
-    ///
-    /// # Errors
-    /// [`Malformed`] for any other name.
-    pub fn new(name: &[u8]) -> Result<Self, Malformed> {
-        let plain = !matches!(name, b"" | b"." | b"..") && name.len() <= MAX_NAME;
-        let harmless = !name.iter().any(|b| matches!(b, b'/' | b'\r' | b'\n' | 0));
-        if plain && harmless {
-            return Ok(Self(name.to_vec()));
-        }
-        let why = format!("the server listed the name '{}', which is not a plain file name", shown(name));
-        Err(Malformed::new(why))
+/// Returns the name of a directory entry if it is that of an entry: without line breaks, and as [`check_name`] requires.
+pub(super) fn entry_name(name: &[u8]) -> Result<Vec<u8>, Malformed> {
+    if check_name(name).is_ok() && !name.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+        return Ok(name.to_vec());
     }
-
-    /// Returns the name's bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Display for EntryName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(&self.0))
-    }
-}
-
-impl fmt::Debug for EntryName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EntryName({self})")
-    }
+    let why = format!("the server listed the name '{}', which is not a plain file name", shown(name));
+    Err(Malformed::new(why))
 }
 
 /// Formats up to 200 characters for a message, without control characters.
@@ -100,16 +69,12 @@ pub fn parse_mlst(reply: &Reply) -> Result<Facts, Malformed> {
 
 /// Parses the reply 213 to SIZE; `None` for any other reply.
 pub fn parse_size(reply: &Reply) -> Option<Bytes> {
-    (reply.code == 213).then(|| number_of(reply.last_line().trim())).flatten().map(Bytes::new)
+    (reply.code == 213).then(|| number(reply.last_line().trim())).flatten().map(Bytes::new)
 }
 
 /// Parses the reply 213 to MDTM; `None` for any other reply.
 pub fn parse_mdtm(reply: &Reply) -> Option<SystemTime> {
     (reply.code == 213).then(|| parse_date(reply.last_line().trim())).flatten()
-}
-
-fn number_of(text: &str) -> Option<u64> {
-    Some(text).filter(|text| !text.is_empty()).and_then(number)
 }
 
 /// Splits a line of MLST or MLSD into its facts and the bytes of the name. A fact with an invalid value is left out.
@@ -133,7 +98,7 @@ pub(super) fn split_line(line: &[u8]) -> Result<(Facts, &[u8]), Malformed> {
                 0
             }
             b"size" => {
-                read.size = text().and_then(number_of).map(Bytes::new);
+                read.size = text().and_then(number).map(Bytes::new);
                 1
             }
             b"modify" => {
@@ -242,10 +207,10 @@ mod tests {
     #[test]
     fn names_that_leave_the_directory_are_refused() {
         for name in ["", ".", "..", "../x", "a/b", "/etc", "a\rb", "a\nb", "a\0b", &"x".repeat(256)] {
-            assert!(EntryName::new(name.as_bytes()).is_err(), "{name}");
+            assert!(entry_name(name.as_bytes()).is_err(), "{name}");
         }
         for name in ["...", ".hidden", "a b", " ", "\\", "-rf", &"x".repeat(255)] {
-            assert_eq!(EntryName::new(name.as_bytes()).unwrap().as_bytes(), name.as_bytes());
+            assert_eq!(entry_name(name.as_bytes()).unwrap(), name.as_bytes());
         }
     }
 

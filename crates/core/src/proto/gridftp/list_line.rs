@@ -7,9 +7,9 @@
 //!   d [R----F--] owner             512 Jan 16 18:53    name     +i8388621.48594,m825718503,r,s4096,<tab>name
 //! ```
 
-use super::facts::shown;
-use super::{EntryName, Facts, FileKind, ListingEntry, number};
-use crate::proto::Malformed;
+use super::facts::{entry_name, shown};
+use super::{Facts, FileKind, ListingEntry};
+use crate::proto::{Malformed, number};
 use crate::units::Bytes;
 
 /// The columns of a line that are used. Times are not: they lack a zone, and seconds or the year.
@@ -33,7 +33,7 @@ pub(super) fn parse_list_line(line: &[u8]) -> Result<Option<ListingEntry>, Malfo
     }
     let size = size.filter(|_| kind == FileKind::File).map(Bytes::new);
     let facts = Facts { kind, size, link: kind == FileKind::Link, ..Facts::default() };
-    Ok(Some(ListingEntry { name: EntryName::new(name)?, facts }))
+    Ok(Some(ListingEntry { name: entry_name(name)?, facts }))
 }
 
 /// Returns whether a line is blank, or a word and a number.
@@ -167,7 +167,7 @@ fn is_grouped(word: &[u8]) -> bool {
 }
 
 fn number_of(word: &[u8]) -> Option<u64> {
-    std::str::from_utf8(word).ok().filter(|word| !word.is_empty()).and_then(number)
+    std::str::from_utf8(word).ok().and_then(number)
 }
 
 /// Returns whether a word is a date of three numbers.
@@ -228,7 +228,7 @@ mod tests {
         ] {
             let ListingEntry { name: found, facts } = parse_list_line(line.as_bytes()).unwrap().unwrap();
             assert_eq!((facts.kind, facts.size), (kind, size.map(Bytes::new)), "{line}");
-            assert_eq!(found.as_bytes(), name.as_bytes(), "{line}");
+            assert_eq!(found, name.as_bytes(), "{line}");
         }
     }
 

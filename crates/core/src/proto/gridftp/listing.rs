@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, Read};
 
-use super::facts::{split_line, without_facts};
+use super::facts::{entry_name, split_line, without_facts};
 use super::list_line::parse_list_line;
-use super::{EntryName, Facts, FileKind};
+use super::{Facts, FileKind};
 use crate::proto::Malformed;
 use crate::proto::listing::ListingError;
 
@@ -15,7 +15,7 @@ const MAX_LINE: u64 = 16 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListingEntry {
     /// The name of the entry.
-    pub name: EntryName,
+    pub name: Vec<u8>,
     /// The facts of the entry.
     pub facts: Facts,
 }
@@ -92,7 +92,7 @@ fn entry(line: &[u8]) -> Result<Option<ListingEntry>, Malformed> {
     if facts.kind == FileKind::ListedOrParent {
         return Ok(None);
     }
-    Ok(Some(ListingEntry { name: EntryName::new(name)?, facts }))
+    Ok(Some(ListingEntry { name: entry_name(name)?, facts }))
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     fn hostile_lines_are_refused_and_the_others_parsed() {
         let entries = read(LISTING);
         let names: Vec<_> =
-            entries.iter().map(|entry| entry.as_ref().ok().map(|entry| entry.name.as_bytes())).collect();
+            entries.iter().map(|entry| entry.as_ref().ok().map(|entry| entry.name.as_slice())).collect();
         assert_eq!(names, [Some(b"a b".as_slice()), None, None, Some(b"sub"), Some(b"caf\xe9")]);
         for (index, why) in [(1, "the name '../x'"), (2, "no facts before a name")] {
             assert!(entries[index].as_ref().unwrap_err().to_string().contains(why), "{why}");

@@ -1,6 +1,7 @@
 //! Range markers (111), sent by a server during a MODE E store (GFD.20).
 
-use super::{Reply, number};
+use super::Reply;
+use crate::proto::number;
 use crate::ranges::{ByteRange, RangeSet};
 
 /// The largest number of ranges of one marker; Globus merges adjacent ranges, so there are about as many as
@@ -19,15 +20,11 @@ pub fn parse_range_marker(reply: &Reply) -> Option<RangeSet> {
     let (_, list) = reply.last_line().trim().rsplit_once(' ')?;
     let range = |text: &str| {
         let (start, end) = text.split_once('-')?;
-        let (start, end) = (filled(start)?, filled(end)?);
+        let (start, end) = (number(start)?, number(end)?);
         (start <= end).then(|| ByteRange::new(start, end))
     };
     let ranges: Option<Vec<_>> = list.split(',').take(MAX_MARKED + 1).map(range).collect();
     ranges.filter(|ranges| ranges.len() <= MAX_MARKED).map(|ranges| ranges.into_iter().collect())
-}
-
-fn filled(text: &str) -> Option<u64> {
-    Some(text).filter(|text| !text.is_empty()).and_then(number)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub use checksum::{checksum_algorithm_name, parse_checksum};
 pub use command::Command;
 pub use date::{format_date, parse_date};
 pub use extended_block::{BLOCK_HEADER, BlockHeader, MAX_CHANNELS};
-pub use facts::{EntryName, Facts, FileKind, parse_mdtm, parse_mlst, parse_size};
+pub use facts::{Facts, FileKind, parse_mdtm, parse_mlst, parse_size};
 pub use features::Features;
 pub use listing::{ListingEntries, ListingEntry, ListingForm};
 pub use markers::parse_range_marker;
@@ -31,8 +31,3 @@ pub use passive::{parse_epsv, parse_pasv};
 pub use reply::{MAX_LINE, MAX_REPLY, Reply, ReplyReader};
 pub use signing_policy::{MAX_POLICY, PolicyDecision, SigningPolicy};
 pub use transfer_ledger::{LedgerError, TransferLedger};
-
-/// Parses digits only: `parse` alone would accept a plus sign.
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Reply;
-use crate::proto::Malformed;
+use crate::proto::{Malformed, number};
 
 /// Parses the reply 227 to PASV. Only its port is used; the address is `server`, the peer of the control connection.
 ///
@@ -43,10 +43,7 @@ fn find_comma_port(line: &str) -> Option<u16> {
 
 /// Parses a text that consists of `h,h,h,h,p,p`; returns the port.
 fn comma_port(text: &str) -> Option<u16> {
-    let octet = |text: &str| {
-        let digits = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-        digits.then(|| text.parse::<u8>().ok()).flatten()
-    };
+    let octet = |text: &str| Some(text).filter(|text| text.len() <= 3).and_then(number);
     let octets: Option<Vec<u8>> = text.split(',').take(7).map(octet).collect();
     let [_, _, _, _, high, low] = octets?.try_into().ok()?;
     Some(u16::from_be_bytes([high, low])).filter(|port| *port > 0)
@@ -59,12 +56,8 @@ fn bar_port(line: &str) -> Option<u16> {
     let delimiter = inside.chars().next().filter(char::is_ascii_graphic)?;
     let mut fields = inside.split(delimiter);
     let empty = fields.by_ref().take(3).all(str::is_empty);
-    let port = port(fields.next()?)?;
+    let port = number(fields.next()?).filter(|port| *port > 0)?;
     (empty && fields.next() == Some("") && fields.next().is_none()).then_some(port)
-}
-
-fn port(text: &str) -> Option<u16> {
-    super::number(text).and_then(|port| port.try_into().ok()).filter(|port| *port > 0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The `Range` header, applied to a file of a known size (RFC 9110, section 14).
 
-use crate::ranges::ByteRange;
+use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
 /// The largest number of ranges of a request; more are refused, as RFC 9110, section 14.2, permits.
@@ -89,16 +89,7 @@ fn without_overlaps(parts: Vec<ByteRange>) -> Vec<ByteRange> {
     if sorted.is_sorted_by(|a, b| a.end() <= b.start()) {
         return parts;
     }
-    let mut merged: Vec<ByteRange> = Vec::with_capacity(sorted.len());
-    for part in sorted {
-        match merged.last_mut() {
-            Some(last) if part.start() <= last.end() => {
-                *last = ByteRange::new(last.start(), last.end().max(part.end()));
-            }
-            _ => merged.push(part),
-        }
-    }
-    merged
+    sorted.into_iter().collect::<RangeSet>().iter().collect()
 }
 
 #[cfg(test)]

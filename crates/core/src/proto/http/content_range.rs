@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::proto::number;
 use crate::ranges::ByteRange;
 use crate::units::Bytes;
 
@@ -44,7 +45,7 @@ impl ContentRange {
             Syntax::Strict => (rest.strip_prefix(' ').filter(|_| unit.is_some())?, &[][..]),
             Syntax::Lenient => (rest.trim_start_matches([':', '=', ' ', '\t']), &BLANKS[..]),
         };
-        let part = |text: &'_ str| number(text.trim_matches(trimmed));
+        let part = |text: &'_ str| number::<u64>(text.trim_matches(trimmed));
         let (range, total) = rest.trim_matches(BLANKS).split_once('/')?;
         let (range, total) = (range.trim_matches(trimmed), total.trim_matches(trimmed));
         if range == "*" {
@@ -75,11 +76,6 @@ impl fmt::Display for ContentRange {
             Self::Unsatisfied { total } => write!(f, "bytes */{}", total.get()),
         }
     }
-}
-
-/// Parses digits only: `parse` alone would accept a plus sign.
-pub(super) fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

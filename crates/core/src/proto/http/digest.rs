@@ -14,7 +14,7 @@ pub fn parse_repr_digest(value: &str) -> Vec<Checksum> {
         let (key, value) = member.trim().split_once('=')?;
         let (text, parameters) = value.strip_prefix(':')?.split_once(':')?;
         let whole = parameters.trim().is_empty() || parameters.trim_start().starts_with(';');
-        let algorithm = repr_digest_algorithm(key).filter(|_| whole)?;
+        let algorithm = algorithm_of(key).filter(|_| whole)?;
         Checksum::new(algorithm, &STANDARD.decode(text).ok()?)
     };
     let mut found: Vec<Checksum> = Vec::new();
@@ -30,20 +30,13 @@ pub fn parse_repr_digest(value: &str) -> Vec<Checksum> {
 pub(super) fn parse_digest(value: &str) -> Vec<Checksum> {
     let digest = |member: &str| {
         let (name, text) = member.trim().split_once('=')?;
-        let algorithm = match name.trim().to_ascii_lowercase().as_str() {
-            "sha" => Algorithm::Sha1,
-            "md5" => Algorithm::Md5,
-            "sha-256" => Algorithm::Sha256,
-            "sha-512" => Algorithm::Sha512,
-            _ => return None,
-        };
-        Checksum::new(algorithm, &STANDARD.decode(text.trim()).ok()?)
+        Checksum::new(algorithm_of(&name.trim().to_ascii_lowercase())?, &STANDARD.decode(text.trim()).ok()?)
     };
     value.split(',').filter_map(digest).collect()
 }
 
 /// Returns the algorithm of a key; `blake3` is specific to Longhaul (docs/uploads.md).
-fn repr_digest_algorithm(key: &str) -> Option<Algorithm> {
+fn algorithm_of(key: &str) -> Option<Algorithm> {
     match key {
         "blake3" => Some(Algorithm::Blake3),
         "sha-512" => Some(Algorithm::Sha512),

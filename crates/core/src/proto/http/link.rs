@@ -1,9 +1,7 @@
 //! The Link field (RFC 8288) and its mirrors of a file (RFC 6249).
 
-/// The media type of Metalink 4 (RFC 5854, section 8.1).
-const METALINK: &str = "application/metalink4+xml";
-/// The priority of a mirror without one: the lowest in RFC 6249, section 3.1.
-const LOWEST_PRIORITY: u32 = 999_999;
+use crate::proto::metalink::{LOWEST_PRIORITY, MEDIA_TYPE};
+use crate::proto::number;
 
 /// A link from the requested resource to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,10 +71,7 @@ impl Link {
 
     /// Returns the copy of the file if the link has `rel=duplicate`.
     pub fn duplicate(&self) -> Option<DuplicateLink> {
-        let number = |name: &str| {
-            let text = self.parameter(name)?;
-            text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten()
-        };
+        let number = |name: &str| self.parameter(name).and_then(number::<u32>);
         let country = |text: &&str| text.len() == 2 && text.bytes().all(|b| b.is_ascii_alphabetic());
         self.has_relation("duplicate").then(|| DuplicateLink {
             url: self.target.clone(),
@@ -90,7 +85,7 @@ impl Link {
     pub fn is_metalink(&self) -> bool {
         let media = self.parameter("type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim();
-        self.has_relation("describedby") && media.eq_ignore_ascii_case(METALINK)
+        self.has_relation("describedby") && media.eq_ignore_ascii_case(MEDIA_TYPE)
     }
 }
 

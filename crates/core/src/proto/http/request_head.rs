@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::MAX_HEAD;
-use super::content_range::number;
+use crate::proto::number;
 use crate::units::Bytes;
 
 /// The longest accepted request target; a longer one is answered with 414.
@@ -161,7 +161,7 @@ impl RequestHead {
         }
         let mut lengths = self.all("content-length");
         let length = lengths.next();
-        if lengths.next().is_some() || length.is_some_and(|text| number(text).is_none()) {
+        if lengths.next().is_some() || length.is_some_and(|text| number::<u64>(text).is_none()) {
             return Err(RequestError::Malformed("Content-Length must be one decimal number"));
         }
         match self.list("transfer-encoding") {

@@ -6,14 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use percent_encoding::AsciiSet;
 
-use super::content_range::number;
 use super::digest::parse_digest;
 use super::{
     ContentRange, DuplicateLink, ETag, FileName, Link, PARTIAL_UPLOAD, REPR_DIGEST, Syntax, Validator,
     challenge_schemes, parse_repr_digest, retry_after,
 };
 use crate::checksum::Checksum;
-use crate::proto::Malformed;
+use crate::proto::{Malformed, number};
 use crate::units::Bytes;
 
 /// The largest accepted head of a response: some servers set a few hundred cookies.
@@ -203,7 +202,7 @@ impl ResponseHead {
             let is_usual = coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
             !is_usual || self.minor_version == 0 || self.first("content-length").is_some()
         });
-        let has_unit = self.members("content-length").iter().any(|length| number(length).is_none());
+        let has_unit = self.members("content-length").iter().any(|length| number::<u64>(length).is_none());
         self.is_malformed || is_coded || has_unit
     }
 

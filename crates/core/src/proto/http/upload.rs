@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::proto::Malformed;
+use crate::proto::{Malformed, number};
 use crate::units::Bytes;
 
 /// The media type of a part of an upload.
@@ -57,9 +57,7 @@ impl FromStr for UploadId {
 
 /// Parses a structured field's integer as bytes (RFC 9651: at most 15 digits).
 pub fn parse_upload_bytes(text: &str) -> Option<Bytes> {
-    let text = text.trim();
-    let digits = (1..=15).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok().map(Bytes::new)).flatten()
+    Some(text.trim()).filter(|text| text.len() <= 15).and_then(number).map(Bytes::new)
 }
 
 /// Parses a structured field's boolean.

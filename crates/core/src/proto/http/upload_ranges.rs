@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::content_range::number;
+use crate::proto::number;
 use crate::ranges::{ByteRange, RangeSet};
 use crate::units::Bytes;
 
@@ -28,8 +28,7 @@ pub fn parse_concurrent_ranges(text: &str) -> Option<usize> {
     let mut members = text.rsplit(',').filter_map(|member| member.trim().split_once('='));
     let (_, value) = members.find(|(key, _)| *key == CONCURRENT_RANGES)?;
     let value = value.split(';').next().unwrap_or_default();
-    let count = number(value).filter(|_| !value.is_empty())?;
-    usize::try_from(count).ok().filter(|count| *count > 0)
+    number(value).filter(|count| *count > 0)
 }
 
 /// Formats the value of [`UPLOAD_RANGES`], limited to the first 512 ranges.
@@ -49,10 +48,7 @@ pub fn parse_held_ranges(text: &str, whole: Bytes) -> Option<RangeSet> {
     let ranges = text.trim().strip_prefix("bytes=")?;
     let range = |text: &str| {
         let (first, last) = text.trim().split_once('-')?;
-        if first.is_empty() || last.is_empty() {
-            return None;
-        }
-        let (start, end) = (number(first)?, number(last)?.checked_add(1)?);
+        let (start, end) = (number(first)?, number::<u64>(last)?.checked_add(1)?);
         (start < end && end <= whole.get()).then(|| ByteRange::new(start, end))
     };
     if ranges.trim().is_empty() {

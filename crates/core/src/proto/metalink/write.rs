@@ -38,15 +38,8 @@ impl MetalinkFile {
 }
 
 /// Returns the name of IANA's registry "Hash Function Textual Names"; BLAKE2b and BLAKE3 are not registered.
-fn hash_name(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::Sha1 => "sha-1",
-        Algorithm::Sha224 => "sha-224",
-        Algorithm::Sha256 => "sha-256",
-        Algorithm::Sha384 => "sha-384",
-        Algorithm::Sha512 => "sha-512",
-        _ => algorithm.name(),
-    }
+fn hash_name(algorithm: Algorithm) -> String {
+    algorithm.name().replace("sha", "sha-")
 }
 
 fn escaped(text: &str) -> String {

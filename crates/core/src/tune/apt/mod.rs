@@ -36,23 +36,18 @@
 //! other part. A bracket of width w = r - l takes at most 1 + log(w / 2) / log(4 / 3) chunks: the tests try every
 //! outcome up to w = 512.
 
-mod bracket;
-mod chunk;
-mod golden;
-#[cfg(test)]
-mod properties;
 #[cfg(test)]
 mod tests;
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::MAX_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};
 
-use bracket::Bracketing;
-pub use chunk::Chunk;
-use golden::Bracket;
+/// nu = (3 - sqrt 5) / 2, the golden section.
+const NU: f64 = 0.381_966_011_250_105_1;
+/// The least size of a chunk per stream: the packet size of the paper.
+const PACKET: Bytes = Bytes::new(1500);
 
 /// The parameters of APT.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,6 +100,15 @@ pub struct Apt {
     chunk: Chunk,
 }
 
+/// The size of a chunk of the file and its number of streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk {
+    /// N.
+    pub streams: usize,
+    /// X; may exceed the rest of the file.
+    pub size: Bytes,
+}
+
 /// A number of streams and its goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Point {
@@ -116,7 +120,11 @@ struct Point {
 
 #[derive(Debug, Clone, Copy)]
 enum Search {
-    Bracketing(Bracketing),
+    /// The last two chunks, (N_-2, G(N_-2)) and (N_-1, G(N_-1)); before the first chunk, no streams without goodput.
+    Bracketing {
+        before: Point,
+        last: Point,
+    },
     /// `n` is the number within the bracket that is being tried.
     Golden {
         bracket: Bracket,
@@ -125,16 +133,26 @@ enum Search {
     Converged(Point),
 }
 
+/// A range of numbers of streams that contains the optimum: G(l) <= G(m) >= G(r).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bracket {
+    l: Point,
+    /// The best number so far.
+    m: Point,
+    r: Point,
+}
+
 impl Apt {
     /// Creates a search that starts with N0 streams, at most `most` and at least one.
     pub fn new(parameters: Parameters) -> Self {
         let most = parameters.most.max(1);
         let alpha = if parameters.alpha.is_finite() { parameters.alpha.max(1.0) } else { 1.0 };
         let parameters = Parameters { n0: parameters.n0.clamp(1, most), alpha, most, ..parameters };
-        let expected = chunk::unmeasured(parameters.n0, parameters.window, parameters.rtt);
+        // The expected goodput of the first chunk is N0 W / R, and zero if R is zero.
+        let expected = Rate::over(parameters.window * parameters.n0 as u64, parameters.rtt.get());
         Self {
             parameters,
-            search: Search::Bracketing(Bracketing::default()),
+            search: Search::Bracketing { before: Point::default(), last: Point::default() },
             chunk: Chunk::lasting(parameters.delta, parameters.n0, expected),
         }
     }
@@ -148,10 +166,14 @@ impl Apt {
     pub fn observe(&mut self, goodput: Rate) -> Chunk {
         let here = Point { streams: self.chunk.streams, goodput };
         self.search = match self.search {
-            Search::Bracketing(bracketing) => match bracketing.observe(here, self.parameters.most) {
-                ControlFlow::Continue(bracketing) => Search::Bracketing(bracketing),
-                ControlFlow::Break(bracket) => Search::within(bracket),
-            },
+            // A decrease gives the bracket (N_-2, N_-1, N) (step 3), the largest number of streams (N_-1, N, N).
+            Search::Bracketing { before, last } if here.goodput < last.goodput => {
+                Search::within(Bracket { l: before, m: last, r: here })
+            }
+            Search::Bracketing { last, .. } if here.streams >= self.parameters.most => {
+                Search::within(Bracket { l: last, m: here, r: here })
+            }
+            Search::Bracketing { last, .. } => Search::Bracketing { before: last, last: here },
             Search::Golden { bracket, .. } => Search::within(bracket.narrowed(here)),
             // Formula 2 for N = m.
             Search::Converged(m) if goodput > m.goodput => Search::Converged(here),
@@ -172,7 +194,7 @@ impl Apt {
     /// Returns the phase of the search.
     pub const fn phase(&self) -> AptPhase {
         match self.search {
-            Search::Bracketing(_) => AptPhase::Bracketing,
+            Search::Bracketing { .. } => AptPhase::Bracketing,
             Search::Golden { .. } => AptPhase::Golden,
             Search::Converged(_) => AptPhase::Converged,
         }
@@ -181,10 +203,14 @@ impl Apt {
     fn next(&self) -> Chunk {
         let Parameters { alpha, delta, most, .. } = self.parameters;
         let (streams, expected) = match self.search {
-            Search::Bracketing(bracketing) => {
-                (bracketing.next(alpha, most), chunk::growing(&bracketing, alpha))
+            Search::Bracketing { before, last } => {
+                // alpha N_-1, rounded (step 4), and G(N_-1) G(N_-1) / G(N_-2), or alpha G(N_-1) if the ratio is undefined.
+                let grown = (alpha * last.streams as f64).round() as usize;
+                let ratio = last.goodput.as_bits_per_sec() as f64 / before.goodput.as_bits_per_sec() as f64;
+                let factor = if before.goodput > Rate::default() { ratio } else { alpha };
+                (grown.max(last.streams.saturating_add(1)).min(most), last.goodput.scaled(factor))
             }
-            Search::Golden { bracket, n } => (n, chunk::within(&bracket, n)),
+            Search::Golden { bracket, n } => (n, bracket.goodput_of(n)),
             Search::Converged(optimum) => (optimum.streams, optimum.goodput),
         };
         Chunk::lasting(delta, streams, expected)
@@ -194,5 +220,45 @@ impl Apt {
 impl Search {
     fn within(bracket: Bracket) -> Self {
         bracket.next().map_or(Self::Converged(bracket.m), |n| Self::Golden { bracket, n })
+    }
+}
+
+impl Chunk {
+    /// Creates a chunk that takes Delta at the expected goodput, with at least a packet per stream.
+    fn lasting(delta: Duration, streams: usize, expected: Rate) -> Self {
+        Self { streams, size: expected.bytes_in(delta).max(PACKET * streams as u64) }
+    }
+}
+
+/// Golden section: each chunk narrows the bracket. As in the paper, N is at nu from the lower end of the wider part, also
+/// left of m, where the textbook (Numerical Recipes, 10.1) places it at nu from m.
+impl Bracket {
+    /// Returns N = l + (m - l) nu if m - l > r - m, else m + (r - m) nu, rounded (the paper's formula 1); `None` if no
+    /// untried number within the bracket remains.
+    fn next(&self) -> Option<usize> {
+        let (left, right) = (self.m.streams - self.l.streams, self.r.streams - self.m.streams);
+        let (from, width) = if left > right { (self.l, left) } else { (self.m, right) };
+        // If the width is at least 2, its product with nu rounds to at least 1 and less than the width: N is new and
+        // within the bracket.
+        (width > 1).then(|| from.streams + (width as f64 * NU).round() as usize)
+    }
+
+    /// Returns the bracket after a trial of N (steps 3 and 4; formula 2).
+    fn narrowed(self, tried: Point) -> Self {
+        let Self { l, m, r } = self;
+        match (tried.goodput > m.goodput, m.streams < tried.streams) {
+            (true, true) => Self { l: m, m: tried, r },
+            (true, false) => Self { l, m: tried, r: m },
+            (false, true) => Self { l, m, r: tried },
+            (false, false) => Self { l: tried, m, r },
+        }
+    }
+
+    /// Returns the expected goodput of N within the bracket, interpolated linearly between its neighbours.
+    fn goodput_of(&self, n: usize) -> Rate {
+        let Self { l, m, r } = *self;
+        let (from, to) = if n < m.streams { (l, m) } else { (m, r) };
+        let xi = (n - from.streams) as f64 / (to.streams - from.streams) as f64;
+        from.goodput.scaled(1.0 - xi) + to.goodput.scaled(xi)
     }
 }

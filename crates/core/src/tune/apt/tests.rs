@@ -1,22 +1,24 @@
 //! APT on paths given as a function G(N), compared with tables computed from the paper's formulas independently of the
 //! code.
 
+mod properties;
+
 use std::fmt::Write;
 
 use super::*;
 
 /// The paper's parameters, with W and R such that a stream reaches 5 Mbit/s.
-pub(super) fn published() -> Parameters {
+fn published() -> Parameters {
     let (window, rtt) = (Bytes::new(62_500), Rtt::new(Duration::from_millis(100)));
     Parameters { window, rtt, ..Parameters::default() }
 }
 
-pub(super) fn mbits(rate: f64) -> Rate {
+fn mbits(rate: f64) -> Rate {
     Rate::bits_per_sec((rate * 1e6).round() as u64)
 }
 
 /// A path of 100 Mbit/s that 20 streams fill; each further stream reduces the goodput by 0.2 Mbit/s.
-pub(super) fn path(n: usize) -> f64 {
+fn path(n: usize) -> f64 {
     (5.0 * n as f64).min(100.0) - 0.2 * n as f64
 }
 

@@ -198,8 +198,28 @@ enum TunerPhase {
     },
 }
 
+/// Finds the number of streams of a transfer.
+pub trait CountTuner: Send {
+    /// Returns the intended number of streams.
+    fn streams(&self) -> usize;
+
+    /// Returns the result for later transfers, once it is certain.
+    fn conclusion(&self) -> Option<Remembered>;
+
+    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
+    fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration);
+
+    /// Sets a cap of the number, which may be lowered and raised at any time.
+    fn set_cap(&mut self, cap: usize, now: Duration);
+
+    /// Observes an interval that ended at `now`, since a fixed moment; returns the new number of streams.
+    ///
+    /// If the number decreases, the slowest streams should be closed.
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize;
+}
+
 impl StreamTuner {
-    /// Creates a tuner; [`Self::streams`] may be opened as soon as the server has answered a range request.
+    /// Creates a tuner; [`CountTuner::streams`] may be opened as soon as the server has answered a range request.
     pub fn new(start: &StreamTunerStart) -> Self {
         // The ramp-up after a change takes RTTs.
         let rest =
@@ -225,28 +245,6 @@ impl StreamTuner {
         }
     }
 
-    /// Returns the intended number of streams.
-    pub fn streams(&self) -> usize {
-        self.wanted
-    }
-
-    /// Returns the result for later transfers, once it is certain.
-    pub fn conclusion(&self) -> Option<Remembered> {
-        self.concluded
-    }
-
-    /// Records that the server accepts no more than `open` connections, for the time `wait` of a Retry-After.
-    pub fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
-        self.limit.refused(open, wait, now);
-        self.keep_within_limit(now);
-    }
-
-    /// Sets a cap of the number, which may be lowered and raised at any time.
-    pub fn set_cap(&mut self, cap: usize, now: Duration) {
-        self.limit.set_cap(cap);
-        self.keep_within_limit(now);
-    }
-
     fn keep_within_limit(&mut self, now: Duration) {
         let allowed = self.limit.at(now);
         match self.phase {
@@ -259,22 +257,6 @@ impl StreamTuner {
                 self.change(allowed, self.changed.settling, now);
             }
         }
-    }
-
-    /// Observes an interval that ended at `now`, since a fixed moment; returns the new number of streams.
-    ///
-    /// If the number decreases, the slowest streams should be closed.
-    pub fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        self.statistics.push(seen, now);
-        self.watch_streams(seen, now);
-        match self.phase {
-            TunerPhase::RampUp { first, initial } => self.ramp_up((first, initial), seen, now),
-            TunerPhase::Hold => self.hold(seen, now),
-            TunerPhase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
-            TunerPhase::Trial { from } => self.try_fewer(&from, seen, now),
-            TunerPhase::HandOver { to } => self.hand_over(to, seen, now),
-        }
-        self.wanted
     }
 
     /// Records when the intended number of streams carries data after a change.
@@ -296,6 +278,39 @@ impl StreamTuner {
         self.changed = CountChange { at: now, since: None, settling };
         self.reference.usual = None;
         self.statistics.clear();
+    }
+}
+
+impl CountTuner for StreamTuner {
+    fn streams(&self) -> usize {
+        self.wanted
+    }
+
+    fn conclusion(&self) -> Option<Remembered> {
+        self.concluded
+    }
+
+    fn refused(&mut self, open: usize, wait: Option<Duration>, now: Duration) {
+        self.limit.refused(open, wait, now);
+        self.keep_within_limit(now);
+    }
+
+    fn set_cap(&mut self, cap: usize, now: Duration) {
+        self.limit.set_cap(cap);
+        self.keep_within_limit(now);
+    }
+
+    fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
+        self.statistics.push(seen, now);
+        self.watch_streams(seen, now);
+        match self.phase {
+            TunerPhase::RampUp { first, initial } => self.ramp_up((first, initial), seen, now),
+            TunerPhase::Hold => self.hold(seen, now),
+            TunerPhase::Trial { from } if from.streams < self.wanted => self.try_more(&from, seen, now),
+            TunerPhase::Trial { from } => self.try_fewer(&from, seen, now),
+            TunerPhase::HandOver { to } => self.hand_over(to, seen, now),
+        }
+        self.wanted
     }
 }
 

@@ -143,7 +143,7 @@ impl Opener<'_> {
                     return Ok(self.fresh(url, description));
                 }
                 SourceMatch::Same | SourceMatch::FreshUrl => {
-                    let (committed, mut journal) = (journal.committed().clone(), journal);
+                    let (committed, mut journal) = (journal.committed.clone(), journal);
                     if let Some(identity) = description.file.identity.clone() {
                         journal.add_source(journal_source(url, identity));
                     }
@@ -172,7 +172,7 @@ impl Opener<'_> {
             return Ok(None);
         };
         Ok(match part.journal()? {
-            StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed().total() > Bytes::ZERO),
+            StoredJournal::Sound(journal) => Some(journal).filter(|j| j.committed.total() > Bytes::ZERO),
             StoredJournal::Damaged { why } => {
                 (self.emit)(&Event::Warning(Warning::StartingOver { reason: why }));
                 None
@@ -183,13 +183,13 @@ impl Opener<'_> {
 
     /// Returns the resume request: the first gap, if the file is unchanged.
     fn resume_of(&self, journal: &Journal, url: &Url) -> Resume {
-        let size = journal.size().get();
+        let size = journal.size.get();
         // If all bytes are there, the last byte is requested to check whether the file is
         // unchanged.
         let last = ByteRange::new(size.saturating_sub(1), size);
-        let gap = journal.committed().gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
-        let known = journal.source(url.as_str()).or_else(|| journal.sources().last());
-        let identity = known.map_or(Identity::AssumedUnchanged, |source| source.identity().clone());
+        let gap = journal.committed.gaps(ByteRange::new(0, size)).first().copied().unwrap_or(last);
+        let known = journal.source(url.as_str()).or_else(|| journal.sources.last());
+        let identity = known.map_or(Identity::AssumedUnchanged, |source| source.identity.clone());
         Resume { gap, identity }
     }
 
@@ -198,13 +198,13 @@ impl Opener<'_> {
         if let Some((slice, committed)) = self.slice() {
             return Some(slice.size - committed.total());
         }
-        prior.map(|journal| journal.size() - journal.committed().total()).or(self.job.expected.size)
+        prior.map(|journal| journal.size - journal.committed.total()).or(self.job.expected.size)
     }
 
     /// Compares bytes of the partial file with those of a fresh URL: an equal ETag at another URL
     /// is no proof.
     fn has_same_bytes(&self, source: &dyn Source, journal: &Journal) -> Result<bool, TransferError> {
-        let (Some(part), Some(sample)) = (&self.part, sample_of(journal.committed(), SAMPLE)) else {
+        let (Some(part), Some(sample)) = (&self.part, sample_of(&journal.committed, SAMPLE)) else {
             return Ok(false);
         };
         let theirs = match source.sample(sample, self.cancel) {
@@ -217,11 +217,11 @@ impl Opener<'_> {
     }
 
     fn other_file(&self, journal: &Journal, now: String) -> TransferError {
-        let was = journal.sources().last().map_or_else(String::new, |source| {
-            format!("{} ({}), {} bytes", source.url(), source.identity(), journal.size().get())
+        let was = journal.sources.last().map_or_else(String::new, |source| {
+            format!("{} ({}), {} bytes", source.url, source.identity, journal.size.get())
         });
         let path = self.part.as_ref().map_or(Path::new(""), PartFile::path).display();
-        let kept = journal.committed().total();
+        let kept = journal.committed.total();
         let message = format!(
             "{path} holds {kept} of another file: {was}; now the server sends {now}; use --no-resume to give up what is there, or another \
              name with -o"
@@ -236,9 +236,7 @@ impl Opener<'_> {
         committed: &mut RangeSet,
         wanted: Option<&Checksum>,
     ) {
-        let refuted = journal.refuted().cloned();
-        journal.set_refuted(None);
-        if let Some(refuted) = refuted.filter(|refuted| Some(refuted) == wanted) {
+        if let Some(refuted) = journal.refuted.take().filter(|refuted| Some(refuted) == wanted) {
             let reason = format!("what an earlier run has fetched does not have the checksum {refuted}");
             (self.emit)(&Event::Warning(Warning::StartingOver { reason }));
             *committed = RangeSet::new();

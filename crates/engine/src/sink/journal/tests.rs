@@ -1,3 +1,5 @@
+use longhaul_core::ranges::ByteRange;
+
 use super::*;
 
 const SIZE: Bytes = Bytes::new(100);
@@ -21,16 +23,16 @@ fn journal_reads_as_written_with_a_source_per_url_up_to_a_limit() {
     let time = Identity::ModificationTime("20260101000000".into());
     let sources = vec![source(URL, "\"a\""), JournalSource::new("ftp://h/f", "ftp://h/f".into(), time)];
     let mut journal = Journal::new(SIZE, sources, Some(checksum('a')));
-    journal.set_refuted(Some(checksum('b')));
+    journal.refuted = Some(checksum('b'));
     let read = Journal::decode(&journal.encode(&ranges).unwrap()).unwrap();
-    assert_eq!(read.committed(), &ranges);
-    assert_eq!((read.sources(), read.digest()), (journal.sources(), Some(&checksum('a'))));
-    assert_eq!(read.refuted(), Some(&checksum('b')));
+    assert_eq!(read.committed, ranges);
+    assert_eq!((&read.sources, read.digest), (&journal.sources, Some(checksum('a'))));
+    assert_eq!(read.refuted, Some(checksum('b')));
     let mut journal = Journal::new(SIZE, vec![source(URL, "\"a\"")], None);
     journal.add_source(source(URL, "\"b\""));
-    assert_eq!(journal.sources(), [source(URL, "\"b\"")]);
+    assert_eq!(journal.sources, [source(URL, "\"b\"")]);
     (0..MAX_SOURCES).for_each(|n| journal.add_source(source(&format!("http://h/{n}"), "\"b\"")));
-    assert_eq!((journal.sources().len(), journal.source(URL)), (MAX_SOURCES, None));
+    assert_eq!((journal.sources.len(), journal.source(URL)), (MAX_SOURCES, None));
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn only_own_files_are_removed() {
     drop(second);
     first.discard();
     let resumed = open(&target).unwrap();
-    assert_eq!(resumed.journal().unwrap().sound().unwrap().committed(), &ranges);
+    assert_eq!(resumed.journal().unwrap().sound().unwrap().committed, ranges);
     // Another program creates a file under this name.
     fs::remove_file(resumed.path()).unwrap();
     fs::write(resumed.path(), "abc").unwrap();
@@ -120,7 +120,7 @@ fn journal_is_read_as_stored_and_only_with_its_file() {
     }
     part.reserve(Bytes::new(100)).unwrap();
     let found = part.journal().unwrap();
-    assert_eq!(found.clone().sound().unwrap().committed(), &ranges);
+    assert_eq!(found.clone().sound().unwrap().committed, ranges);
     let directory = Directory::open(dir.path()).unwrap();
     assert_eq!(journal_of(&directory, OsStr::new("file")).unwrap(), found);
     assert_eq!(entries(&dir), 2);

@@ -28,7 +28,7 @@ pub(super) fn pipeline(target: &std::path::Path, size: Bytes) -> Pipeline {
     let journal = Journal::new(size, vec![JournalSource::new("u", "u".to_owned(), tag)], None);
     let part = open(target).unwrap();
     let committed = part.journal().unwrap().sound();
-    let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed().clone());
+    let committed = committed.map_or_else(RangeSet::new, |journal| journal.committed.clone());
     let pool = pool();
     Pipeline::new(part, Some(journal), Some(size), committed, WriterChoice::Auto, pool)
 }

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use longhaul_core::host_check::DirectIoFact;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
-use longhaul_sys::direct_io::{self, DirectIo};
+use longhaul_sys::direct_io;
 use longhaul_sys::memory::AlignedBuf;
 
 use super::Writer;
@@ -27,9 +28,9 @@ impl Direct {
     /// (before Linux 6.1, and on many file systems), a trial decides.
     pub(super) fn new(file: &File) -> io::Result<Self> {
         match direct_io::ask(file) {
-            DirectIo::Aligned(align) => Self::aligned(file, align),
-            DirectIo::Impossible => Err(unsupported("this file has no Direct I/O")),
-            DirectIo::Unknown => {
+            Some(DirectIoFact::Aligned(align)) => Self::aligned(file, align.get()),
+            Some(DirectIoFact::Impossible) => Err(unsupported("this file has no Direct I/O")),
+            None => {
                 let direct = Self::aligned(file, LIKELY)?;
                 direct.try_out().map_err(|error| {
                     unsupported(&format!(
@@ -44,10 +45,9 @@ impl Direct {
 
     /// Opens the file if the kernel reports support for Direct I/O.
     pub(super) fn where_known(file: &File) -> io::Result<Self> {
-        match direct_io::ask(file) {
-            DirectIo::Aligned(align) => Self::aligned(file, align),
-            DirectIo::Impossible | DirectIo::Unknown => Err(unsupported("the kernel reports no Direct I/O")),
-        }
+        let align =
+            direct_io::alignment(file).ok_or_else(|| unsupported("the kernel reports no Direct I/O"))?;
+        Self::aligned(file, align)
     }
 
     fn aligned(file: &File, align: u64) -> io::Result<Self> {

@@ -186,7 +186,6 @@ impl<R> FtpEntries<R> {
             FileKind::Directory => ListedKind::Directory,
             FileKind::ListedOrParent | FileKind::Link | FileKind::Other => ListedKind::Other,
         };
-        let name = name.as_bytes().to_vec();
         let url = child_url(&self.directory, &name, kind == ListedKind::Directory);
         let (mut size, mut modified) = (facts.size, facts.modify);
         // Only files have a size. Links to directories are left out, because they may lead round in a circle.

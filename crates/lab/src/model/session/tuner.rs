@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use longhaul_core::tune::apt::Apt;
-use longhaul_core::tune::streams::{Interval, StreamTuner};
+use longhaul_core::tune::streams::{CountTuner, Interval, StreamTuner};
 use longhaul_core::units::{Bytes, Rate};
 
 /// Decides the number of connections of a session, and the size of its requests.
@@ -63,10 +63,10 @@ impl Tuner for Apt {
 /// Longhaul's tuner: requests the whole file, and decides about once per RTT.
 impl Tuner for StreamTuner {
     fn streams(&self) -> usize {
-        Self::streams(self)
+        CountTuner::streams(self)
     }
 
     fn observe(&mut self, seen: &Interval, now: Duration) -> usize {
-        Self::observe(self, seen, now)
+        CountTuner::observe(self, seen, now)
     }
 }

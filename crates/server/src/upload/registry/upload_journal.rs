@@ -21,12 +21,12 @@ pub(crate) fn journal(id: UploadId, size: Bytes, holder: Option<&str>) -> Result
 
 /// Returns the name of the token that began an upload.
 pub(crate) fn holder_of(journal: &Journal) -> Option<&str> {
-    journal.sources().first().and_then(|source| source.url().split_once(HOLDER)).map(|(_, holder)| holder)
+    journal.sources.first().and_then(|source| source.url.split_once(HOLDER)).map(|(_, holder)| holder)
 }
 
 /// Returns the ID within the server of an upload; `None` for a download into the served directory.
 pub(crate) fn id_of(journal: &Journal) -> Option<&str> {
-    let url = journal.sources().first()?.url().strip_prefix(SCHEME)?;
+    let url = journal.sources.first()?.url.strip_prefix(SCHEME)?;
     Some(url.split_once(HOLDER).map_or(url, |(id, _)| id))
 }
 
@@ -49,7 +49,7 @@ fn identity_of(id: UploadId) -> Option<Identity> {
 /// Returns whether a journal is of this upload.
 pub(crate) fn is_of(journal: &Journal, id: UploadId) -> bool {
     let identity = identity_of(id);
-    journal.match_source(&url_of(id), journal.size(), identity.as_ref(), None) == SourceMatch::Same
+    journal.match_source(&url_of(id), journal.size, identity.as_ref(), None) == SourceMatch::Same
 }
 
 /// Returns the journal of this upload, where it is sound; a damaged one is logged.
@@ -62,8 +62,8 @@ pub(crate) fn usable(found: StoredJournal, id: UploadId) -> Option<Journal> {
 
 /// Returns how many bytes are committed from the start on without a gap.
 pub(crate) fn prefix(journal: &Journal) -> Bytes {
-    let whole = ByteRange::with_len(0, journal.size());
-    journal.committed().gaps(whole).first().map_or(journal.size(), |gap| Bytes::new(gap.start()))
+    let whole = ByteRange::with_len(0, journal.size);
+    journal.committed.gaps(whole).first().map_or(journal.size, |gap| Bytes::new(gap.start()))
 }
 
 #[cfg(test)]

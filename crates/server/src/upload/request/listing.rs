@@ -97,8 +97,8 @@ impl Uploads {
             uploads.push(WrittenUpload {
                 name: String::from_utf8_lossy(target).into_owned(),
                 id: id.to_owned(),
-                size: journal.size().get(),
-                received: journal.committed().total().get(),
+                size: journal.size.get(),
+                received: journal.committed.total().get(),
                 written: httpdate::fmt_http_date(written),
                 expires: self.partials.expires(written).map(httpdate::fmt_http_date),
                 token: holder.map(str::to_owned),

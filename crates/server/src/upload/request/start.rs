@@ -221,11 +221,11 @@ impl Uploads {
             self.abandon(&part);
             return Err(late_requests::refusal().into());
         }
-        if prior.as_ref().is_some_and(|prior| prior.size() != whole) {
+        if prior.as_ref().is_some_and(|prior| prior.size != whole) {
             return Err(refusal::other_length().into());
         }
         let is_new = prior.is_none();
-        let committed = prior.map(|prior| prior.committed().clone()).unwrap_or_default();
+        let committed = prior.map(|prior| prior.committed.clone()).unwrap_or_default();
         let start = PartStart { part, lock, id, size: whole, committed, is_new, hash };
         let (opened, _) = self.start_part(target, start, disk)?;
         Ok(self.ranged.start(id, opened)?)
@@ -330,15 +330,15 @@ impl AppendPart {
     /// Checks that the part continues the upload; returns the size of the whole file.
     fn follows(&self, prior: Option<&Journal>, body: RequestBody) -> Result<Bytes, Reply> {
         let there = prior.map_or(Bytes::ZERO, prefix);
-        if let Some(prior) = prior.filter(|prior| self.completes(prior.size()))
+        if let Some(prior) = prior.filter(|prior| self.completes(prior.size))
             && self.offset != there
         {
-            return Err(refusal::incomplete(prior.committed(), prior.size()));
+            return Err(refusal::incomplete(&prior.committed, prior.size));
         }
         if self.offset != there {
             return Err(refusal::offset_mismatch(there));
         }
-        let size = match (prior.map(Journal::size), self.length) {
+        let size = match (prior.map(|prior| prior.size), self.length) {
             (None, None) => return Err(Reply::text(400, "an upload begins with Upload-Length")),
             (Some(begun), Some(length)) if begun != length => {
                 return Err(refusal::other_length());

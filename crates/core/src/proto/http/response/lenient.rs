@@ -1,9 +1,8 @@
 //! Heads that break the grammar, of which the end of the body is not in doubt.
 
 use super::{ResponseHead, syntax, trim_text};
-use crate::proto::Malformed;
-use crate::proto::http::content_range::number;
 use crate::proto::http::header::is_token;
+use crate::proto::{Malformed, number};
 
 impl ResponseHead {
     /// Parses a head that the strict parser refuses.
@@ -65,12 +64,11 @@ fn status_line(line: &[u8]) -> Option<(u8, u16, String)> {
         "2" | "2.0" => 1,
         version => {
             let minor = version.strip_prefix("1.").filter(|minor| minor.len() == 1)?;
-            u8::try_from(number(minor)?).ok()?
+            number(minor)?
         }
     };
     let (status, reason) = trim_text(rest).split_at_checked(3)?;
-    let status =
-        u16::try_from(number(status).filter(|_| !reason.starts_with(|c: char| c.is_ascii_digit()))?).ok()?;
+    let status = number(status).filter(|_| !reason.starts_with(|c: char| c.is_ascii_digit()))?;
     Some((minor, status, trim_text(reason).to_owned()))
 }
 

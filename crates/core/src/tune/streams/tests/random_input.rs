@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::simulated_path::RandomNumbers;
 use super::*;
-use crate::tune::streams::{StreamBound, StreamTuner, StreamTunerStart};
+use crate::tune::streams::{CountTuner, StreamBound, StreamTuner, StreamTunerStart};
 
 /// Starts and observations, often at the edges of their ranges. Sequences of one seed begin equally.
 impl RandomNumbers {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::super::{Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
+use super::super::{CountTuner, Interval, Remembered, StreamBound, StreamTuner, StreamTunerStart};
 use super::red::Red;
 use crate::tune::MAX_STREAMS;
 use crate::units::{Bytes, Rate, Rtt};

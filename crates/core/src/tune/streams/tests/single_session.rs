@@ -1,6 +1,6 @@
 //! One session without competing sessions.
 
-use super::super::{MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
+use super::super::{CountTuner, MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use super::*;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Opens connections for a file's further streams while the answer to its first request is awaited, which saves a round
 //! trip.
 
-use longhaul_core::tune::streams::{MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
+use longhaul_core::tune::streams::{CountTuner, MAX_INITIAL_STREAMS, StreamTuner, StreamTunerStart};
 use longhaul_core::units::{Bytes, Rtt};
 use url::Origin;
 

@@ -195,8 +195,8 @@ impl UploadTarget {
                 .with("Cache-Control", "no-store")
         };
         let head = match self.journal(id) {
-            Ok(journal) => reply(prefix(&journal), journal.size(), false)
-                .with(UPLOAD_RANGES, &held_ranges(journal.committed())),
+            Ok(journal) => reply(prefix(&journal), journal.size, false)
+                .with(UPLOAD_RANGES, &held_ranges(&journal.committed)),
             Err(refused) => {
                 let file = self.completed(id, uploads).ok_or(refused)?.file;
                 reply(file.size, file.size, true)

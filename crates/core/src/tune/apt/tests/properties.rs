@@ -3,7 +3,6 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::tests::{mbits, path, published};
 use super::*;
 
 /// The bound of golden section in the module's documentation.
