@@ -26,7 +26,7 @@ pub(crate) struct LogWriter;
 /// aborts the process if the change fails in some threads only.
 static USER_IS_FINAL: AtomicBool = AtomicBool::new(false);
 
-/// The log of a server, whose thread gives up its capabilities once the process has its user.
+/// The log of a server, whose thread drops its capabilities once the process has its user.
 #[derive(Default)]
 pub(crate) struct ServerLog {
     has_no_privileges: bool,
@@ -34,7 +34,7 @@ pub(crate) struct ServerLog {
 
 impl Output for ServerLog {
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
-        // A log outlives a failed write: a full disk may have space for later lines.
+        // Continues after a failed write: a full disk may have space for later lines.
         let _ = line_queue::write_all(io::stderr(), lines, wrote);
         Ok(())
     }

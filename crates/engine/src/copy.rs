@@ -61,7 +61,7 @@ pub fn copy(
     cancel: &Cancel,
 ) -> Result<Done, TransferError> {
     let output = Output::Beneath { root: Arc::clone(&request.root), path: request.path.clone() };
-    let part = request.steps.during(&request.path, || {
+    let part = request.steps.during(&request.root.path_of(request.path.as_os_str()), || {
         let mut part = output.prepare()?.open(None)?;
         // Before its first byte, and so in the end.
         let mode = request.source.metadata().permissions().mode();

@@ -1,4 +1,4 @@
-//! Steps that wait for a file system: one that hangs cannot be interrupted, but other threads can see it.
+//! Steps that wait for a file system: one that hangs cannot be interrupted, but is visible to other threads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// attempts of units that other hosts can fetch.
 const MAX_REFUSED_UNITS: u32 = 3;
 
-/// What a worker has found out about its host.
+/// What the files of a worker have shown of its host.
 #[derive(Debug, Default)]
 pub(crate) struct HostFitness {
     /// Whether a file was received, or was there.
@@ -31,7 +31,7 @@ impl HostFitness {
         }
     }
 
-    /// Lets the worker claim no further unit.
+    /// Makes the worker claim no further unit.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
     }

@@ -156,8 +156,15 @@ impl Target {
         complete().map_err(|error| FarmError::io("complete", &path)(error).to_string())
     }
 
-    /// Returns whether a shared file has got its name already, from a worker that may not have lived to say so.
-    pub(crate) fn is_joined(&self, shared: &Path, file: &PlannedFile, cancel: &Cancel) -> bool {
+    /// Returns whether a shared file has got its name already, from a worker that may have ended before it could log that. `count`
+    /// receives the bytes that are read.
+    pub(crate) fn is_joined(
+        &self,
+        shared: &Path,
+        file: &PlannedFile,
+        cancel: &Cancel,
+        count: &dyn Fn(Bytes),
+    ) -> bool {
         let is_gone = fs::symlink_metadata(self.path.join(shared)).is_err();
         let is_named = || {
             let recorded = fs::read_link(self.path.join(shared).with_file_name(joined_name(shared))).ok()?;
@@ -166,8 +173,8 @@ impl Target {
                 recorded == Path::new(&named.ino().to_string()) && Some(Bytes::new(named.len())) == file.size,
             )
         };
-        let has_checksum =
-            || file.checksum.is_some() && files::compare(self, file, cancel) == Comparison::Equal;
+        let is_equal = || files::compare_at(&self.path_of(file), file, cancel, count) == Comparison::Equal;
+        let has_checksum = || file.checksum.is_some() && is_equal();
         is_gone && (is_named() == Some(true) || self.present(file).is_some() || has_checksum())
     }
 
@@ -255,20 +262,20 @@ mod tests {
         fs::write(target.path.join(&shared), "abc").unwrap();
         // As a worker does it that ends before it has logged the unit.
         target.complete(&shared, &file, &cancel, &|_| ()).unwrap();
-        assert!(!target.is_joined(&shared, &file, &cancel));
+        assert!(!target.is_joined(&shared, &file, &cancel, &|_| ()));
         target.publish(&shared, &file, &mut BTreeSet::new()).unwrap();
         File::options().write(true).open(&named).unwrap().set_modified(SystemTime::now()).unwrap();
         assert_eq!(target.present(&file), None);
-        assert!(target.is_joined(&shared, &file, &cancel));
+        assert!(target.is_joined(&shared, &file, &cancel, &|_| ()));
         // Another file has its name.
         fs::rename(&named, dir.path().join("moved")).unwrap();
         fs::write(&named, "xyz").unwrap();
-        assert!(!target.is_joined(&shared, &file, &cancel));
+        assert!(!target.is_joined(&shared, &file, &cancel, &|_| ()));
         // Neither is one that was not read to its end.
         let checksum = "md5:d16fb36f0911f878998c136191af705e".parse().ok();
         let with_checksum = PlannedFile { checksum, ..file };
-        assert!(target.is_joined(&shared, &with_checksum, &cancel));
+        assert!(target.is_joined(&shared, &with_checksum, &cancel, &|_| ()));
         cancel.cancel();
-        assert!(!target.is_joined(&shared, &with_checksum, &cancel));
+        assert!(!target.is_joined(&shared, &with_checksum, &cancel, &|_| ()));
     }
 }

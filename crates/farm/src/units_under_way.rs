@@ -52,19 +52,15 @@ impl<'a> UnitsUnderWay<'a> {
 
     /// Ends the files of a unit that another worker has taken over.
     pub(crate) fn lose(&self, unit: UnitId) {
-        let mut runs = self.runs.lock();
-        if runs.get(&unit).is_none_or(|run| run.is_handed_over()) {
-            return;
-        }
-        let run = runs.remove(&unit);
-        drop(runs);
-        if let Some(run) = run {
+        let run = self.runs.lock().get(&unit).cloned();
+        if let Some(run) = run.filter(|run| !run.is_handed_over()) {
+            self.remove(unit);
             tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
             run.lose();
         }
     }
 
-    /// Lets other workers have the units with a step that waits for a file system and has not ended for `stall`, and those of which
+    /// Hands over to other workers the units with a step that waits for a file system and has not ended for `stall`, and those of which
     /// nothing has moved for as long, since their files wait for the others' threads: threads in the kernel cannot be interrupted.
     /// This worker claims none of them while such a step lasts.
     pub(crate) fn hand_over_hung(&self, stall: Duration) {

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use longhaul_core::advice::Finding;
 use longhaul_core::event::{Done, JobId, JobObserver, JobTag};
 use longhaul_core::failure::Failure;
 use longhaul_core::files_at_once::JobAdmission;
@@ -53,25 +52,10 @@ const MAX_SMALL_UPLOADS: usize = 16;
 /// Shows the files of a worker. Called from several threads.
 pub trait FileDisplay: Sync {
     /// Calls `transfer` once, which executes a job, and shows its events and its end.
-    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>);
+    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<Done, Failure>);
 
     /// Notes that the worker has done a unit.
     fn unit_done(&self) {}
-}
-
-/// A file that is complete.
-#[derive(Debug, Clone)]
-pub struct CompleteFile {
-    /// The last event of its job.
-    pub done: Done,
-    /// What limited the transfer; `None` if nothing was moved.
-    pub finding: Option<Finding>,
-}
-
-impl From<Done> for CompleteFile {
-    fn from(done: Done) -> Self {
-        Self { finding: Some(done.finding.clone()), done }
-    }
 }
 
 /// How the run of a worker ended.
@@ -238,7 +222,7 @@ impl<'a> WorkRun<'a> {
                 (idle_since, idle_after) = (since, self.ended.load(Ordering::Relaxed));
             }
             let wait = match self.worker.has_unit() {
-                // Beside a range there is nothing else to do but what lost workers leave.
+                // Beside a range only the units of lost workers may be claimed.
                 true => self.worker.beat_interval().max(POLL_INTERVAL),
                 false => ((since - idle_since) / POLL_FRACTION).min(POLL_INTERVAL),
             };
@@ -366,8 +350,7 @@ impl<'a> WorkRun<'a> {
     /// Shows a file that is there already.
     fn present(&self, tag: &JobTag, path: PathBuf, size: Bytes) -> FileEnd {
         let done = Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() };
-        let there = CompleteFile { done, finding: None };
-        self.display.show(tag, &mut |_| Ok(there.clone()));
+        self.display.show(tag, &mut |_| Ok(done.clone()));
         FileEnd::Present(size)
     }
 

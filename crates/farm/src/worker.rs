@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use url::Url;
 
 use crate::error::FarmError;
-use crate::explanation::UnitReport;
+use crate::explanation::{FarmRate, UnitReport};
 use crate::host_fitness::HostFitness;
 use crate::host_gate::Admission;
 use crate::plan::Plan;
@@ -186,17 +186,17 @@ impl<'a> Worker<'a> {
     pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
         let step = task.steps().begin(&target.path_of(file));
-        if target.is_joined(&task.staged, file, cancel) {
-            return FileEnd::Present(Bytes::ZERO);
-        }
         let count = |bytes: Bytes| {
             step.renew();
             self.count_verified(bytes);
         };
+        if target.is_joined(&task.staged, file, cancel, &count) {
+            return FileEnd::Present(Bytes::ZERO);
+        }
         match target.complete(&task.staged, file, cancel, &count) {
             Ok(()) => FileEnd::Received(Bytes::ZERO),
             // Another worker was faster.
-            Err(_) if target.is_joined(&task.staged, file, cancel) => FileEnd::Present(Bytes::ZERO),
+            Err(_) if target.is_joined(&task.staged, file, cancel, &count) => FileEnd::Present(Bytes::ZERO),
             Err(why) => FileEnd::Failed { why, is_refused: false },
         }
     }
@@ -227,10 +227,11 @@ impl<'a> Worker<'a> {
             // It is synced; its file has no name yet.
             FileEnd::Received(_) if matches!(part, Some(FilePart::Range { .. })) => end,
             FileEnd::Received(_) => {
-                let _step = unit.steps.begin(&target.path_of(file));
+                let step = unit.steps.begin(&target.path_of(file));
+                let is_joined = || target.is_joined(staged, file, &self.cancel, &|_| step.renew());
                 match target.publish(staged, file, &mut unit.changed.lock()) {
-                    Err(error) if part.is_none() || !target.is_joined(staged, file, &self.cancel) => {
-                        if !error.is_of_name() {
+                    Err(error) if part.is_none() || !is_joined() => {
+                        if !error.is_of_name() && unit.is_kept() {
                             self.retire();
                         }
                         FileEnd::Failed { why: error.to_string(), is_refused: false }
@@ -257,28 +258,32 @@ impl<'a> Worker<'a> {
             }
             _ => Ok(()),
         };
+        // Both may wait for a file system, or for the lock of another thread that does.
+        let (farm, is_kept) = (self.presence.farm_rate(), unit.is_kept());
         let mut state = unit.state.lock();
         state.is_ended = true;
         if let Err(error) = settled {
-            self.retire();
+            if is_kept {
+                self.retire();
+            }
             state.fail(&error.to_string());
         }
         // The end of one that was handed over is also that of what it waited for.
         if state.hold == Hold::HandedOver && state.failure.is_some() {
             return Ok(false);
         }
-        self.under_way.remove(unit.claim.unit);
         if state.is_refused {
             self.fitness.note_refused_unit();
         }
         let end = match state.failure.take() {
-            None => UnitEnd::Done(UnitDone { bytes: state.bytes, report: self.report(unit, &state) }),
+            None => UnitEnd::Done(UnitDone { bytes: state.bytes, report: self.report(unit, &state, farm) }),
             // A unit that looked lost for a moment was cancelled, and has not failed.
             Some(_) if self.cancel.is_cancelled() || state.hold == Hold::Lost => UnitEnd::Released,
             Some(why) if state.is_unjoinable => UnitEnd::Unjoinable(why),
             Some(why) => UnitEnd::Failed(why),
         };
         drop(state);
+        self.under_way.remove(unit.claim.unit);
         self.store.finish(&unit.claim, &end)?;
         Ok(matches!(end, UnitEnd::Done(_)))
     }
@@ -357,9 +362,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Returns how a unit was done, if something was received.
-    fn report(&self, unit: &UnitRun, state: &RunState) -> Option<UnitReport> {
+    fn report(&self, unit: &UnitRun, state: &RunState, farm: Option<FarmRate>) -> Option<UnitReport> {
         let (limited_by, _) = state.held.iter().max_by_key(|(_, time)| **time)?;
         let (host, time) = (self.store.host().to_owned(), unit.started.elapsed());
-        Some(UnitReport { host, time, limited_by: *limited_by, farm: self.presence.farm_rate() })
+        Some(UnitReport { host, time, limited_by: *limited_by, farm })
     }
 }

@@ -23,7 +23,8 @@ impl From<i64> for Value {
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
-        Self::Int(value.cast_signed())
+        // A larger one, as a size that a server invents or a rate limit of no effect, is no less wrong than this.
+        Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 }
 

@@ -12,7 +12,7 @@ use longhaul_engine::job::JobOptions;
 use longhaul_farm::error::FarmError;
 use longhaul_farm::plan::Plan;
 use longhaul_farm::shared_dir::SharedDirStore;
-use longhaul_farm::work_run::{CompleteFile, FileDisplay, PARALLEL, WorkEnd, WorkRun};
+use longhaul_farm::work_run::{FileDisplay, PARALLEL, WorkEnd, WorkRun};
 use longhaul_farm::worker::Worker;
 use url::Url;
 
@@ -23,10 +23,10 @@ use crate::live::Live;
 use crate::queue::Queue;
 
 impl FileDisplay for FilesProgress<'_> {
-    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {
+    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<Done, Failure>) {
         let result = transfer(JobObserver::new(job, self));
         self.end(job.id(), |last| {
-            let all = result.map_or(0, |file| (file.done.bytes - file.done.resumed).get());
+            let all = result.map_or(0, |file| (file.bytes - file.resumed).get());
             let moved = all.max(last.moved);
             FileBytes { present: moved, moved }
         });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use longhaul_core::event::{JobObserver, JobTag};
+use longhaul_core::event::{Done, JobObserver, JobTag};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
@@ -13,7 +13,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use longhaul_engine::sink::writer::WriterChoice;
 use longhaul_farm::plan::{Plan, PlanHeader};
 use longhaul_farm::shared_dir::SharedDirStore;
-use longhaul_farm::work_run::{CompleteFile, FileDisplay, PARALLEL, WorkEnd, WorkRun};
+use longhaul_farm::work_run::{FileDisplay, PARALLEL, WorkEnd, WorkRun};
 use longhaul_farm::worker::Worker;
 use longhaul_scope::record::schema::Side;
 use url::Url;
@@ -43,9 +43,9 @@ pub(crate) struct WorkArgs {
 }
 
 impl FileDisplay for CommandSession {
-    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {
+    fn show(&self, job: &JobTag, transfer: &mut dyn FnMut(JobObserver<'_>) -> Result<Done, Failure>) {
         // The error has been printed, and the unit logs it.
-        let _ = self.run(job, |observer| Ok(transfer(observer)?.done), |failure: &Failure| failure.kind);
+        let _ = self.run(job, transfer, |failure: &Failure| failure.kind);
     }
 }
 

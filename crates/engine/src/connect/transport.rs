@@ -79,13 +79,21 @@ impl Transport {
     /// Continues the TLS handshake for up to a tick; returns whether it is still in progress.
     pub(crate) fn await_handshake(&mut self) -> io::Result<bool> {
         match self {
-            Self::Tls(tls) if tls.session.is_handshaking() => match tls.pull()? {
-                Received::End { .. } => Err(io::Error::new(
-                    ErrorKind::UnexpectedEof,
-                    "the connection was closed in the TLS handshake",
-                )),
-                _ => Ok(tls.session.is_handshaking()),
-            },
+            Self::Tls(tls) if tls.session.is_handshaking() || tls.session.wants_write() => {
+                while tls.session.wants_write() {
+                    tls.session.write_tls(&mut tls.socket)?;
+                }
+                if !tls.session.is_handshaking() {
+                    return Ok(false);
+                }
+                match tls.pull()? {
+                    Received::End { .. } => Err(io::Error::new(
+                        ErrorKind::UnexpectedEof,
+                        "the connection was closed in the TLS handshake",
+                    )),
+                    _ => Ok(tls.session.is_handshaking() || tls.session.wants_write()),
+                }
+            }
             _ => Ok(false),
         }
     }

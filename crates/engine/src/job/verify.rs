@@ -83,7 +83,7 @@ impl<'a> Verifier<'a> {
         read.ok_or_else(|| self.fetch.interrupted())
     }
 
-    /// Verifies the file; forgets wrong bytes if they can be fetched again.
+    /// Verifies the file; discards wrong bytes if they can be fetched again.
     pub(super) fn verify(&mut self) -> Result<Verification, TransferError> {
         let (fetch, pipeline) = (self.fetch, self.fetch.pipeline);
         let wanted = fetch.expected.digests();

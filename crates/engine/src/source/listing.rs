@@ -72,15 +72,18 @@ pub(crate) fn make_with_parents(
     directory: &Url,
     make: &mut dyn FnMut(&Url) -> Result<MadeDirectory, Failure>,
 ) -> Result<bool, Failure> {
-    let refusal = match make(directory)? {
-        MadeDirectory::LacksParent(refusal) => refusal,
-        made => return Ok(matches!(made, MadeDirectory::New)),
-    };
-    let Some(above) = parent(directory) else { return Err(refusal) };
-    make_with_parents(&above, make)?;
-    match make(directory)? {
-        MadeDirectory::LacksParent(refusal) => Err(refusal),
-        made => Ok(matches!(made, MadeDirectory::New)),
+    let (mut at, mut below, mut has_made) = (directory.clone(), Vec::new(), false);
+    loop {
+        match make(&at)? {
+            MadeDirectory::LacksParent(refusal) => match parent(&at).filter(|_| !has_made) {
+                Some(above) => below.push(std::mem::replace(&mut at, above)),
+                None => return Err(refusal),
+            },
+            made => match below.pop() {
+                Some(next) => (at, has_made) = (next, true),
+                None => return Ok(matches!(made, MadeDirectory::New)),
+            },
+        }
     }
 }
 
@@ -121,7 +124,7 @@ impl ListerOptions {
         retries.repeat(&mut (), |(), _| attempt(), |(), error| error.first_retry())
     }
 
-    /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` is told the number of
+    /// Receives a complete listing, so that no connection idles during the transfer of its files. `read` receives the number of
     /// bytes received so far.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use longhaul_core::units::Bytes;
 use longhaul_engine::job::TransferError;
 use longhaul_engine::sink::output_error::OutputError;
 
-use super::{CompleteFile, WorkRun, file_failed};
+use super::{WorkRun, file_failed};
 use crate::explanation::HeldBy;
 use crate::host_gate::Admission;
 use crate::unit::FilePart;
@@ -39,7 +39,7 @@ impl WorkRun<'_> {
             counted.count_to(outcome.bytes - outcome.resumed);
             task.explain(Self::held(&outcome, admission));
             end = Some(received_end(task, tag, &outcome));
-            Ok(CompleteFile::from(outcome))
+            Ok(outcome)
         });
         end.unwrap_or_else(|| file_failed("stopped".to_owned()))
     }

@@ -67,7 +67,7 @@ impl ClaimStore for PanickingStore {
 struct NoDisplay;
 
 impl FileDisplay for NoDisplay {
-    fn show(&self, _: &JobTag, _: &mut dyn FnMut(JobObserver<'_>) -> Result<CompleteFile, Failure>) {}
+    fn show(&self, _: &JobTag, _: &mut dyn FnMut(JobObserver<'_>) -> Result<Done, Failure>) {}
 }
 
 fn options() -> JobOptions {

@@ -115,7 +115,7 @@ impl Outlet {
     }
 
     fn wake_writer(&self) {
-        // Pairs with the writer's fence: either the writer sees the record, or this thread sees that the writer waits.
+        // Pairs with the writer's fence: either the writer reads the record, or this thread reads that the writer waits.
         fence(Ordering::SeqCst);
         if self.idle.load(Ordering::Relaxed) {
             self.idle.store(false, Ordering::Relaxed);

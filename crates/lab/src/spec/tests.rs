@@ -27,7 +27,8 @@ impl PathSpec {
 
     /// Reads further settings.
     pub(crate) fn with(mut self, settings: &str) -> Self {
-        for (key, value) in settings.split("; ").map(|setting| setting.split_once('=').unwrap()) {
+        let settings = settings.split("; ").filter(|setting| !setting.is_empty());
+        for (key, value) in settings.map(|setting| setting.split_once('=').unwrap()) {
             self.set(key, value).unwrap();
         }
         self

@@ -263,7 +263,11 @@ fn parse(text: &str) -> ReadTokens {
 }
 
 /// Returns the point in time of a date with time and offset.
-fn instant(at: Datetime) -> Option<SystemTime> {
+fn instant(mut at: Datetime) -> Option<SystemTime> {
+    // A leap second, which this clock does not have.
+    if let Some(time) = &mut at.time {
+        time.second = time.second.min(59);
+    }
     let at = OffsetDateTime::parse(&at.to_string(), &Rfc3339).ok()?;
     (at >= OffsetDateTime::UNIX_EPOCH).then(|| at.into())
 }

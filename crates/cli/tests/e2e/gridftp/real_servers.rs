@@ -73,7 +73,7 @@ fn apt_changes_the_number_of_connections_from_chunk_to_chunk() {
     let log = globus.log();
     let requested = log.split("Parallelism=").skip(1).map(|rest| rest.split(',').next().unwrap());
     let requested: Vec<_> = requested.collect();
-    assert!(requested.starts_with(&["1", "2"]), "{requested:?}");
+    assert!(requested.starts_with(&["1", "2"]), "{requested:?} in {log}");
 }
 
 #[test]

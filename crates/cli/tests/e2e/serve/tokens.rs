@@ -155,7 +155,7 @@ fn every_thread_of_a_server_that_is_only_read_may_at_most_read_more() {
     };
     wait_until("every thread has dropped its capabilities", || {
         let statuses = statuses(server.child.id());
-        let has_log = statuses.iter().any(|status| status.starts_with("Name:\tlog\n"));
+        let has_log = statuses.iter().any(|status| status.starts_with("Name:\tstderr\n"));
         has_log && statuses.iter().all(may_at_most_read_more)
     });
     statuses(server.child.id()).iter().for_each(|status| assert_no_new_privileges(status));

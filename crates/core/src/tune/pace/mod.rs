@@ -341,10 +341,10 @@ impl Pacer {
     /// does not, or the queue is long: then others fill the queue; and where nothing is delivered.
     fn react_to_losses(&mut self, lost: f64, seen: &Observation, now: Duration) {
         let rtt = seen.rtt.get();
-        let rest = now + rtt * (Params::MEMORY_RTTS << self.losses.count.min(3));
         let before = std::mem::replace(&mut self.losses.worst, lost);
         let is_long = self.history.longest_rtt() > seen.min_rtt.get().mul_f64(Params::ROOM);
         self.losses.count += u32::from(before == 0.0);
+        let rest = now + rtt * (Params::MEMORY_RTTS << self.losses.count.saturating_sub(1).min(3));
         // In slow start the bottleneck forwards a burst, and then nothing; the last burst's rate needs no second one that agrees.
         let burst = if let PacerPhase::Start(trains) = &self.phase { trains.before } else { None };
         let recent = self.history.rate_over(rtt / 16, |seen| seen.goodput);

@@ -153,7 +153,8 @@ impl<'a, 's, 't> Exchange<'a, 's, 't> {
 
     /// Takes the connection with the first answer, or waits for work and connects; `None` if no work is left.
     fn first_connection(&mut self) -> Result<Option<Connection>, Failure> {
-        if let Some((mut connection, range)) = self.worker.source.unused.lock().first.take() {
+        let first = self.worker.source.unused.lock().first.take();
+        if let Some((mut connection, range)) = first {
             connection.cancel = self.stream.renew_cancel();
             self.stream.connected(connection.socket(), connection.peer());
             self.stream.lease_requested(range);

@@ -28,7 +28,7 @@ struct RttStalls {
 }
 
 impl RttStalls {
-    /// The mean time between two stalls, and the time in which the smoothed RTT forgets most of one.
+    /// The mean time between two stalls, and the time after which the smoothed RTT contains little of one.
     const INTERVAL: Duration = Duration::from_millis(100);
     /// Maximum added to the RTT by one.
     const LONGEST: Duration = Duration::from_millis(5);

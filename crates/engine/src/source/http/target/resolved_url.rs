@@ -235,7 +235,7 @@ impl ResolvedUrl {
     /// Returns the properties that select this URL's cookies.
     pub(crate) fn cookie_scope(&self) -> Option<CookieScope<'_>> {
         let host = self.url.host_str()?;
-        // As curl and browsers have it, no other host reads what stays on this one.
+        // As curl and browsers have it, no other host reads what is sent within this one.
         let is_safe = self.is_https() || self.url.host().is_some_and(|host| is_loopback(&host));
         Some(CookieScope { host, path: self.url.path(), is_encrypted: is_safe })
     }
