@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use longhaul_core::queue_plan::{self, Active, WeekTime};
+use longhaul_core::queue_admission::{self, Active, WeekTime};
 use longhaul_core::units::Rate;
 use longhaul_sys::local_time::local_time;
 
@@ -92,14 +92,14 @@ fn step(queue: &Arc<Queue>, threads: &mut Vec<JoinHandle<()>>) -> Result<Option<
     let settings = queue.settings();
     // A schedule is validated before it is stored.
     let windows = settings.windows().unwrap_or_default();
-    let limits = queue_plan::allowed(settings.usual(), &windows, week_time(unix_now()));
+    let limits = queue_admission::allowed(settings.usual(), &windows, week_time(unix_now()));
     queue.runs.limit.set(limits.rate);
     let renewal = queue.farm.as_ref().map(|farm| farm_runs::tend(queue, farm)).transpose()?;
     let waiting = promote(queue, now)?;
     let live = queue.runs.all();
     let active: Vec<_> =
         live.iter().filter(|live| !queue.is_offered(live.id)).map(|live| active(live)).collect();
-    let plan = queue_plan::plan(limits.concurrent, &active);
+    let plan = queue_admission::plan(limits.concurrent, &active);
     for live in live.iter().filter(|live| plan.stop.contains(&live.id)) {
         live.cancel.cancel();
     }
@@ -140,7 +140,7 @@ fn promote(queue: &Queue, now: i64) -> Result<Option<Duration>, DatabaseError> {
         for row in database.scheduled()? {
             let left = |at: i64| Duration::from_secs(at.saturating_sub(now).max(1).cast_unsigned());
             match (row.retry_at, row.transfer.conditions.at) {
-                (Some(retry_at), _) if !queue_plan::is_retry_due(retry_at, now) => {
+                (Some(retry_at), _) if !queue_admission::is_retry_due(retry_at, now) => {
                     wait = Some(wait.unwrap_or(Duration::MAX).min(left(retry_at)));
                 }
                 (None, Some(at)) if at > now => wait = Some(wait.unwrap_or(Duration::MAX).min(left(at))),

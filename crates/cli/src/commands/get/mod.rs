@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::{Args, ValueHint};
+use longhaul_core::buffer_plan::LARGEST_WINDOW;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::files_at_once::JobAdmission;
-use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
