@@ -28,7 +28,7 @@ use longhaul_engine::source::http::ClientConfig;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::batch::Batch;
+use crate::many_files::Batch;
 use crate::session::CommandSession;
 use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;
