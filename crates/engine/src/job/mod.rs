@@ -8,6 +8,7 @@
 
 mod already_there;
 mod fetch;
+mod finishing;
 mod joining_mirrors;
 mod monitor;
 mod open;
