@@ -35,7 +35,7 @@ use super::control::REPORT_PATIENCE;
 use super::error::FtpError;
 use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
-use crate::delivery_meter::MIN_DELIVERY;
+use crate::delivery_stall::MIN_DELIVERY;
 use crate::source::StreamPeer;
 use crate::transfer::{Intake, Stream};
 
