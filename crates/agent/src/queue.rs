@@ -1,8 +1,8 @@
 //! The queue of stored and running transfers.
 
 mod listing;
+mod live_runs;
 mod operations;
-mod runs;
 
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use longhaul_engine::sink::memory_budget::AppBuffer;
 use parking_lot::Mutex;
 
 pub use listing::{Stats, TransferPage};
-use runs::Runs;
+use live_runs::LiveRuns;
 
 use crate::database::{Database, MAX_ROWS, NewTransfer, Row};
 use crate::error::{AgentError, QueueError};
@@ -40,7 +40,7 @@ pub struct Queue {
     pub(crate) engine: Engine,
     pub(crate) events: Events,
     pub(crate) secrets: SecretBox,
-    pub(crate) runs: Runs,
+    pub(crate) runs: LiveRuns,
     pub(crate) exit_code: ExitCodes,
     pub(crate) farm: Option<Farm>,
     database: Mutex<Database>,
@@ -97,7 +97,7 @@ impl Queue {
             engine: Engine::new(AppBuffer::Auto),
             events: Events::new(),
             secrets,
-            runs: Runs::new(RateLimit::adjustable(settings.usual().rate)),
+            runs: LiveRuns::new(RateLimit::adjustable(settings.usual().rate)),
             exit_code,
             farm,
             database: Mutex::new(opened.database),

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use longhaul_core::queue_plan::{Limits, ParseWindowError, Window};
+use longhaul_core::queue_admission::{Limits, ParseWindowError, Window};
 use longhaul_core::units::Rate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

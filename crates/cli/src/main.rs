@@ -1,6 +1,5 @@
 //! `longhaul`: moves large files across long fat networks as fast as the path allows.
 
-mod batch;
 mod cli;
 mod client_args;
 mod commands;
@@ -12,6 +11,7 @@ mod interrupt;
 mod json;
 mod line_queue;
 mod login_args;
+mod many_files;
 mod password;
 mod progress;
 mod record;

@@ -14,8 +14,8 @@ use longhaul_scope::record::schema::Side;
 use parking_lot::Mutex;
 use url::Url;
 
-use crate::batch::FileResult;
 use crate::json::JsonLines;
+use crate::many_files::FileResult;
 use crate::progress::ProgressLines;
 use crate::results::Results;
 use crate::transfer_args::TransferArgs;

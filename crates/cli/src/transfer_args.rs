@@ -13,7 +13,6 @@ use url::Url;
 
 use crate::client_args::ClientArgs;
 use crate::record::RecordArgs;
-use crate::stderr;
 use crate::streams_args::{MemoryArgs, StreamsArgs};
 use crate::values::{Choice, choice};
 
@@ -120,10 +119,5 @@ impl TransferArgs {
             stall: self.client.connect.stall_timeout,
             client,
         })
-    }
-
-    /// Returns whether a progress line is drawn.
-    pub(crate) fn shows_line(&self) -> bool {
-        !self.quiet && !self.json && stderr::is_capable()
     }
 }

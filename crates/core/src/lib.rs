@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod buffer_plan;
 pub mod checksum;
 pub mod checksum_list;
 pub mod event;
@@ -29,10 +30,9 @@ pub mod identity;
 pub mod initial_window;
 pub mod limit;
 pub mod pace;
-pub mod plan;
 pub mod probe;
 pub mod proto;
-pub mod queue_plan;
+pub mod queue_admission;
 pub mod ranges;
 pub mod retry;
 pub mod schedule;

@@ -1,4 +1,4 @@
-//! Measures one connection's delivery: its rate, whether it has stalled, and how large its receive window should be.
+//! Measures one connection's delivery: its rate, and how large its receive window should be.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::sockopt;
 use longhaul_sys::tcp_info;
 
-/// A connection that delivers less than this within the stall timeout counts as stalled.
-pub const MIN_DELIVERY: Bytes = Bytes::kib(1);
+use crate::delivery_stall::DeliveryStall;
+
 /// The shortest time over which a rate is measured; a shorter one would measure a single burst.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,7 @@ pub struct DeliveryMeter {
     /// The last RTT measured on data, queues included.
     data_rtt: Rtt,
     window: RateWindow,
-    stall: ByteCount,
+    stall: DeliveryStall,
     /// When bytes arrived last.
     arrived: Instant,
     tuner: Option<ReceiveWindowTuner>,
@@ -72,7 +72,7 @@ impl DeliveryMeter {
             rate: Rate::default(),
             expected: Rate::default(),
             window: RateWindow { read: ByteCount::now(now), unread: Bytes::ZERO, pause: Duration::ZERO },
-            stall: ByteCount::now(now),
+            stall: DeliveryStall::new(now),
             arrived: now,
             tuner: (hold && rtt.get() >= SHORTEST_WINDOW).then(ReceiveWindowTuner::default),
             window_clamp: None,
@@ -94,7 +94,7 @@ impl DeliveryMeter {
     pub fn add(&mut self, bytes: Bytes, share: Bytes, socket: impl AsFd, now: Instant) {
         self.total += bytes;
         self.window.read.bytes += bytes;
-        self.stall.bytes += bytes;
+        self.stall.add(bytes);
         let pause = now.saturating_duration_since(self.arrived);
         if pause > self.window.pause {
             let unread = sockopt::unread(&socket).unwrap_or_default();
@@ -145,18 +145,13 @@ impl DeliveryMeter {
 
     /// Excludes a time without reads of the socket from the stall time and from pauses.
     pub fn exclude(&mut self, time: Duration) {
-        self.stall.since += time;
+        self.stall.exclude(time);
         self.arrived += time;
     }
 
-    /// Returns whether less than [`MIN_DELIVERY`] arrived during the last `patience`.
+    /// Returns whether the connection has stalled: less than 1 KiB arrived during the last `patience`.
     pub fn stalled(&mut self, patience: Duration, now: Instant) -> bool {
-        if self.stall.age(now) < patience {
-            return false;
-        }
-        let dead = self.stall.bytes < MIN_DELIVERY;
-        self.stall = ByteCount::now(now);
-        dead
+        self.stall.has_stalled(patience, now)
     }
 }
 

@@ -27,6 +27,7 @@ pub mod cancel;
 pub mod connect;
 pub mod copy;
 pub mod delivery_meter;
+mod delivery_stall;
 pub mod digest;
 pub mod engine;
 pub mod input_file;

@@ -55,6 +55,7 @@
 //! - **A worker deletes only its own claims and its own staging directory.**
 //! - Stale caches of the file system cost a unit that is done twice, never a wrong file.
 
+mod attempts;
 pub mod boot_clock;
 pub mod budget;
 pub mod error;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use longhaul_core::units::{Bytes, Rate};
 use serde::Serialize;
 
+use crate::attempts::is_given_up;
 use crate::budget::{FarmLimits, HostUse};
 use crate::error::FarmError;
 use crate::explanation::{Explanation, HostState};
 use crate::plan::Plan;
 use crate::shared_dir::heartbeat::Heartbeat;
-use crate::shared_dir::unit_log::{UnitLog, is_given_up};
+use crate::shared_dir::unit_log::UnitLog;
 use crate::shared_dir::{CLAIMS, Claims, LOG, WORKERS};
 use crate::store::Tally;
 use crate::unit::UnitId;
@@ -88,7 +89,7 @@ impl PlanStatus {
             .map(|(unit, failures)| UnitFailure {
                 unit,
                 attempts: failures.left(),
-                given_up: is_given_up(failures),
+                given_up: is_given_up(failures.left()),
                 why: failures.why.clone(),
                 host: failures.host.clone(),
             })

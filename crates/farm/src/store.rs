@@ -8,9 +8,6 @@ use crate::error::FarmError;
 use crate::explanation::UnitReport;
 use crate::unit::UnitId;
 
-/// The times that a unit may fail, on whichever workers, until it is given up.
-pub const MAX_ATTEMPTS: u32 = 3;
-
 /// The claims of one plan, as one worker sees them. Supports calls from several threads.
 pub trait ClaimStore: Send + Sync {
     /// Returns the name of this worker, unique among all.

@@ -14,7 +14,7 @@ use crate::connection::routes::Served;
 use crate::measurement::Measurement;
 use crate::pacing::reply_pacing::PacePolicy;
 use crate::reply::static_files::StaticFiles;
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 use crate::stats::connection_stats::ConnectionStats;
 use crate::tls::RenewedTls;
 use crate::upload::Uploads;

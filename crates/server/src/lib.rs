@@ -27,7 +27,7 @@ mod paths;
 mod reply;
 mod sandbox;
 mod server;
-mod server_phase;
+mod shutdown;
 mod stats;
 mod tls;
 mod upload;
@@ -39,5 +39,5 @@ pub use config::{
 };
 pub use sandbox::{Confined, Confinement, drop_capabilities, forbid_new_privileges, with_file_capabilities};
 pub use server::{Server, ServerOutcome};
-pub use server_phase::Stopper;
+pub use shutdown::Stopper;
 pub use stats::telemetry::Telemetry;

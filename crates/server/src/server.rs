@@ -1,9 +1,8 @@
-//! The server: binds its sockets, runs until it is stopped, and finishes replies in progress.
+//! The server: binds its sockets, and runs until it is stopped.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::initial_window::InitialWindow;
@@ -29,7 +28,7 @@ use crate::paths::disks::Disks;
 use crate::reply::piece_digests::PieceDigests;
 use crate::reply::static_files::StaticFiles;
 use crate::sandbox::Confinement;
-use crate::server_phase::{ServerPhase, Stopper};
+use crate::shutdown::{Stopper, shut_down};
 use crate::stats::connection_stats::ConnectionStats;
 use crate::stats::telemetry::{Sampler, Telemetry};
 use crate::tls::RenewedTls;
@@ -43,9 +42,6 @@ pub(crate) const METRICS_CONNECTIONS: usize = 16;
 /// TLS handshakes in progress that clients share; each may have one besides. One of RSA with 2048 bits takes about a millisecond of a
 /// processor.
 const HANDSHAKES: usize = 256;
-
-/// How long [`Stopper::end`] lets connections close and uploads sync what they have received.
-const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -179,7 +175,6 @@ impl Server {
         let sampler = Sampler::start(&stats);
         // Dropped, with all routes, when the last connection has closed or this future is dropped.
         let (window_routes, route_requests) = InitialWindowRoutes::start(self.pacing.initial_window).unzip();
-        let mut phase = self.stopper.phase();
         let mut background = follow(&services);
         let limits = self.limits;
         let files = ServerContext {
@@ -191,7 +186,7 @@ impl Server {
             connection_slots: Arc::new(ConnectionSlots::new(limits.connections)),
             refusals: Arc::new(Semaphore::new(limits.connections.refusals())),
             cut: Arc::default(),
-            phase: phase.clone(),
+            phase: self.stopper.phase(),
         };
         let metrics = metrics_context(&files, limits.connections);
         let mut accepting = JoinSet::new();
@@ -205,37 +200,7 @@ impl Server {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
             accepting.spawn(accept(listener, metrics.clone()));
         }
-        // `self.stopper` lives until this returns, so waiting for its phase cannot fail.
-        let _ = phase.wait_for(|phase| *phase != ServerPhase::Running).await;
-        let drained = async || {
-            files.connection_slots.drained().await;
-            metrics.connection_slots.drained().await;
-        };
-        tokio::select! {
-            () = drained() => {}
-            () = tokio::time::sleep(files.timeouts.grace) => {}
-            _ = phase.wait_for(|phase| *phase >= ServerPhase::Ended) => {}
-        }
-        self.stopper.raise(ServerPhase::Ended);
-        // Closes the sockets, whose ports are free even where the process cannot end: the kernel does not end a thread that waits for
-        // some file systems.
-        accepting.shutdown().await;
-        let ended = async {
-            // Every task drops its connection before the runtime shuts down.
-            drained().await;
-            // Received bytes are made durable, so that uploads can be resumed.
-            if let Some(uploads) = &files.services.uploads {
-                uploads.drained().await;
-            }
-        };
-        let aborted = async {
-            let _ = phase.wait_for(|phase| *phase == ServerPhase::Aborted).await;
-            tokio::time::sleep(ABORT_TIMEOUT).await;
-        };
-        tokio::select! {
-            () = ended => {}
-            () = aborted => tracing::warn!("transfers that wait for a disk are cut off"),
-        }
+        shut_down(&self.stopper, &files, &metrics, accepting).await;
         drop(window_routes);
         background.abort_all();
         if let Some(sampler) = sampler {

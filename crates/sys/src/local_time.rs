@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-use longhaul_core::queue_plan::WeekTime;
+use longhaul_core::queue_admission::WeekTime;
 
 /// Converts seconds since 1970 in UTC.
 ///

@@ -8,7 +8,7 @@ use longhaul_engine::sink::output_error::OutputError;
 use longhaul_engine::upload::{self, UploadError};
 
 use super::observe::RunObserver;
-use super::{plan, tree};
+use super::{plan_worker, tree};
 use crate::database::{DatabaseError, Row};
 use crate::error::QueueError;
 use crate::live::Live;
@@ -135,7 +135,7 @@ pub(super) fn execute(
     let (job, cancel) = (JobObserver::new(observer.tag(), observer), &live.cancel);
     let path = request.endpoints.paths.first();
     match (&request.endpoints.plan, path, request.kind) {
-        (Some(path), ..) => plan::work(queue, live, path, request.options(&context, None)?),
+        (Some(path), ..) => plan_worker::work(queue, live, path, request.options(&context, None)?),
         (None, Some(path), TransferKind::Tree) => tree::put(queue, live, request.put(path, &context)?),
         (None, Some(path), _) => Ok(upload::put(&request.put(path, &context)?, job, cancel)?),
         (None, None, TransferKind::Tree) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event};
 use longhaul_core::failure::FailureKind;
-use longhaul_core::queue_plan;
+use longhaul_core::queue_admission;
 use longhaul_core::retry::Retry;
 use longhaul_engine::sink::part_file;
 
@@ -108,11 +108,11 @@ impl Retries {
         let RunEnd { attempts, busy_retries, .. } = *before;
         // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
         if failure.is_busy && is_in_farm {
-            let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_plan::retry_delay(busy_retries));
+            let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_admission::retry_delay(busy_retries));
             return Self { attempts, busy_retries: busy_retries.saturating_add(1), delay };
         }
         let may_retry = failure.retry != Retry::Never && attempts < max_retries;
-        let delay = may_retry.then(|| queue_plan::retry_delay(attempts));
+        let delay = may_retry.then(|| queue_admission::retry_delay(attempts));
         Self { attempts: attempts.saturating_add(1), busy_retries: 0, delay }
     }
 }

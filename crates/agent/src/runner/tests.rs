@@ -1,5 +1,7 @@
 use std::fs;
 
+use super::admission::promote;
+use super::recovery::recover;
 use super::*;
 use crate::database::PartIdentity;
 use crate::paths::Paths;

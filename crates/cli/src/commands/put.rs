@@ -20,7 +20,7 @@ use longhaul_engine::upload::{self, FtpSessions, PutRequest, UploadError};
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::batch::{Batch, FileResult, not_begun};
+use crate::many_files::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
 use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;

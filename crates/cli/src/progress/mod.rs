@@ -3,6 +3,7 @@
 mod drawing;
 mod eta;
 mod line_text;
+mod visibility;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::params;
 use super::reading::{End, SenderPace};
 use super::witness::Witness;
 use super::{Finding, LONG_RTT, LimitedBy, TIMESTAMP_TICK};
-use crate::plan::window_ceiling;
+use crate::buffer_plan::window_ceiling;
 use crate::units::{Bytes, Rate, Rtt};
 
 /// What is known of a transfer beside its readings.

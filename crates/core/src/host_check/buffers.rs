@@ -4,7 +4,7 @@ use super::Diagnosis;
 use super::facts::{AutotuneLimits, HostFacts, TcpMemory};
 use super::finding::{Finding, Fix, Severity};
 use super::target::{PayloadShare, Target, needed_buffers};
-use crate::plan::LARGEST_WINDOW;
+use crate::buffer_plan::LARGEST_WINDOW;
 use crate::units::Bytes;
 
 const IP_SYSCTL: &str = "kernel documentation, networking/ip-sysctl; RFC 7323, section 1.1";

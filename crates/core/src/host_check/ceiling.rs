@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::facts::HostFacts;
 use super::target::{PayloadShare, Target, needed_buffers};
-use crate::plan::window_ceiling;
+use crate::buffer_plan::window_ceiling;
 use crate::units::{Bytes, Rate};
 
 /// The largest window without window scaling (RFC 9293: 16 bits).

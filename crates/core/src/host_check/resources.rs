@@ -4,7 +4,7 @@ use super::Diagnosis;
 use super::facts::{FileLimits, HostFacts, ResourceFacts};
 use super::finding::{BEFORE_EACH_TRANSFER, Finding, Fix, GOVERNOR, Severity, TMPFILES};
 use super::target::{Target, needed_buffers};
-use crate::plan::window_ceiling;
+use crate::buffer_plan::window_ceiling;
 use crate::units::Bytes;
 
 /// Files that transfers open: 64 sockets of `--streams auto` for each of 3 files at once, as many pipes, files, and room.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::facts::{BufferFacts, HostFacts, KernelVersion};
-use crate::plan::LARGEST_WINDOW;
+use crate::buffer_plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
 
 /// A transfer's rate and RTT.

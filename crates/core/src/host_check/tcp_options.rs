@@ -5,7 +5,7 @@ use super::ceiling::UNSCALED_WINDOW;
 use super::facts::{HostFacts, Reading};
 use super::finding::{Finding, Fix, Severity};
 use super::target::Target;
-use crate::plan::window_ceiling;
+use crate::buffer_plan::window_ceiling;
 
 /// Bytes after which a sequence number returns to an acceptable value (RFC 7323, section 5.4: 2^31).
 const SEQUENCE_HALF: f64 = 2_147_483_648.0;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
+use crate::buffer_plan::{STOCK_TCP_WMEM_MAX, send_buffer_in_flight};
 use crate::units::{Bytes, Rate};
 
 use super::flow_rate::payload_rate;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::plan::{LARGEST_WINDOW, window_ceiling};
+use crate::buffer_plan::{LARGEST_WINDOW, window_ceiling};
 use crate::units::{Bytes, Rate, Rtt, seconds};
 
 use super::flow_rate::{RateRange, payload_rate};

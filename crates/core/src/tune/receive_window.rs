@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::plan::LARGEST_WINDOW;
+use crate::buffer_plan::LARGEST_WINDOW;
 use crate::units::{Bytes, Rate, Rtt};
 
 /// Chooses the window clamp of one connection, once per RTT.

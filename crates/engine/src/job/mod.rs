@@ -8,6 +8,7 @@
 
 mod already_there;
 mod fetch;
+mod finishing;
 mod joining_mirrors;
 mod monitor;
 mod open;
@@ -19,11 +20,11 @@ use std::thread;
 use std::time::Instant;
 
 use longhaul_core::advice::{End, SenderPace};
+use longhaul_core::buffer_plan;
 use longhaul_core::checksum::Algorithm;
 use longhaul_core::event::{Done, Event, JobObserver};
 use longhaul_core::failure::Failure;
 use longhaul_core::pace::{PACE_HEADER, Pace, PaceRequest};
-use longhaul_core::plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::schedule::{Blocks, RangeScheduler};
 use longhaul_core::units::Bytes;
@@ -105,8 +106,11 @@ pub(crate) fn run(
     let (streams, joinable) = (control.streams(), control.is_controlled() || sources.len() > 1);
     let pool = engine.pool(options.segment, streams);
     // Independent of a requested segment size: tiny segments cost system calls, not requests.
-    let alignment =
-        if joinable { BLOCK_ALIGNMENT } else { plan::segments(engine.app_buffer_at_start(), streams).size };
+    let alignment = if joinable {
+        BLOCK_ALIGNMENT
+    } else {
+        buffer_plan::segments(engine.app_buffer_at_start(), streams).size
+    };
     let mut scheduler = RangeScheduler::new(Blocks::new(gaps, streams, joinable, alignment));
     if let Some(chunk) = control.first_chunk() {
         scheduler.allow(chunk - description.ranges.first.len());

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use longhaul_core::plan::{self, SegmentPlan};
+use longhaul_core::buffer_plan::{self, SegmentPlan};
 use longhaul_core::telemetry::Segments;
 use longhaul_core::tune::app_buffer::{INITIAL_SIZE, growth_left};
 use longhaul_core::units::Bytes;
@@ -82,7 +82,7 @@ struct Account {
     freed: Arc<Condvar>,
 }
 
-/// The segment size of a pool when the budget is exhausted; plan::segments cuts none smaller.
+/// The segment size of a pool when the budget is exhausted; buffer_plan::segments cuts none smaller.
 const SMALL: Bytes = Bytes::kib(64);
 
 impl MemoryBudget {
@@ -281,8 +281,8 @@ impl BudgetState {
             let share = self.share(index);
             let account = &mut self.accounts[index];
             account.plan = match account.segment {
-                Some(segment) => plan::segments_of(segment, share, account.streams),
-                None => plan::segments(share, account.streams),
+                Some(segment) => buffer_plan::segments_of(segment, share, account.streams),
+                None => buffer_plan::segments(share, account.streams),
             };
         }
         self.wake();

@@ -8,7 +8,7 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::connection::StreamConnection;
-use crate::delivery_meter::MIN_DELIVERY;
+use crate::delivery_stall::MIN_DELIVERY;
 use crate::sink::segment_pool::{Flow, Segment};
 use crate::threads::add;
 

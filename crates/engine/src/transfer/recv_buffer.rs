@@ -1,6 +1,6 @@
 //! Chooses the size of the receive buffer for a path.
 
-use longhaul_core::plan::{self, RecvLimits};
+use longhaul_core::buffer_plan::{self, RecvLimits};
 use longhaul_core::tune::pace::HeldRate;
 use longhaul_core::units::{Bytes, Rate, Rtt};
 use longhaul_sys::{host, sockopt};
@@ -35,7 +35,7 @@ pub(crate) fn larger_than_kernels(rtt: Rtt, streams: usize) -> Option<Bytes> {
         rmem_max: host::rmem_max().unwrap_or_default(),
         may_force: sockopt::may_force_recv_buffer(),
     };
-    plan::recv_buffer(limits, share(streams), rtt)
+    buffer_plan::recv_buffer(limits, share(streams), rtt)
 }
 
 /// Returns the bytes that each of several streams may have in flight before the path's rate is

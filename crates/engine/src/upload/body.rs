@@ -6,20 +6,19 @@ use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_core::units::Bytes;
-use longhaul_sys::tcp_info;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Advice, fadvise};
 
+use super::ack_stall::AckStall;
 use super::context::UploadContext;
 use super::error::UploadError;
 use super::progress::UploadProgress;
-use crate::delivery_meter::MIN_DELIVERY;
 use crate::send::{Reader, SendError, SourceFile, Supply, TURN, Turn};
-use crate::source::http::{Connection, EarlyAnswer, UrlAndPeer};
+use crate::source::http::{Connection, EarlyAnswer};
 use crate::threads::add;
 
 /// The interval of checks for cancellation and stalls.
@@ -50,14 +49,14 @@ pub(super) fn send(
 /// Moves file bytes into one connection.
 pub(super) struct Pump<'a> {
     progress: &'a UploadProgress<'a>,
-    pub(super) stall: Stall,
+    pub(super) stall: AckStall,
     clear: ClearText,
 }
 
 impl<'a> Pump<'a> {
     /// Creates the pump of a connection with the stall timeout `stall`.
     pub(super) fn new(connection: &Connection, progress: &'a UploadProgress<'a>, stall: Duration) -> Self {
-        let stall = Stall::new(connection.socket(), stall, connection.at().clone());
+        let stall = AckStall::new(connection.socket(), stall, connection.at().clone());
         Self { progress, stall, clear: ClearText::default() }
     }
 
@@ -210,42 +209,4 @@ pub(super) fn wait_for(socket: &TcpStream, writes: bool, limit: Duration) -> Pol
     // An interrupted poll ends early; the caller polls again.
     let _ = poll(&mut fds, Timespec::try_from(limit).ok().as_ref());
     fds[0].revents()
-}
-
-/// Detects a stalled server by its acknowledgements.
-pub(super) struct Stall {
-    limit: Duration,
-    since: Instant,
-    acked: Option<Bytes>,
-    /// The URL and the peer, for errors.
-    at: UrlAndPeer,
-}
-
-impl Stall {
-    pub(super) fn new(socket: &TcpStream, limit: Duration, at: UrlAndPeer) -> Self {
-        let acked = tcp_info::read(socket).ok().and_then(|info| info.bytes_acked());
-        Self { limit, since: Instant::now(), acked, at }
-    }
-
-    /// Restarts the timeout, after an interim answer.
-    pub(super) fn restart(&mut self) {
-        self.since = Instant::now();
-    }
-
-    /// Fails if less than [`MIN_DELIVERY`] was acknowledged within the limit; returns the number
-    /// of unacknowledged bytes, if the kernel reports it.
-    pub(super) fn check(&mut self, socket: &TcpStream) -> Result<Option<u64>, UploadError> {
-        let Ok(info) = tcp_info::read(socket) else { return Ok(None) };
-        let acked = info.bytes_acked();
-        let outstanding = info.tcpi_unacked().zip(info.tcpi_notsent_bytes()).map(|(out, kept)| out + kept);
-        let moves = acked.zip(self.acked).is_none_or(|(now, then)| now >= then + MIN_DELIVERY);
-        // With nothing in flight, the server waits for this host's disk or for `--limit`.
-        if moves || outstanding == Some(0) {
-            (self.since, self.acked) = (Instant::now(), acked);
-        }
-        if self.since.elapsed() > self.limit {
-            return Err(UploadError::stalled(&self.at, self.limit));
-        }
-        Ok(outstanding)
-    }
 }

@@ -66,7 +66,7 @@ impl UploadError {
         Failure::new(FailureKind::Temporary, message).into()
     }
 
-    /// Creates the error of a server that acknowledged less than [`MIN_DELIVERY`](crate::delivery_meter::MIN_DELIVERY) within
+    /// Creates the error of a server that acknowledged less than [`MIN_DELIVERY`](crate::delivery_stall::MIN_DELIVERY) within
     /// the timeout.
     pub(super) fn stalled(at: &UrlAndPeer, waited: Duration) -> Self {
         let message = format!("{at} took nothing within {waited:?}: taken for dead; run again");

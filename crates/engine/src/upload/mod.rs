@@ -21,6 +21,7 @@
 //! The caller's thread sends the requests and the file, unless streams send its ranges. Further threads: one hashes, one monitors, one
 //! paces, an optional one takes samples; with O_DIRECT each ring has a reader and a hasher.
 
+mod ack_stall;
 mod answer;
 mod attempts;
 mod body;

@@ -4,8 +4,8 @@ use std::time::Instant;
 use longhaul_core::units::Bytes;
 
 use super::*;
+use crate::attempts::MAX_ATTEMPTS;
 use crate::plan_writer::{PlanWriter, UnitSize};
-use crate::store::MAX_ATTEMPTS;
 use crate::unit::PlannedFile;
 
 /// Writes a plan of `units` units of one file.

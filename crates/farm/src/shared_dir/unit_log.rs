@@ -19,7 +19,7 @@ use super::heartbeat::is_worker_name;
 use crate::error::FarmError;
 use crate::explanation::{Evidence, UnitReport};
 use crate::lenient;
-use crate::store::{MAX_ATTEMPTS, Tally};
+use crate::store::Tally;
 use crate::unit::UnitId;
 
 /// The suffix of logs.
@@ -291,11 +291,6 @@ impl UnitLog {
     pub(crate) fn tally(&self) -> Tally {
         Tally { units: self.units, done: self.done_units, failed: self.failed().count() as u32 }
     }
-}
-
-/// Returns whether a unit is given up.
-pub(crate) fn is_given_up(failures: &Failures) -> bool {
-    failures.left() >= MAX_ATTEMPTS
 }
 
 #[cfg(test)]

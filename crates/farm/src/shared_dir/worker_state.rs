@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::heartbeat::Heartbeat;
 use super::liveness::Liveness;
 use super::unit_log::{LogWriter, UnitLog};
-use crate::store::MAX_ATTEMPTS;
+use crate::attempts::is_given_up;
 use crate::unit::UnitId;
 
 /// What a worker has of a plan: its heartbeat, the logs, and the units that it has begun or failed at.
@@ -40,7 +40,7 @@ impl WorkerState {
 
     /// Returns whether a unit is not done, and neither given up nor failed in this worker.
     pub(super) fn may_execute(&self, unit: UnitId) -> bool {
-        !self.log.is_done(unit) && !self.has_failed_here(unit) && self.log.failures(unit) < MAX_ATTEMPTS
+        !self.log.is_done(unit) && !self.has_failed_here(unit) && !is_given_up(self.log.failures(unit))
     }
 
     /// Returns whether this worker has failed at a unit, and not been forgiven since.

@@ -1,4 +1,4 @@
-//! Statistics of a path: packets carried and dropped, and deviations from the model.
+//! Statistics of a path: packets carried, dropped, damaged and late.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,8 @@ use serde_json::{Value, json};
 use crate::cpu_time::CpuShares;
 use crate::cross_traffic::CrossFlowStats;
 use crate::model::BackgroundCounts;
-use crate::spec::PathSpec;
 
-use super::lateness::Lateness;
+use super::lateness_histogram::LatenessHistogram;
 
 /// Counts of a direction's threads.
 #[derive(Debug, Default)]
@@ -20,8 +19,8 @@ pub(super) struct LinkCounters {
     /// Locked a few times per frame, which costs little beside the frame's copies.
     counts: Mutex<DirectionStats>,
     /// Upper bound of the delay that late reads added to frames.
-    pub(super) read_late: Lateness,
-    pub(super) lateness: Lateness,
+    pub(super) read_late: LatenessHistogram,
+    pub(super) lateness: LatenessHistogram,
 }
 
 impl LinkCounters {
@@ -118,11 +117,6 @@ impl DirectionStats {
             "late_max_s": self.late.max.as_secs_f64(),
         })
     }
-
-    /// Returns the sum of both 99 % quantiles over [`PathSpec::allowed_lateness`]; above 1 this direction is late.
-    fn lateness(&self, spec: &PathSpec) -> f64 {
-        self.late.both_p99().as_secs_f64() / spec.allowed_lateness().0.as_secs_f64()
-    }
 }
 
 impl fmt::Display for DirectionStats {
@@ -158,7 +152,7 @@ impl fmt::Display for DirectionStats {
 }
 
 /// Formats a time in milliseconds, the unit of configured delays.
-fn millis(time: Duration) -> String {
+pub(super) fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
@@ -181,54 +175,6 @@ impl PathStats {
     /// Returns both directions with their names.
     pub fn directions(&self) -> [(&'static str, DirectionStats); 2] {
         [("client -> server", self.client_to_server), ("server -> client", self.server_to_client)]
-    }
-
-    /// Describes how the path deviates from the specification, with cause and remedy: one text for the lateness of both
-    /// directions, that of the later one.
-    pub fn infidelities(&self, spec: &PathSpec) -> Vec<String> {
-        let directions = || self.directions().into_iter().zip([0, 1].map(|stream| spec.direction(stream)));
-        let later = directions().map(|((name, stats), spec)| (stats.lateness(&spec), name, stats, spec));
-        let latest = later.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|(late, ..)| *late > 1.0);
-        let dropped = self.directions().map(|(_, stats)| stats.dropped_overflow).iter().sum::<u64>();
-        latest
-            .map(|(_, name, stats, spec)| {
-                let (allowed, of_what) = spec.allowed_lateness();
-                let late = millis(stats.late.both_p99());
-                let allowed = millis(allowed);
-                format!("{name}: 1 % of packets were {late} late, {allowed} are allowed ({of_what}): {}", self.cause())
-            })
-            .into_iter()
-            .chain((dropped > 0).then(|| {
-                format!("{dropped} packets were dropped by the emulator itself, not by the model: {}", self.cause())
-            }))
-            .chain((self.cross_flows.failed > 0).then(|| {
-                let CrossFlowStats { flows, failed, .. } = self.cross_flows;
-                format!("{failed} of {flows} cross flows could not be made, or broke off")
-            }))
-            .chain((self.memory_pressures > 0).then(|| {
-                "the kernel ran short of memory for TCP, dropped data it had received and closed windows: raise \
-                 net.ipv4.tcp_mem on this machine, which both hosts share"
-                    .to_owned()
-            }))
-            .collect()
-    }
-
-    /// Returns the probable cause of a late path, and the remedy.
-    fn cause(&self) -> String {
-        /// From these shares on, in percent, CPUs are not available when a packet is due.
-        const STOLEN: u64 = 2;
-        const BUSY: u64 = 85;
-        match self.cpu {
-            CpuShares { stolen: stolen @ STOLEN.., .. } => {
-                format!(
-                    "the hypervisor took {stolen} % of the CPU; repeat it at a quieter time, or lower the rate"
-                )
-            }
-            CpuShares { busy: busy @ BUSY.., .. } => {
-                format!("the CPUs were {busy} % busy; stop other programs, or lower the rate")
-            }
-            _ => "single wake-ups were late; repeat it, or choose a path of `longhaul lab check`".to_owned(),
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The specification of a path: rate, delay, queue, loss, and the hosts at its ends.
 
+mod allowed_lateness;
 mod aqm;
 mod background;
 mod bounds;
@@ -7,7 +8,6 @@ mod cross_flows;
 mod fields;
 mod gemodel;
 mod hosts;
-mod lateness;
 mod link_models;
 mod loss;
 mod overrides;

@@ -8,8 +8,8 @@ use longhaul_core::units::{Bytes, Rtt};
 
 use super::Keep;
 use super::arrivals::PACKET;
-use super::direction::{Direction, add_halves};
 use super::packet::Segment;
+use super::sent_segments::{SentSegments, add_halves};
 use crate::diagnosis::{Diagnosis, Observation};
 
 /// A captured connection, in the direction of most of its bytes.
@@ -86,7 +86,7 @@ pub(super) struct CapturedConnection {
 
 /// One direction and its observation.
 struct DirectionObservation {
-    direction: Direction,
+    sent: SentSegments,
     observation: Observation,
     /// `None` if no reading is kept.
     readings: Option<KeptReadings>,
@@ -101,7 +101,7 @@ impl DirectionObservation {
             let packets = PacketReading { lost, ..reading.packets };
             readings.push(at, Reading { packets, ..reading });
         }
-        self.direction.next_interval();
+        self.sent.next_interval();
     }
 }
 
@@ -139,7 +139,7 @@ impl CapturedConnection {
         let is_client = first.acknowledgment.is_none();
         let attribution = Attribution::new(End::Receiver).of_packets();
         let side = |of_first: bool| DirectionObservation {
-            direction: Direction::default(),
+            sent: SentSegments::default(),
             // What the client sends; without a handshake neither end is the client.
             observation: Observation::new(
                 attribution.clone().with_client_peer(first.syn && of_first == is_client),
@@ -179,13 +179,13 @@ impl CapturedConnection {
         let from = usize::from(segment.from != self.ends[0]);
         self.handshake(at, from, segment);
         if segment.syn && segment.options.scale.is_none() {
-            self.sides.iter_mut().for_each(|side| side.direction.window.refuse_scale());
+            self.sides.iter_mut().for_each(|side| side.sent.window.refuse_scale());
         }
         self.sides[from].seen += 1;
-        self.sides[from].direction.sent(at, segment);
-        self.sides[1 - from].direction.answered(at, segment);
+        self.sides[from].sent.add(at, segment);
+        self.sides[1 - from].sent.answered(at, segment);
         if is_late {
-            self.sides.iter_mut().for_each(|side| side.direction.times.forget());
+            self.sides.iter_mut().for_each(|side| side.sent.times.forget());
         }
     }
 
@@ -204,17 +204,16 @@ impl CapturedConnection {
     }
 
     fn min_rtt(&self, side: usize) -> Option<Rtt> {
-        let direction = &self.sides[side].direction;
-        let parts =
-            add_halves(direction.times.to_ack.ever, self.sides[1 - side].direction.times.to_echo.ever);
+        let sent = &self.sides[side].sent;
+        let parts = add_halves(sent.times.to_ack.ever, self.sides[1 - side].sent.times.to_echo.ever);
         // Without timestamps only the RTT at the sender is known: from data to acknowledgement.
-        self.handshake.1.into_iter().chain(parts).min().or(direction.times.to_ack.ever.map(Rtt::new))
+        self.handshake.1.into_iter().chain(parts).min().or(sent.times.to_ack.ever.map(Rtt::new))
     }
 
     /// Returns whether the capture was taken at the sender of this data: data and acknowledgement are a round trip apart at the
     /// sender, and close together at the receiver.
     fn at_sender(&self, side: usize) -> Option<bool> {
-        let to_ack = self.sides[side].direction.times.to_ack.ever?;
+        let to_ack = self.sides[side].sent.times.to_ack.ever?;
         Some(to_ack * 2 > self.min_rtt(side)?.get())
     }
 
@@ -222,40 +221,35 @@ impl CapturedConnection {
     fn read(&mut self, at: Duration) {
         for side in [0, 1] {
             let reading = self.reading(side, at);
-            let lost = self.sides[side].direction.losses_seen(self.at_sender(side) == Some(true));
+            let lost = self.sides[side].sent.losses_seen(self.at_sender(side) == Some(true));
             self.sides[side].observe(at, reading, lost);
         }
     }
 
     fn reading(&self, side: usize, at: Duration) -> Reading {
-        let (direction, other) = (&self.sides[side].direction, &self.sides[1 - side].direction);
+        let (sent, other) = (&self.sides[side].sent, &self.sides[1 - side].sent);
         let at_sender = self.at_sender(side) == Some(true);
         // At the sender the RTT is that of the acknowledgements alone; an echo of a timestamp contains a sender's pauses.
-        let own_rtt = direction.times.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
-        let data_rtt =
-            own_rtt.or_else(|| add_halves(direction.times.to_ack.lately, other.times.to_echo.lately));
-        let has_reports = direction.reported.out_of_order > 0;
+        let own_rtt = sent.times.to_ack.lately.filter(|_| at_sender).map(Rtt::new);
+        let data_rtt = own_rtt.or_else(|| add_halves(sent.times.to_ack.lately, other.times.to_echo.lately));
+        let has_reports = sent.reported.out_of_order > 0;
         Reading {
-            moved: direction.numbers.moved(),
+            moved: sent.numbers.moved(),
             streams: 1,
             path: PathReading {
                 min_rtt: self.min_rtt(side),
                 data_rtt,
-                in_flight: at_sender.then(|| Bytes::new(direction.most_in_flight)),
+                in_flight: at_sender.then(|| Bytes::new(sent.most_in_flight)),
             },
             window: other.window.get(),
             unread: other.window.unread(),
             // What is captured may be lost on its way to the receiver, which reports gaps by SACK.
             packets: PacketReading {
-                arrived: if has_reports { direction.reported.packets() } else { direction.payload / PACKET },
-                lost: if has_reports {
-                    direction.reported.out_of_order
-                } else {
-                    direction.losses_seen(at_sender)
-                },
-                age: if at_sender { Duration::ZERO } else { direction.data_age(at) },
+                arrived: if has_reports { sent.reported.packets() } else { sent.payload / PACKET },
+                lost: if has_reports { sent.reported.out_of_order } else { sent.losses_seen(at_sender) },
+                age: if at_sender { Duration::ZERO } else { sent.data_age(at) },
             },
-            unscaled: direction.window.is_unscaled,
+            unscaled: sent.window.is_unscaled,
             ..Reading::default()
         }
     }
@@ -264,12 +258,12 @@ impl CapturedConnection {
     pub(super) fn end(mut self) -> Option<Flow> {
         let time = self.now - self.began;
         self.read(time);
-        let more = |side: &usize| self.sides[*side].direction.payload;
+        let more = |side: &usize| self.sides[*side].sent.payload;
         let from = [0, 1].into_iter().max_by_key(more).filter(|side| more(side) > 0)?;
         let (min_rtt, at_sender) = (self.min_rtt(from), self.at_sender(from));
         let [first, second] = self.sides;
         let (sender, receiver) = if from == 0 { (first, second) } else { (second, first) };
-        let diagnosis = if receiver.seen == 0 || !sender.direction.numbers.is_acknowledged() {
+        let diagnosis = if receiver.seen == 0 || !sender.sent.numbers.is_acknowledged() {
             Err(Unexplained::OneDirection)
         } else if self.packets < MIN_PACKETS {
             Err(Unexplained::Short(self.packets))
@@ -279,12 +273,12 @@ impl CapturedConnection {
         Some(Flow {
             from: self.ends[from],
             to: self.ends[1 - from],
-            bytes: sender.direction.numbers.moved(),
+            bytes: sender.sent.numbers.moved(),
             began: self.began,
             time,
-            retransmits: sender.direction.lost,
+            retransmits: sender.sent.retransmits,
             min_rtt,
-            coverage: CaptureCoverage { at_sender, has_handshake: receiver.direction.window.has_scale() },
+            coverage: CaptureCoverage { at_sender, has_handshake: receiver.sent.window.has_scale() },
             diagnosis,
             readings: sender.readings.map(|kept| kept.readings).unwrap_or_default(),
         })

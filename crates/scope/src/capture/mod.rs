@@ -12,13 +12,13 @@
 
 mod announced_window;
 mod arrivals;
-mod direction;
 mod file;
 mod flow;
 mod flow_table;
 mod packet;
 mod record;
 mod response_times;
+mod sent_segments;
 #[cfg(test)]
 mod tests;
 

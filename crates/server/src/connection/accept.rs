@@ -20,7 +20,7 @@ use crate::connection::routes::Served;
 use crate::connection::transport::ServerTransport;
 use crate::context::ServerContext;
 use crate::pacing::reply_pacing::PacedConnection;
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 use crate::tls::lacks_revocations;
 
 /// Pause after accept(2) failed for lack of descriptors or memory: another connection must close first.

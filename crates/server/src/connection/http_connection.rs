@@ -21,7 +21,7 @@ use crate::context::ServerContext;
 use crate::pacing::reply_pacing::PacedConnection;
 use crate::reply::piece_digests::asks_for_digests;
 use crate::reply::{QueuedReply, Reply, ReplyFraming};
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 use crate::stats::access_log::{LoggedReply, LoggedRequest};
 use crate::stats::connection_stats::ConnectionEntry;
 use crate::stats::metrics;

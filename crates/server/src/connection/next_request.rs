@@ -9,7 +9,7 @@ use crate::connection::http_connection::HttpConnection;
 use crate::connection::late_requests::NEXT_REQUEST;
 use crate::connection::stall_detector::StallDetector;
 use crate::context::ServerContext;
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 
 /// The outcome of waiting for a request.
 pub(crate) enum NextRequest {

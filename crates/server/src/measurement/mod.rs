@@ -31,7 +31,7 @@ use crate::config::MeasureConfig;
 use crate::connection::targets::without_query;
 use crate::paths::disks::Disk;
 use crate::reply::Reply;
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 use rate_ceiling::{ProbeId, RateCeiling};
 use stream::{StreamRequest, StreamSource};
 

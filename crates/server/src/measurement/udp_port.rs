@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::Measurement;
 use super::rate_ceiling::{ProbeId, RateCeiling};
 use super::train::Train;
-use crate::server_phase::ServerPhase;
+use crate::shutdown::ServerPhase;
 
 /// How long a port is open at most; a probe needs it for ten seconds.
 const OPEN: Duration = Duration::from_secs(30);

@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::{Args, ValueHint};
+use longhaul_core::buffer_plan::LARGEST_WINDOW;
 use longhaul_core::checksum::Checksum;
 use longhaul_core::event::{JobObserver, JobTag};
 use longhaul_core::files_at_once::JobAdmission;
-use longhaul_core::plan::LARGEST_WINDOW;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
 use longhaul_engine::engine::Engine;
@@ -28,7 +28,7 @@ use longhaul_engine::source::http::ClientConfig;
 use longhaul_scope::record::schema::Side;
 use url::Url;
 
-use crate::batch::Batch;
+use crate::many_files::Batch;
 use crate::session::CommandSession;
 use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;

@@ -16,7 +16,7 @@ use url::Url;
 
 use super::files::refuse_clear;
 use super::{GetArgs, Operand, options, stdout};
-use crate::batch::{Batch, not_begun};
+use crate::many_files::{Batch, not_begun};
 use crate::session::CommandSession;
 use crate::summary::unchanged;
 use crate::{exit, interrupt};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::plan::window_ceiling;
+use crate::buffer_plan::window_ceiling;
 
 const RTT: Rtt = Rtt::new(Duration::from_millis(200));
 /// 1 Gbit/s.

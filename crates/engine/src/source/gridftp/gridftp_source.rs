@@ -17,10 +17,10 @@ use url::Url;
 
 use super::error::FtpError;
 use super::login::ServerAccess;
+use super::passive_connection;
 use super::remote_address::RemoteAddress;
 use super::remote_state::RemoteState;
 use super::sessions::{Session, Sessions};
-use super::stream_data_connection;
 use super::unproved::compare;
 use super::worker::GridFtpWorker;
 use crate::cancel::Cancel;
@@ -222,7 +222,7 @@ impl Source for GridFtpSource<'_> {
         let access = self.access()?;
         let (mut session, state) = access.open(cancel)?;
         compare(&described.state, &state, access.at())?;
-        Ok(stream_data_connection::read_part(&access, &mut session, part, cancel)?)
+        Ok(passive_connection::read_part(&access, &mut session, part, cancel)?)
     }
 
     fn published_pieces(&self, _cancel: &Cancel) -> Result<Option<Pieces>, Failure> {

@@ -12,10 +12,10 @@ use url::Url;
 
 use super::error::FtpError;
 use super::login::ServerAccess;
+use super::passive_connection;
 use super::remote_address::{RemoteAddress, Scheme};
 use super::remote_state::is_unknown_command;
 use super::sessions::{Session, Sessions};
-use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, Transport};
 use crate::source::http::SafeUrl;
@@ -43,7 +43,7 @@ impl FtpLister {
     fn list_once(&self, directory: &Url, cancel: &Cancel) -> Result<(Spool, ListingForm), Failure> {
         let access = self.access(RemoteAddress::of_directory(directory))?;
         let mut session = access.open_for_directory(cancel)?;
-        let (mut transport, form) = stream_data_connection::list(&access, &mut session, cancel)?;
+        let (mut transport, form) = passive_connection::list(&access, &mut session, cancel)?;
         let spool = self.receive(&access, &mut transport, cancel)?;
         // proftpd reports the end only after the client has closed, too.
         drop(transport);

@@ -10,9 +10,9 @@ use url::Url;
 use super::control::ControlConnection;
 use super::error::FtpError;
 use super::login::ServerAccess;
+use super::passive_connection;
 use super::remote_address::RemoteAddress;
 use super::sessions::{Session, Sessions};
-use super::stream_data_connection;
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Received, SocketSettings, Transport, dial};
 use crate::source::http::ClientConfig;
@@ -77,7 +77,7 @@ impl MeasuredFlow {
         let (mut session, state) = access.open(cancel)?;
         let start = state.size.map_or(0, |size| size.get() / u64::from(parts.max(1)) * u64::from(part));
         let start = if start > 0 && session.restarts(cancel)? { start } else { 0 };
-        let transport = stream_data_connection::retrieve(&access, &mut session, start, cancel)?;
+        let transport = passive_connection::retrieve(&access, &mut session, start, cancel)?;
         Ok(Self { at: access.at().to_owned(), _session: session, transport })
     }
 

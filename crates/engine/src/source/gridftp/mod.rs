@@ -11,10 +11,8 @@
 //!
 //! The syntax and rules of the protocol are in `core::proto::gridftp`; this module handles sockets, waits and buffers.
 
-mod channel;
 mod chunk_pace;
 mod control;
-mod data_path;
 mod data_protection;
 mod error;
 mod extended_mode;
@@ -23,12 +21,12 @@ mod gsi;
 mod lister;
 mod login;
 mod measured_flow;
+mod passive_connection;
 mod remote_address;
 mod remote_state;
 mod security;
 mod sessions;
 mod store;
-mod stream_data_connection;
 mod stream_mode;
 mod unproved;
 mod worker;

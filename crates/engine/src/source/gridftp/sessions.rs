@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use url::Host;
 
 use super::control::ControlConnection;
-use super::data_path::DataPath;
 use super::data_protection::DataProtection;
 use super::error::FtpError;
+use super::extended_mode::AcceptedConnections;
 use super::remote_address::Scheme;
 use super::remote_state::{RemoteState, StateCommands, is_unknown_command};
 use crate::cancel::Cancel;
@@ -60,7 +60,7 @@ pub(super) struct Session {
     /// Whether data connections are encrypted.
     pub(super) protection: DataProtection,
     /// The data connections of MODE E, which the server reuses.
-    pub(super) data: Option<DataPath>,
+    pub(super) data: Option<AcceptedConnections>,
 }
 
 impl Session {

@@ -13,9 +13,9 @@ use super::control::ControlConnection;
 use super::data_protection::DataProtection;
 use super::error::FtpError;
 use super::login::ServerAccess;
+use super::passive_connection::{self, check_handshake};
 use super::remote_address::RemoteAddress;
 use super::sessions::{Session, Sessions};
-use super::stream_data_connection::{self, check_handshake};
 use crate::cancel::Cancel;
 use crate::connect::{Deadline, Transport, dial};
 use crate::source::http::ClientConfig;
@@ -130,7 +130,7 @@ impl<'a> StoreSession<'a> {
         }
         // Data connections kept from a fetch cannot be used in the other direction.
         self.session.data = None;
-        stream_data_connection::address(&mut self.session.control, cancel)
+        passive_connection::address(&mut self.session.control, cancel)
     }
 
     /// Creates a dialler for an address returned by [`Self::listen_for_blocks`].
@@ -146,7 +146,7 @@ impl<'a> StoreSession<'a> {
     pub(crate) fn connect_stream(&mut self, cancel: &Cancel) -> Result<Transport, FtpError> {
         let access = &self.store.access;
         self.session.use_mode_stream(cancel)?;
-        stream_data_connection::connect(access, &mut self.session, cancel)
+        passive_connection::connect(access, &mut self.session, cancel)
     }
 
     /// Sends the commands that start a store; announces `size`. The replies are read from [`Self::control`].
@@ -194,7 +194,7 @@ impl<'a> StoreSession<'a> {
         verb: &'static str,
         cancel: &Cancel,
     ) -> Result<(), FtpError> {
-        stream_data_connection::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
+        passive_connection::await_begin(&self.store.access, &mut self.session, transport, verb, cancel)
     }
 
     /// Returns whether a store in one stream can start at an offset.

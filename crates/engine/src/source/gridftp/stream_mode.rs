@@ -9,9 +9,9 @@ use longhaul_core::units::Bytes;
 
 use super::control::REPORT_PATIENCE;
 use super::error::FtpError;
+use super::passive_connection;
 use super::remote_state::RemoteState;
 use super::sessions::Session;
-use super::stream_data_connection;
 use super::unproved::compare;
 use super::worker::FetchContext;
 use crate::cancel::Cancel;
@@ -50,7 +50,7 @@ fn fetch_range(
 ) -> Result<(), Failure> {
     let access = context.access;
     let cancel = stream.renew_cancel();
-    let mut transport = stream_data_connection::retrieve(access, session, range.start(), &cancel)?;
+    let mut transport = passive_connection::retrieve(access, session, range.start(), &cancel)?;
     connected(&transport, stream, session);
     let received = receive(context, &mut transport, stream, false);
     // The sampler holds a duplicate of the socket, too.
@@ -93,7 +93,7 @@ fn prove(
     cancel: &Cancel,
 ) -> Result<(), FtpError> {
     let (access, described, limit) = (context.access, &context.described.state, session.control.limit);
-    let ended = stream_data_connection::end(&mut session.control, "RETR", broken_off, limit, cancel);
+    let ended = passive_connection::end(&mut session.control, "RETR", broken_off, limit, cancel);
     let proved = ended.and_then(|()| match *described == RemoteState::default() {
         true => Ok(()),
         false => compare_state(context, session, cancel),
@@ -206,7 +206,7 @@ fn fetch_whole(
     }
     context.worker.is_begun = true;
     let cancel = stream.renew_cancel();
-    let mut transport = stream_data_connection::retrieve(access, session, 0, &cancel)?;
+    let mut transport = passive_connection::retrieve(access, session, 0, &cancel)?;
     connected(&transport, stream, session);
     receive(context, &mut transport, stream, true)?;
     stream.end_connection();

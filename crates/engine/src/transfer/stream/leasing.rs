@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_core::plan;
+use longhaul_core::buffer_plan;
 use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::{Bytes, Rate};
 
@@ -75,7 +75,7 @@ impl<D: Direction> Stream<'_, D> {
             Bytes::new(u64::MAX)
         } else {
             let delivery = &self.connection.delivery;
-            plan::ask_ahead(delivery.expected, delivery.data_rtt(), streams)
+            buffer_plan::ask_ahead(delivery.expected, delivery.data_rtt(), streams)
         };
         self.round.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
     }

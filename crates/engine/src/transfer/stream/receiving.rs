@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use longhaul_core::buffer_plan;
 use longhaul_core::failure::{Cause, Failure, FailureKind};
-use longhaul_core::plan;
 use longhaul_core::ranges::{ByteRange, RangeSet};
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
@@ -137,7 +137,7 @@ impl<'a> Stream<'a> {
     /// Returns how many bytes several connections together should have outstanding, so that the
     /// server never idles.
     pub(crate) fn outstanding_target_over(&self, expected: Rate, rtt: Rtt) -> Bytes {
-        let wanted = plan::ask_ahead(expected, rtt, 1);
+        let wanted = buffer_plan::ask_ahead(expected, rtt, 1);
         self.round.schedule.with(|schedule, _| schedule.outstanding_target(self.id(), wanted))
     }
 

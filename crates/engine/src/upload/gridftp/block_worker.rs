@@ -23,7 +23,8 @@ use crate::source::http::UrlAndPeer;
 use crate::source::{StreamPeer, StreamWorker};
 use crate::threads::add;
 use crate::transfer::{Sending, Stream};
-use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
+use crate::upload::ack_stall::AckStall;
+use crate::upload::body::{DropBehind, TICK, wait_for};
 use crate::upload::context::UploadContext;
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::{ACK_TICK, in_flight};
@@ -127,7 +128,7 @@ struct BlockSender<'e, 's> {
     stream: &'e mut Stream<'s, Sending>,
     connection: DataSender,
     paced: PacedConnection<'e>,
-    stall: Stall,
+    stall: AckStall,
     unacknowledged: VecDeque<SentBlock>,
     /// The bytes passed to the connection, headers included.
     given: u64,
@@ -145,7 +146,7 @@ impl<'e, 's> BlockSender<'e, 's> {
         if is_first {
             stream.await_turn(&cancel);
         }
-        let stall = Stall::new(connection.socket(), peer.context.request.transfer.stall, peer.at.clone());
+        let stall = AckStall::new(connection.socket(), peer.context.request.transfer.stall, peer.at.clone());
         Ok(Self { peer, stream, connection, paced, stall, unacknowledged: VecDeque::new(), given: 0 })
     }
 

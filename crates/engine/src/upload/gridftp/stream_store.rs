@@ -15,7 +15,8 @@ use crate::send::{SendError, TURN, Turn};
 use crate::source::gridftp::{StoreSession, StoreStart};
 use crate::source::http::UrlAndPeer;
 use crate::threads::add;
-use crate::upload::body::{DropBehind, Stall, TICK, wait_for};
+use crate::upload::ack_stall::AckStall;
+use crate::upload::body::{DropBehind, TICK, wait_for};
 use crate::upload::error::UploadError;
 use crate::upload::range_worker::in_flight;
 
@@ -69,7 +70,7 @@ fn send_all(
     let paced = pace.pace(connection.socket());
     paced.resume();
     let behind = DropBehind::of(&upload.context);
-    let mut stall = Stall::new(connection.socket(), upload.context.request.transfer.stall, at.clone());
+    let mut stall = AckStall::new(connection.socket(), upload.context.request.transfer.stall, at.clone());
     let mut is_done = supply.is_done();
     while !is_done {
         progress.check_cancel()?;
@@ -108,7 +109,7 @@ fn await_end(
     upload: &FtpUpload<'_, '_>,
     session: &mut StoreSession<'_>,
     (connection, at): (&mut DataSender, &UrlAndPeer),
-    mut stall: Stall,
+    mut stall: AckStall,
 ) -> Result<Reply, UploadError> {
     let mut acknowledged = Instant::now();
     loop {

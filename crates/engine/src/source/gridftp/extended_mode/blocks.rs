@@ -7,8 +7,8 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::units::Bytes;
 
 use super::Exchange;
+use super::channel::ChannelEvent;
 use crate::connect::Received;
-use crate::source::gridftp::channel::ChannelEvent;
 use crate::source::gridftp::error::{FtpError, unusable_data};
 use crate::transfer::Intake;
 

@@ -10,8 +10,11 @@
 //! every byte; the state of the file after it proves it ([`replies`]). Blocks ([`blocks`]) that contradict each other
 //! refute the bytes before them.
 
+mod accepted_connections;
 mod blocks;
+mod channel;
 mod connections;
+mod data_listener;
 mod readiness;
 mod replies;
 mod requests;
@@ -25,14 +28,14 @@ use longhaul_core::ranges::ByteRange;
 use longhaul_core::retry::Retry;
 use longhaul_core::units::Rate;
 
+pub(super) use self::accepted_connections::AcceptedConnections;
 use self::readiness::{Readiness, wait};
 use self::replies::DueReply;
 use super::control::REPORT_PATIENCE;
-use super::data_path::DataPath;
 use super::error::FtpError;
 use super::sessions::Session;
 use super::worker::{FetchContext, fall_back_to_stream_mode};
-use crate::delivery_meter::MIN_DELIVERY;
+use crate::delivery_stall::MIN_DELIVERY;
 use crate::source::StreamPeer;
 use crate::transfer::{Intake, Stream};
 
@@ -49,7 +52,7 @@ struct Exchange<'a, 'p, 's, 't> {
     context: &'a mut FetchContext<'p, 's>,
     session: &'a mut Session,
     stream: &'a mut Stream<'t>,
-    /// One intake for each channel of the session's data path.
+    /// One intake for each channel of the session's data connections.
     intakes: Vec<Intake<'t>>,
     /// Incomplete chunks, in the order of their requests.
     chunks: VecDeque<Chunk>,
@@ -252,7 +255,7 @@ impl Exchange<'_, '_, '_, '_> {
         }
         // No longer than the user waits for a connection or a reply.
         let patience = CONNECT_PATIENCE.min(self.context.access.handshake_limit());
-        let reached = self.session.data.as_ref().is_none_or(DataPath::is_reached);
+        let reached = self.session.data.as_ref().is_none_or(AcceptedConnections::is_reached);
         if let Some(first) = self.chunks.front().filter(|_| !reached)
             && first.requested.elapsed() >= patience
         {

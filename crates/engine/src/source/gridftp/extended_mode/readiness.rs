@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::source::gridftp::channel::Channel;
-use crate::source::gridftp::data_path::DataPath;
+use super::accepted_connections::AcceptedConnections;
+use super::channel::Channel;
 
 /// The connections that can be read without waiting.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Readiness {
 pub(super) fn wait(
     control: &TcpStream,
     has_buffered: bool,
-    mut data: Option<&mut DataPath>,
+    mut data: Option<&mut AcceptedConnections>,
     tick: Duration,
 ) -> Readiness {
     let flags = PollFlags::IN | PollFlags::RDHUP;
@@ -61,18 +61,18 @@ mod tests {
 
     use super::*;
     use crate::connect::SocketSettings;
-    use crate::source::gridftp::data_path::DataListener;
     use crate::source::gridftp::data_protection::DataProtection;
+    use crate::source::gridftp::extended_mode::data_listener::DataListener;
 
     const TICK: Duration = Duration::from_millis(200);
 
-    /// Creates a data path with one connection, and returns the server's end of that connection.
-    fn data_path() -> (DataPath, TcpStream) {
+    /// Creates a listener with one accepted connection, and returns the server's end of that connection.
+    fn accepted_connections() -> (AcceptedConnections, TcpStream) {
         let settings = SocketSettings { recv_buffer: None, congestion: None, tick: TICK };
         let local = "127.0.0.1:0".parse().unwrap();
         let listener = DataListener::open(local, local, settings).unwrap();
         let server = TcpStream::connect(listener.address).unwrap();
-        let mut data = DataPath::new(listener, 1, DataProtection::Clear);
+        let mut data = AcceptedConnections::new(listener, 1, DataProtection::Clear);
         while data.channels.is_empty() {
             data.accept("ftp://h/f").unwrap();
         }
@@ -83,7 +83,7 @@ mod tests {
     fn reset_of_an_unassigned_connection_does_not_end_the_wait() {
         let control = TcpListener::bind("127.0.0.1:0").unwrap();
         let control = TcpStream::connect(control.local_addr().unwrap()).unwrap();
-        let (mut data, mut server) = data_path();
+        let (mut data, mut server) = accepted_connections();
         server.write_all(b"x").unwrap();
         let server = Socket::from(server);
         server.set_linger(Some(Duration::ZERO)).unwrap();

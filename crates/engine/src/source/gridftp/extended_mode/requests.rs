@@ -3,10 +3,11 @@
 use longhaul_core::proto::gridftp::Command;
 use longhaul_core::ranges::ByteRange;
 
+use super::accepted_connections::AcceptedConnections;
+use super::data_listener::DataListener;
 use super::replies::DueReply;
 use super::{Chunk, Exchange, sum};
 use crate::connect::SocketSettings;
-use crate::source::gridftp::data_path::{DataListener, DataPath};
 use crate::source::gridftp::error::FtpError;
 use crate::transfer::{Intake, recv_buffer};
 
@@ -30,7 +31,9 @@ impl Exchange<'_, '_, '_, '_> {
             let listener = if fits { None } else { Some(self.listen(streams)?) };
             self.request(
                 range,
-                listener.map(|listener| DataPath::new(listener, streams, self.session.protection.clone())),
+                listener.map(|listener| {
+                    AcceptedConnections::new(listener, streams, self.session.protection.clone())
+                }),
             )?;
         }
         Ok(())
@@ -41,7 +44,7 @@ impl Exchange<'_, '_, '_, '_> {
     /// Requires a server that reuses its connections and has opened all requested ones; otherwise a further connection
     /// could not be assigned to either the current chunk or the next.
     fn may_request_ahead(&self) -> bool {
-        let is_complete = self.session.data.as_ref().is_some_and(DataPath::has_all_connections);
+        let is_complete = self.session.data.as_ref().is_some_and(AcceptedConnections::has_all_connections);
         if !is_complete || !self.context.worker.requests_ahead || self.chunks.len() >= MAX_AHEAD {
             return false;
         }
@@ -61,8 +64,8 @@ impl Exchange<'_, '_, '_, '_> {
         DataListener::open(control.local, control.peer, SocketSettings { recv_buffer, ..settings })
     }
 
-    /// Requests a chunk, and the state of the file after it; over a new data path if given.
-    fn request(&mut self, range: ByteRange, data: Option<DataPath>) -> Result<(), FtpError> {
+    /// Requests a chunk, and the state of the file after it; over new data connections if given.
+    fn request(&mut self, range: ByteRange, data: Option<AcceptedConnections>) -> Result<(), FtpError> {
         let path = &self.context.access.address.path;
         let mut commands = Vec::new();
         if !self.session.is_extended {

@@ -1,10 +1,14 @@
+use std::time::SystemTime;
+
 use longhaul_core::identity::Identity;
 use longhaul_core::ranges::RangeSet;
+use longhaul_engine::sink::directory::Directory;
 use longhaul_engine::sink::journal::{Journal, JournalSource};
 
 use super::scan::list;
 use super::*;
 use crate::Limits;
+use crate::paths::disks::Disks;
 
 /// Makes a partial file of 10 000 bytes, with a journal of a file from `url`.
 fn pause(directory: &Path, name: &str, url: &str) {

@@ -15,7 +15,7 @@ use crate::live::Live;
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The runs of transfers, at most one of each.
-pub(crate) struct Runs {
+pub(crate) struct LiveRuns {
     /// The rate limit of all runs together.
     pub(crate) limit: RateLimit,
     live: Mutex<HashMap<i64, Arc<Live>>>,
@@ -29,7 +29,7 @@ pub(crate) struct Runs {
     is_stopping: AtomicBool,
 }
 
-impl Runs {
+impl LiveRuns {
     pub(crate) fn new(limit: RateLimit) -> Self {
         Self {
             limit,

@@ -1,4 +1,4 @@
-//! A data connection to the server in MODE S (RFC 959, 2428, 3659).
+//! A passive data connection, which this host opens (EPSV, PASV), in MODE S (RFC 959, 2428, 3659).
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;

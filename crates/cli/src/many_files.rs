@@ -1,4 +1,4 @@
-//! The files of one command: concurrent transfers, each with its own result, and one exit code.
+//! The files of one command: concurrent transfers, each with its own result, and one exit code, that of the first failure.
 
 use std::convert::identity;
 use std::panic::{AssertUnwindSafe, catch_unwind};

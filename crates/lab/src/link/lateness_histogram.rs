@@ -10,18 +10,18 @@ const BUCKETS: usize = 30 * BUCKETS_PER_OCTAVE as usize + 1;
 
 /// Counts durations in geometric buckets.
 #[derive(Debug)]
-pub(super) struct Lateness {
+pub(super) struct LatenessHistogram {
     buckets: [AtomicU64; BUCKETS],
     max_nanos: AtomicU64,
 }
 
-impl Default for Lateness {
+impl Default for LatenessHistogram {
     fn default() -> Self {
         Self { buckets: std::array::from_fn(|_| AtomicU64::new(0)), max_nanos: AtomicU64::new(0) }
     }
 }
 
-impl Lateness {
+impl LatenessHistogram {
     pub(super) fn record(&self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         let bucket = ((nanos.max(1) as f64).log2() * BUCKETS_PER_OCTAVE) as usize;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_within_a_bucket() {
-        let lateness = Lateness::default();
+        let lateness = LatenessHistogram::default();
         assert_eq!(lateness.quantile(0.99), Duration::ZERO);
         for micros in 1..=1000 {
             lateness.record(Duration::from_micros(micros));

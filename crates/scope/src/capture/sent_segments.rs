@@ -1,4 +1,4 @@
-//! One direction of a captured connection: its data segments and the acknowledgements that cover them.
+//! The segments that one endpoint of a captured connection sends: data, retransmits, and the acknowledgements that cover them.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::response_times::ResponseTimes;
 
 /// One direction of a connection: the segments that one endpoint sends.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Direction {
+pub(super) struct SentSegments {
     pub(super) numbers: SequenceNumbers,
     /// Bytes of payload, retransmissions included.
     pub(super) payload: u64,
     /// Segments below the highest sequence number: retransmitted or reordered.
-    pub(super) lost: u64,
+    pub(super) retransmits: u64,
     /// What has passed the capture point, and what the peer has reported to have arrived.
     pub(super) passed: Arrivals,
     pub(super) reported: Arrivals,
@@ -57,9 +57,9 @@ impl SequenceNumbers {
     }
 }
 
-impl Direction {
+impl SentSegments {
     /// Adds a segment that this endpoint sent.
-    pub(super) fn sent(&mut self, at: Duration, segment: &Segment) {
+    pub(super) fn add(&mut self, at: Duration, segment: &Segment) {
         self.window.add(segment);
         if let Some((value, _)) = segment.options.timestamps {
             self.times.add_stamp(at, value);
@@ -71,11 +71,11 @@ impl Direction {
             (self.passed, self.reported) = (Arrivals::at(start), Arrivals::at(start));
         }
         if let Some(first) = self.numbers.first.filter(|_| segment.payload > 0) {
-            self.data(at, segment, first);
+            self.add_data(at, segment, first);
         }
     }
 
-    fn data(&mut self, at: Duration, segment: &Segment, first: u64) {
+    fn add_data(&mut self, at: Duration, segment: &Segment, first: u64) {
         let length = u64::from(segment.payload);
         let sequence = segment.sequence.wrapping_add(u32::from(segment.syn));
         let start = unwrap(sequence, self.numbers.highest);
@@ -88,7 +88,7 @@ impl Direction {
         self.last_data = Some(at);
         self.passed.add(start, start + length);
         if start < self.numbers.highest {
-            self.lost += 1;
+            self.retransmits += 1;
             self.times.sent_again(start);
         } else {
             self.times.add_data(at, start + length);
@@ -125,7 +125,7 @@ impl Direction {
 
     /// Returns the losses that the packets show: at the sender those that were sent again, elsewhere those out of order.
     pub(super) fn losses_seen(&self, at_sender: bool) -> u64 {
-        if at_sender { self.lost } else { self.passed.out_of_order }
+        if at_sender { self.retransmits } else { self.passed.out_of_order }
     }
 
     /// Begins the next interval.
