@@ -9,6 +9,7 @@ mod agent;
 mod aria2;
 mod browser;
 mod doctor;
+mod documents;
 mod explain;
 mod farm;
 mod faults;
