@@ -19,16 +19,18 @@ impl Exchange<'_, '_, '_, '_> {
     /// because the server ignores another number for open connections.
     pub(super) fn request_ahead(&mut self) -> Result<(), FtpError> {
         while self.broken.is_none() {
-            let streams = self.stream.wanted_streams().max(1);
-            let fits = self.session.data.as_ref().is_some_and(|data| data.parallelism == streams);
-            if !self.chunks.is_empty() && (!fits || !self.may_request_ahead()) {
+            let is_first = self.chunks.is_empty();
+            if !is_first && !(self.has_connections(self.wanted_connections()) && self.may_request_ahead()) {
                 return Ok(());
             }
             let rate = self.rate();
             let Some(range) = self.stream.lease_chunk(self.context.worker.pace.next(rate)) else {
                 return Ok(());
             };
-            let listener = if fits { None } else { Some(self.listen(streams)?) };
+            // After the lease: APT sets the number for a chunk, and then permits the chunk.
+            let streams = self.wanted_connections();
+            let keeps = !is_first || self.has_connections(streams);
+            let listener = if keeps { None } else { Some(self.listen(streams)?) };
             self.request(
                 range,
                 listener.map(|listener| {
@@ -37,6 +39,15 @@ impl Exchange<'_, '_, '_, '_> {
             )?;
         }
         Ok(())
+    }
+
+    fn wanted_connections(&self) -> usize {
+        self.stream.wanted_streams().max(1)
+    }
+
+    /// Returns whether the connections of the previous chunk are of this number.
+    fn has_connections(&self, number: usize) -> bool {
+        self.session.data.as_ref().is_some_and(|data| data.parallelism == number)
     }
 
     /// Returns whether a chunk is requested while the previous one is being sent.
