@@ -31,6 +31,14 @@ impl<'a> UnitsUnderWay<'a> {
         self.runs.lock().remove(&unit)
     }
 
+    /// Removes a unit, unless it was ended and claimed again meanwhile.
+    pub(crate) fn remove_run(&self, run: &Arc<UnitRun>) {
+        let mut runs = self.runs.lock();
+        if runs.get(&run.claim.unit).is_some_and(|present| Arc::ptr_eq(present, run)) {
+            runs.remove(&run.claim.unit);
+        }
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.runs.lock().len()
     }
@@ -54,7 +62,7 @@ impl<'a> UnitsUnderWay<'a> {
     pub(crate) fn lose(&self, unit: UnitId) {
         let run = self.runs.lock().get(&unit).cloned();
         if let Some(run) = run.filter(|run| !run.is_handed_over()) {
-            self.remove(unit);
+            self.remove_run(&run);
             tracing::warn!("unit {unit} was taken over by another worker while this one was silent");
             run.lose();
         }
@@ -68,7 +76,7 @@ impl<'a> UnitsUnderWay<'a> {
         let Some(hung) = runs.iter().find_map(|run| run.steps.hung(stall)) else {
             return runs.iter().filter(|run| run.has_ended_elsewhere()).for_each(|run| {
                 // This worker may claim it again.
-                self.remove(run.claim.unit);
+                self.remove_run(run);
                 self.end_claim(run, &UnitEnd::Released);
             });
         };

@@ -283,7 +283,7 @@ impl<'a> Worker<'a> {
             Some(why) => UnitEnd::Failed(why),
         };
         drop(state);
-        self.under_way.remove(unit.claim.unit);
+        self.under_way.remove_run(unit);
         self.store.finish(&unit.claim, &end)?;
         Ok(matches!(end, UnitEnd::Done(_)))
     }

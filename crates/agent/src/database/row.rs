@@ -132,7 +132,7 @@ impl NewTransfer {
         let request = &self.request;
         [
             self.key.clone().into(),
-            self.gid.into(),
+            self.gid.map(u64::cast_signed).into(),
             request.kind.name().into(),
             self.state.name().into(),
             request.queue.priority.into(),

@@ -36,7 +36,7 @@ impl Database {
     /// Returns the number of the transfer with this identifier.
     pub(crate) fn id_of_gid(&self, gid: u64) -> Result<Option<i64>, DatabaseError> {
         let select = "SELECT id FROM transfers WHERE gid = ?1 OR (id = ?1 AND gid IS NULL)";
-        self.value(select, values![gid]).map_err(DatabaseError::using("read"))
+        self.value(select, values![gid.cast_signed()]).map_err(DatabaseError::using("read"))
     }
 
     /// Reads the sealed request of a transfer.

@@ -54,6 +54,20 @@ fn transfer_with_a_known_key_is_not_added_and_each_has_an_identifier_of_its_own(
 }
 
 #[test]
+fn identifiers_of_all_bits_and_sizes_that_no_column_holds_are_stored() {
+    let (_dir, _path, mut database) = fresh();
+    for gid in [u64::MAX, u64::MAX - 1, 1 << 63] {
+        let mut chosen = NewTransfer { gid: Some(gid), ..transfer("a") };
+        chosen.request.tuning.limit_bps = Some(gid);
+        let id = database.add(&[chosen], 1).unwrap()[0];
+        assert_eq!(database.id_of_gid(gid).unwrap(), Some(id));
+        let stored = database.get(id).unwrap().unwrap().transfer;
+        assert_eq!(stored.gid, format!("{gid:016x}"));
+    }
+    assert_eq!(queued(&database).len(), 3);
+}
+
+#[test]
 fn worker_of_a_plan_waits_while_another_one_runs() {
     let (_dir, _path, mut database) = fresh();
     let workers = ["/s/p", "/s/p", "/s/q"].map(worker);

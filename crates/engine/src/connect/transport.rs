@@ -81,7 +81,16 @@ impl Transport {
         match self {
             Self::Tls(tls) if tls.session.is_handshaking() || tls.session.wants_write() => {
                 while tls.session.wants_write() {
-                    tls.session.write_tls(&mut tls.socket)?;
+                    match tls.session.write_tls(&mut tls.socket) {
+                        Ok(_) => {}
+                        Err(error)
+                            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                        {
+                            return Ok(true);
+                        }
+                        // The reason may have been received before.
+                        Err(error) => return Err(tls.alert().unwrap_or(error)),
+                    }
                 }
                 if !tls.session.is_handshaking() {
                     return Ok(false);

@@ -20,14 +20,15 @@ impl Exchange<'_, '_, '_, '_> {
     pub(super) fn request_ahead(&mut self) -> Result<(), FtpError> {
         while self.broken.is_none() {
             let is_first = self.chunks.is_empty();
-            if !is_first && !(self.has_connections(self.wanted_connections()) && self.may_request_ahead()) {
+            // In this order: APT sets the number for a chunk, and then permits the chunk.
+            let may_follow = || self.may_request_ahead() && self.has_connections(self.wanted_connections());
+            if !(is_first || may_follow()) {
                 return Ok(());
             }
             let rate = self.rate();
             let Some(range) = self.stream.lease_chunk(self.context.worker.pace.next(rate)) else {
                 return Ok(());
             };
-            // After the lease: APT sets the number for a chunk, and then permits the chunk.
             let streams = self.wanted_connections();
             let keeps = !is_first || self.has_connections(streams);
             let listener = if keeps { None } else { Some(self.listen(streams)?) };
