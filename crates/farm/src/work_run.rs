@@ -217,9 +217,9 @@ impl<'a> WorkRun<'a> {
             if self.worker.pause()?.is_some() || self.worker.is_retired() {
                 return Ok(());
             }
-            let since = Instant::now();
-            if self.ended.load(Ordering::Relaxed) != idle_after {
-                (idle_since, idle_after) = (since, self.ended.load(Ordering::Relaxed));
+            let (since, ended) = (Instant::now(), self.ended.load(Ordering::Relaxed));
+            if ended != idle_after {
+                (idle_since, idle_after) = (since, ended);
             }
             let wait = match self.worker.has_unit() {
                 // Beside a range only the units of lost workers may be claimed.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
+use longhaul_engine::pending_steps::PendingStep;
 use longhaul_engine::rate_limit::RateLimit;
 use parking_lot::Mutex;
 use url::Url;
@@ -186,10 +187,7 @@ impl<'a> Worker<'a> {
     pub fn join(&self, target: &Target, task: &FileTask) -> FileEnd {
         let (file, cancel) = (&task.file, task.cancel());
         let step = task.steps().begin(&target.path_of(file));
-        let count = |bytes: Bytes| {
-            step.renew();
-            self.count_verified(bytes);
-        };
+        let count = |bytes| self.count_verified(bytes, &step);
         if target.is_joined(&task.staged, file, cancel, &count) {
             return FileEnd::Present(Bytes::ZERO);
         }
@@ -303,8 +301,9 @@ impl<'a> Worker<'a> {
         self.presence.count(bytes, admission);
     }
 
-    /// Counts bytes that were read to verify a file.
-    pub(crate) fn count_verified(&self, bytes: Bytes) {
+    /// Counts bytes that a step has read to verify a file.
+    pub(crate) fn count_verified(&self, bytes: Bytes, step: &PendingStep<'_>) {
+        step.renew();
         self.presence.count_verified(bytes);
     }
 

@@ -108,7 +108,10 @@ pub fn gridftp_facts(bytes: &[u8]) {
 
 /// Returns the entries, read in pieces; `None` for a line that cannot be used.
 fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> Vec<Option<ListingEntry>> {
-    ListingEntries::new(BufReader::with_capacity(piece, bytes), form).map(Result::ok).collect()
+    let entries = ListingEntries::new(BufReader::with_capacity(piece, bytes), form);
+    let checked = entries
+        .map(|entry| entry.inspect_err(|error| assert!(!error.to_string().chars().any(char::is_control))));
+    checked.map(Result::ok).collect()
 }
 
 /// Reads replies as those to PASV and EPSV: no address is another host's.

@@ -23,7 +23,7 @@ impl From<i64> for Value {
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
-        // A larger one, as a size that a server invents or a rate limit of no effect, is no less wrong than this.
+        // The databases have no larger integer. Only a size that a server invents and a rate limit without effect are larger.
         Self::Int(i64::try_from(value).unwrap_or(i64::MAX))
     }
 }

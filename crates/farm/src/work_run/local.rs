@@ -36,10 +36,7 @@ impl WorkRun<'_> {
             return Some(size);
         }
         task.begin();
-        let count = |bytes| {
-            step.renew();
-            self.worker.count_verified(bytes);
-        };
+        let count = |bytes| self.worker.count_verified(bytes, &step);
         match files::compare_at(&path, file, task.cancel(), &count) {
             Comparison::Equal => Some(size),
             Comparison::Differs(how) => {
@@ -134,10 +131,7 @@ impl WorkRun<'_> {
         let Some(wanted) = &task.file().checksum else { return Ok(()) };
         let path = source.path();
         let step = task.steps().begin(path);
-        let count = |bytes: Bytes| {
-            step.renew();
-            self.worker.count_verified(bytes);
-        };
+        let count = |bytes| self.worker.count_verified(bytes, &step);
         match files::digest_of(source.file(), path, wanted.algorithm, task.cancel(), &count) {
             Ok(Some(found)) if found == *wanted => source.check(),
             Ok(Some(found)) => {

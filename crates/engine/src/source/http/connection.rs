@@ -159,7 +159,7 @@ impl Connection {
         let headers = &headers.iter().cloned().chain(login).collect::<Vec<_>>();
         let request = Request { target, host, headers, ask }.encode();
         let deadline = Deadline::new(&self.cancel, self.timeouts.head);
-        let sent = self.transport.send_all(&request, &deadline);
+        let sent = self.transport.send_all(&request, "taking the request", &deadline);
         self.persistence.reusable = sent.is_ok();
         self.in_flight.unanswered.push_back(Unanswered { is_head: ask.is_head(), is_safe: ask.is_safe() });
         self.in_flight.has_unsent_body = ask.has_body();

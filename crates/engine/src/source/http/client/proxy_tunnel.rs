@@ -15,6 +15,9 @@ use crate::source::http::error::{HttpError, check};
 use crate::source::http::target::proxy::Proxy;
 use crate::source::http::target::safe_url::UrlAndPeer;
 
+/// What the proxy is waited for.
+const HANDSHAKE: &str = "the proxy's handshake";
+
 impl Proxy {
     /// Requests a tunnel to `host` from the proxy connected by `socket` (CONNECT, RFC 9110, section 9.3.6); returns the
     /// socket of the tunnel.
@@ -32,7 +35,7 @@ impl Proxy {
         }
         request.push_str("\r\n");
         let mut transport = BufferedTransport::new(Transport::Plain(socket), at.clone());
-        transport.send_all(request.as_bytes(), deadline)?;
+        transport.send_all(request.as_bytes(), "taking the request", deadline)?;
         let head = loop {
             let head = transport.read_head(deadline)?;
             if !matches!(head.status(), 100..=199) {
@@ -65,7 +68,7 @@ impl Proxy {
         let mut transport = BufferedTransport::new(Transport::Plain(socket), at.clone());
         let (mut received, mut message) = (Vec::new(), handshake.greeting());
         loop {
-            transport.send_all(&message, deadline)?;
+            transport.send_all(&message, HANDSHAKE, deadline)?;
             message = loop {
                 match handshake.receive(&received).map_err(fail)? {
                     SocksStep::Send(taken, message) => {
@@ -77,7 +80,7 @@ impl Proxy {
                     }
                     SocksStep::More => {}
                 }
-                check(deadline, at, "the proxy's handshake")?;
+                check(deadline, at, HANDSHAKE)?;
                 // One byte at a time, because bytes after the reply are the server's.
                 let mut byte = [0];
                 match transport.read(&mut byte)? {

@@ -43,11 +43,16 @@ impl BufferedTransport {
         }
     }
 
-    /// Sends all of `bytes`.
-    pub(crate) fn send_all(&mut self, bytes: &[u8], deadline: &Deadline<'_>) -> Result<(), HttpError> {
+    /// Sends all of `bytes`; `step` names what the peer is waited for.
+    pub(crate) fn send_all(
+        &mut self,
+        bytes: &[u8],
+        step: &'static str,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), HttpError> {
         let mut pending = bytes;
         loop {
-            check(deadline, &self.at, "taking the request")?;
+            check(deadline, &self.at, step)?;
             match self.stream.send(&mut pending) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
