@@ -50,6 +50,11 @@ impl Events {
         }
     }
 
+    /// Requests clients to read the list again: other agents of the farm have changed transfers.
+    pub(crate) fn resync(&self) {
+        self.send("resync", || "{}".to_owned());
+    }
+
     /// Subscribes a client.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<AgentEvent> {
         self.0.subscribe()

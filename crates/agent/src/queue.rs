@@ -139,7 +139,7 @@ impl Queue {
                 Err(error) if ids.is_empty() => return Err(error),
                 Err(error) => {
                     self.runs.wake();
-                    self.events.send("resync", || "{}".to_owned());
+                    self.events.resync();
                     return Err(QueueError::PartlyAdded { added: ids.len(), source: Box::new(error) });
                 }
             }

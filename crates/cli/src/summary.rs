@@ -1,17 +1,10 @@
 //! The summary of a transfer in either direction.
 
-use std::path::PathBuf;
-
 use longhaul_core::advice::Shares;
 use longhaul_core::event::Done;
 use longhaul_core::units::Bytes;
 
 use crate::say;
-
-/// Makes the result of a file that is there already, with the expected size and time.
-pub(crate) fn unchanged(path: PathBuf, size: Bytes) -> Done {
-    Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() }
-}
 
 /// Prints a result on stderr, without its advice; `name` is the destination. Control characters are removed.
 pub(crate) fn say(done: &Done, name: &str) {

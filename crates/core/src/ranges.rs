@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::Bytes;
 
@@ -70,8 +70,8 @@ impl fmt::Display for ByteRange {
 }
 
 /// A set of byte offsets, stored as sorted ranges that neither overlap nor touch.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Vec<(u64, u64)>")]
 pub struct RangeSet {
     ranges: Vec<ByteRange>,
 }
@@ -162,9 +162,9 @@ impl fmt::Display for RangeSet {
     }
 }
 
-impl From<RangeSet> for Vec<(u64, u64)> {
-    fn from(set: RangeSet) -> Self {
-        set.iter().map(|range| (range.start, range.end)).collect()
+impl Serialize for RangeSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(|range| (range.start, range.end)))
     }
 }
 

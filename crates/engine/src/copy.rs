@@ -95,7 +95,7 @@ impl Copying<'_> {
             writer: WRITER.into(),
         });
         let held_back = self.copy(size)?;
-        steps.during(source.path(), || source.check()).map_err(|_| self.changed())?;
+        source.check().map_err(|_| self.changed())?;
         let finished = steps.during_sync(path, size, || {
             if let Ok(modified) = source.metadata().modified() {
                 self.part.set_modified(modified).map_err(|source| self.failed("set the time of", source))?;

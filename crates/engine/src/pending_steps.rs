@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_core::units::{Bytes, Rate};
 use parking_lot::Mutex;
 
-/// The rate at which a file system at least stores what it has cached of one file. A slower one counts as hung: that of a disk
-/// which ten files share.
+/// The lowest rate at which a working file system stores the cached bytes of one file; a slower one counts as hung. 4 MB/s is the
+/// share of one of ten files on a disk of 40 MB/s.
 const MIN_SYNC_RATE: Rate = Rate::bits_per_sec(32_000_000);
 
 /// Shows for how long steps on file systems have not ended.

@@ -1,6 +1,6 @@
 //! When a unit that fails is given up.
 
-/// The times that a unit may fail, on whichever workers, until it is given up.
+/// The failures, on all workers together, after which a unit is given up.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
 
 /// Returns whether a unit that has failed so many times is given up.

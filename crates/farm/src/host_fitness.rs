@@ -1,9 +1,9 @@
-//! Whether the host of a worker can do what others may be able to do.
+//! Retires a worker whose host fails at units that other hosts may complete.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// The units that a worker without a single file may fail at by what may be its host's fault. More would use up the
-/// attempts of units that other hosts can fetch.
+/// The failed units, possibly by the host's fault, after which a worker that has received no file retires. More would use up
+/// the attempts of units that other hosts can fetch.
 const MAX_REFUSED_UNITS: u32 = 3;
 
 /// What the files of a worker have shown of its host.
@@ -11,7 +11,7 @@ const MAX_REFUSED_UNITS: u32 = 3;
 pub(crate) struct HostFitness {
     /// Whether a file was received, or was there.
     has_file: AtomicBool,
-    /// The units that have failed by what may be at fault on this host, before it received a file.
+    /// The units that failed, possibly by the host's fault, before it received a file.
     refused_units: AtomicU32,
     is_retired: AtomicBool,
 }

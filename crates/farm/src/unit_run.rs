@@ -92,7 +92,7 @@ impl UnitRun {
     }
 
     /// Returns whether it was handed over, and its last file has ended since.
-    pub(crate) fn has_ended_elsewhere(&self) -> bool {
+    pub(crate) fn has_ended_after_hand_over(&self) -> bool {
         let state = self.state.lock();
         state.hold == Hold::HandedOver && state.is_ended
     }

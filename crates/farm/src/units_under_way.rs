@@ -1,4 +1,4 @@
-//! The units that a worker executes, and how it loses them: to workers that take them over, or that it hands them over to.
+//! The units that a worker executes. It loses a unit when another worker takes it over, or when it hands the unit over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::store::{ClaimStore, UnitEnd};
 use crate::unit::UnitId;
 use crate::unit_run::UnitRun;
 
-/// The units that a worker executes, those that it has handed over until their files have ended.
+/// The units that a worker executes. One that it has handed over is removed when its files have ended.
 pub(crate) struct UnitsUnderWay<'a> {
     store: &'a dyn ClaimStore,
     runs: Mutex<HashMap<UnitId, Arc<UnitRun>>>,
@@ -68,13 +68,13 @@ impl<'a> UnitsUnderWay<'a> {
         }
     }
 
-    /// Hands over to other workers the units with a step that waits for a file system and has not ended for `stall`, and those of which
-    /// nothing has moved for as long, since their files wait for the others' threads: threads in the kernel cannot be interrupted.
-    /// This worker claims none of them while such a step lasts.
+    /// Hands over to other workers each unit with a step that has waited for a file system for `stall`. Threads in the kernel cannot
+    /// be interrupted, so units whose files have waited as long for a thread or a connection are handed over too. This worker claims
+    /// none of them while such a step lasts.
     pub(crate) fn hand_over_hung(&self, stall: Duration) {
         let runs: Vec<Arc<UnitRun>> = self.runs.lock().values().cloned().collect();
         let Some(hung) = runs.iter().find_map(|run| run.steps.hung(stall)) else {
-            return runs.iter().filter(|run| run.has_ended_elsewhere()).for_each(|run| {
+            return runs.iter().filter(|run| run.has_ended_after_hand_over()).for_each(|run| {
                 // This worker may claim it again.
                 self.remove_run(run);
                 self.end_claim(run, &UnitEnd::Released);

@@ -349,7 +349,7 @@ impl<'a> WorkRun<'a> {
 
     /// Shows a file that is there already.
     fn present(&self, tag: &JobTag, path: PathBuf, size: Bytes) -> FileEnd {
-        let done = Done { path, bytes: size, resumed: size, unchanged: true, ..Done::default() };
+        let done = Done::unchanged(path, size);
         self.display.show(tag, &mut |_| Ok(done.clone()));
         FileEnd::Present(size)
     }

@@ -21,7 +21,7 @@ pub(super) fn listen(queue: &Arc<Queue>) -> Result<(), AgentError> {
     let report = move |change| match change {
         FarmChange::Work => queue.runs.wake(),
         FarmChange::Show => {
-            queue.events.send("resync", || "{}".to_owned());
+            queue.events.resync();
             queue.tell_stats();
         }
     };
@@ -55,7 +55,7 @@ pub(super) fn tend(queue: &Queue, farm: &Farm) -> Result<Duration, QueueError> {
     }
     if is_due {
         queue.report_to_farm(farm)?;
-        queue.events.send("resync", || "{}".to_owned());
+        queue.events.resync();
     }
     Ok(farm.until_renewal())
 }
@@ -127,7 +127,7 @@ fn refuse(queue: &Queue, lease: (i64, i64), error: &DatabaseError) -> Result<(),
     let exit_code = (queue.exit_code)(FailureKind::Config);
     let failure = TransferFailure { message, exit_code, file_exists: false };
     queue.database(|database| database.refuse(lease, &failure, queue.now()))?;
-    queue.events.send("resync", || "{}".to_owned());
+    queue.events.resync();
     // Another one may run in its place.
     queue.runs.wake();
     Ok(())

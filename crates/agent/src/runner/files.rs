@@ -50,7 +50,7 @@ impl<'a> FilesProgress<'a> {
         Self { queue, live, counts_resumed, totals: Mutex::default() }
     }
 
-    /// Counts a file that has ended; `bytes` makes those that count of the bytes that it was last seen to have.
+    /// Counts a file that has ended: `bytes` receives the last bytes reported of it, and returns those that count.
     pub(super) fn end(&self, job: JobId, bytes: impl FnOnce(FileBytes) -> FileBytes) {
         self.change(|totals| {
             let last = totals.running.remove(&job).map(|(bytes, _)| bytes).unwrap_or_default();

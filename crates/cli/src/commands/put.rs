@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use longhaul_core::event::{JobId, JobTag};
+use longhaul_core::event::{Done, JobId, JobTag};
 use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::pace::Pace;
@@ -22,7 +22,6 @@ use url::Url;
 
 use crate::many_files::{Batch, FileResult, not_begun};
 use crate::session::CommandSession;
-use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{Choice, RESEARCH, choice, parallel};
 use crate::{exit, interrupt, record, say, url_text};
@@ -156,7 +155,7 @@ impl<'a> Upload<'a> {
                 if options.resume && tree.is_unchanged(&file, self.cancel) {
                     let tag = JobTag::new(job, &SafeUrl::of(&file.url).to_string());
                     let (path, size) = (file.path, file.size);
-                    return session.run(&tag, |_| Ok(unchanged(path, size)), UploadError::kind);
+                    return session.run(&tag, |_| Ok(Done::unchanged(path, size)), UploadError::kind);
                 }
                 let time = file.time_header();
                 let mut request = PutRequest { path: file.path, url: file.url, ..self.request.clone() };

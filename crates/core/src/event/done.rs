@@ -41,6 +41,13 @@ pub struct Done {
     pub digest: Option<Checksum>,
 }
 
+impl Done {
+    /// Creates the result for a file that is there already, with the expected size and time.
+    pub fn unchanged(path: PathBuf, size: Bytes) -> Self {
+        Self { path, bytes: size, resumed: size, unchanged: true, ..Self::default() }
+    }
+}
+
 /// The segments that indicate loss, as the end that wrote the result counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]

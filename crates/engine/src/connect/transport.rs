@@ -17,7 +17,7 @@ pub enum Received {
     Idle,
     /// The peer has closed its side, or the body of an answer has ended.
     End {
-        /// Whether TLS ended by its closing message; always without TLS.
+        /// Whether TLS ended by its closing message; always true without TLS.
         clean: bool,
     },
 }

@@ -100,10 +100,9 @@ impl ReadAhead {
             }
         };
         let watched = Arc::clone(&source);
-        let read_block =
-            move |memory: &mut [u8], at| watched.during(|| read_block(&file, memory, at, alignment));
-        let read =
-            move || read_all(&read_block, (first, range), alignment, &in_use, &free, &filled_by_reader);
+        let read = move || {
+            read_all(&file, &watched, (first, range), alignment, &in_use, &free, &filled_by_reader);
+        };
         thread::Builder::new().name("read-ahead".into()).spawn(read)?;
         Ok(Self {
             source,
@@ -221,7 +220,8 @@ fn hash_all(tree: &TreeDigest, filled: &Receiver<io::Result<Block>>, to_sender: 
 /// Reads `range` in blocks, from the aligned offset `first`, until the end of the range or file, an
 /// error, or the receiver is dropped.
 fn read_all(
-    read_block: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    file: &File,
+    source: &SourceFile,
     (first, range): (u64, ByteRange),
     alignment: u64,
     usage: &RingUsage,
@@ -238,7 +238,8 @@ fn read_all(
         // Not beyond the range: another stream reads the rest.
         let left = Bytes::new((range.end() - at).next_multiple_of(alignment)).as_usize();
         let wanted = left.min(memory.len());
-        let block = match read_block(&mut memory[..wanted], at) {
+        let read = source.during(|| read_block(file, &mut memory[..wanted], at, alignment));
+        let block = match read {
             Ok(read) => {
                 let start = range.start().saturating_sub(at) as usize;
                 let end = Bytes::new(range.end() - at).as_usize().min(read);

@@ -181,7 +181,10 @@ impl Journal {
     /// # Errors
     /// Serialisation errors; none is expected.
     pub fn encode(&self, committed: &RangeSet) -> io::Result<Vec<u8>> {
-        Ok(serde_json::to_vec(&Self { committed: committed.clone(), ..self.clone() })?)
+        let Self { version, size, sources, digest, refuted, committed: _ } = self;
+        let (sources, digest, refuted) = (sources.clone(), digest.clone(), refuted.clone());
+        let committed = committed.clone();
+        Ok(serde_json::to_vec(&Self { version: *version, size: *size, sources, digest, refuted, committed })?)
     }
 }
 

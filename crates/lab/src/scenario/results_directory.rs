@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::failure::FailureKind;
 use longhaul_sys::atomic_file;
+use longhaul_sys::if_exists::if_exists;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -213,8 +214,5 @@ fn remove_unfinished(path: &Path) -> Result<(), LabError> {
 
 /// Removes a file, if it exists.
 pub(super) fn remove_file(path: &Path) -> Result<(), LabError> {
-    match fs::remove_file(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(LabError::write(path)(cause)),
-        _ => Ok(()),
-    }
+    if_exists(fs::remove_file(path)).map(drop).map_err(LabError::write(path))
 }

@@ -13,8 +13,6 @@ use longhaul_engine::sink::output::Output;
 use longhaul_engine::sink::part_names::is_partial;
 use url::Url;
 
-use crate::summary::unchanged;
-
 /// Returns the path that a file has with --if-newer: named after its URL, unless it has a name; `None` if the URL has none, or the
 /// name is that of a directory. The server then provides a name, and nothing is replaced.
 pub(super) fn path_of(output: &Output, url: &Url, named: Option<&String>) -> Option<PathBuf> {
@@ -41,5 +39,5 @@ pub(super) fn apply(job: &mut Job) -> Option<Done> {
     let since = HeaderField::of_date("If-Modified-Since", modified);
     job.options.transfer.client.requests.headers.extend(matches.unwrap_or(since));
     job.options.existing.newer_than = Some(FileHere { modified, tag });
-    Some(unchanged(path, Bytes::new(there.len())))
+    Some(Done::unchanged(path, Bytes::new(there.len())))
 }

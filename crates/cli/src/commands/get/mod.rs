@@ -15,7 +15,7 @@ use anyhow::bail;
 use clap::{Args, ValueHint};
 use longhaul_core::buffer_plan::LARGEST_WINDOW;
 use longhaul_core::checksum::Checksum;
-use longhaul_core::event::{JobObserver, JobTag};
+use longhaul_core::event::{Done, JobObserver, JobTag};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::units::Bytes;
 use longhaul_engine::cancel::Cancel;
@@ -30,7 +30,6 @@ use url::Url;
 
 use crate::many_files::Batch;
 use crate::session::CommandSession;
-use crate::summary::unchanged;
 use crate::transfer_args::TransferArgs;
 use crate::values::{Choice, RESEARCH, app_buffer, choice, parallel};
 use crate::{exit, interrupt, record, url_text};
@@ -288,7 +287,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
                     Ok(there)
                 }
                 (Err(TransferError::AlreadyThere { path, size }), _) => {
-                    let there = unchanged(path, size);
+                    let there = Done::unchanged(path, size);
                     session.say_unchanged(&there, "already there");
                     Ok(there)
                 }

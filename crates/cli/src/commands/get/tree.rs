@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use longhaul_core::event::JobTag;
+use longhaul_core::event::{Done, JobTag};
 use longhaul_core::files_at_once::JobAdmission;
 use longhaul_core::proto::listing::check_name;
 use longhaul_engine::engine::Engine;
@@ -18,7 +18,6 @@ use super::files::refuse_clear;
 use super::{GetArgs, Operand, options, stdout};
 use crate::many_files::{Batch, not_begun};
 use crate::session::CommandSession;
-use crate::summary::unchanged;
 use crate::{exit, interrupt};
 
 /// Fetches a directory; returns the exit code of the first failure, or of an interruption.
@@ -49,7 +48,7 @@ pub(super) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
             if let Some((path, size)) =
                 options.transfer.resume.then(|| tree.unchanged(&file, &cancel)).flatten()
             {
-                return session.run(&tag, |_| Ok(unchanged(path, size)), TransferError::kind);
+                return session.run(&tag, |_| Ok(Done::unchanged(path, size)), TransferError::kind);
             }
             let job = tree.job(&file, options.clone());
             session.run(&tag, |observer| engine.run(&job, observer, &cancel), TransferError::kind)

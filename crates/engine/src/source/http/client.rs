@@ -44,10 +44,10 @@ const OWN: [&str; 7] =
 /// Headers that the transfer sets and that browsers copy with a request: they are left out.
 const LEFT_OUT: [&str; 4] = ["accept-encoding", "connection", "te", "proxy-connection"];
 
-/// How long a server that failed at ranges gets no request for one.
-const RANGELESS: Duration = Duration::from_secs(3600);
-/// The most entries.
-const MAX_SERVERS: usize = 1024;
+/// The time for which a server that failed at ranges gets no request for one.
+const RANGELESS_TIME: Duration = Duration::from_secs(3600);
+/// The largest number of remembered servers that failed at ranges.
+const MAX_RANGELESS: usize = 1024;
 
 /// An HTTP client, shared by jobs: opens URLs, and further connections to their targets.
 ///
@@ -341,8 +341,8 @@ impl Client {
     /// Notes that the server of `target` failed at a range and answered a request without one.
     pub(super) fn note_range_failure(&self, target: &ResolvedUrl, failure: RangeFailure) {
         let (mut rangeless, now) = (self.caches.rangeless.lock(), Instant::now());
-        rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS);
-        if rangeless.len() < MAX_SERVERS {
+        rangeless.retain(|_, (_, since)| now.duration_since(*since) < RANGELESS_TIME);
+        if rangeless.len() < MAX_RANGELESS {
             rangeless.insert(target.url().origin(), (failure, now));
         }
     }
@@ -352,7 +352,7 @@ impl Client {
     pub(super) fn refuses_ranges(&self, target: &ResolvedUrl, head: Option<&ResponseHead>) -> bool {
         let known = self.caches.rangeless.lock().get(&target.url().origin()).copied();
         known.is_some_and(|(failure, since)| {
-            since.elapsed() < RANGELESS
+            since.elapsed() < RANGELESS_TIME
                 && (failure != RangeFailure::Broken || !head.is_some_and(ResponseHead::accepts_ranges))
         })
     }

@@ -17,7 +17,7 @@ const SLOW_REPLY: u64 = 64_000;
 /// A younger reply is not yet slow.
 pub(super) const SLOW_REPLY_AGE: Duration = Duration::from_secs(5);
 
-/// A slot for a new connection: a free one, or that of this connection, which must be closed.
+/// A slot for a new connection: free if `None`, else that of this connection, which must be closed first.
 pub(super) type Slot = Option<ConnectionId>;
 
 impl ConnectionAdmission {

@@ -109,7 +109,6 @@ pub(crate) fn handshake(
         match transport.await_handshake() {
             Ok(false) => return Ok(transport),
             Ok(true) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 return Err(fail(error.to_string()));
             }
