@@ -53,14 +53,16 @@ pub(crate) fn slow_site(delay: Duration, rate: usize) -> (Server, Arc<LoadCounte
     let server = Server::new(move |peer| {
         seen.connections.fetch_add(1, Ordering::SeqCst);
         while let Some(request) = peer.read_request() {
+            // Counted before the content is generated, which takes longest.
+            let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.at_once.fetch_max(now, Ordering::SeqCst);
             let Some(bytes) = of_target(&request.target) else {
+                seen.now.fetch_sub(1, Ordering::SeqCst);
                 peer.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
                 continue;
             };
             let file = File::new(bytes);
             let (head, body) = file.answer(&request);
-            let now = seen.now.fetch_add(1, Ordering::SeqCst) + 1;
-            seen.at_once.fetch_max(now, Ordering::SeqCst);
             std::thread::sleep(delay);
             // Counted before the last byte: the client may request the next file as soon as it has the body.
             let (first, last) = body.split_at(body.len().saturating_sub(1));

@@ -24,7 +24,7 @@ fn all_arrive(run: &Get, size: usize, numbers: RangeInclusive<u64>) {
 }
 
 #[test]
-fn files_at_once_are_bounded_by_parallel_and_small_ones_keep_connections() {
+fn large_files_at_once_are_bounded_by_parallel() {
     const LARGE: usize = 64 << 20;
     for (options, at_once) in [(&[][..], 3), (&["--parallel", "2"], 2)] {
         let (server, load) = slow_site(Duration::ZERO, 128 << 20);
@@ -35,6 +35,10 @@ fn files_at_once_are_bounded_by_parallel_and_small_ones_keep_connections() {
         );
         assert_eq!(load.at_once(), at_once, "{options:?}");
     }
+}
+
+#[test]
+fn small_files_at_once_keep_connections() {
     let (server, load) = site(SMALL_DELAY);
     all_arrive(&get().args(["--parallel", "1"]).args(urls(&server, 1000, 1..=20)), 1000, 1..=20);
     assert_eq!((load.at_once(), load.connections()), (1, 1));
