@@ -7,7 +7,7 @@ use longhaul_core::event::{Event, JobEvent, JobTag, Observer};
 use parking_lot::Mutex;
 
 use crate::line_queue::{self, LineQueue, Output};
-use crate::say;
+use crate::stdout;
 
 /// Writes events to stdout.
 pub(crate) struct JsonLines {
@@ -21,9 +21,9 @@ struct Stdout;
 
 impl Output for Stdout {
     fn write(&mut self, lines: &[u8], wrote: &dyn Fn()) -> io::Result<()> {
-        let written = say::stdout().and_then(|stdout| line_queue::write_all(stdout, lines, wrote));
+        let written = stdout::open().and_then(|stdout| line_queue::write_all(stdout, lines, wrote));
         let failed = written.as_ref().err().map(io::Error::kind);
-        say::note_stdout(written);
+        stdout::note(written);
         failed.map_or(Ok(()), |kind| Err(kind.into()))
     }
 }

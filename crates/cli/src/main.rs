@@ -21,6 +21,7 @@ mod say;
 mod secret_file;
 mod session;
 mod stderr;
+mod stdout;
 mod streams_args;
 mod summary;
 mod transfer_args;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
             if error.use_stderr() {
                 return exit::of(FailureKind::Usage).into();
             }
-            say::note_stdout(printed.and_then(|()| say::stdout()?.flush()));
+            stdout::note(printed.and_then(|()| stdout::open()?.flush()));
             return with_stdout(ExitCode::SUCCESS);
         }
     };
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
 
 /// Returns the exit code of a command: if `code` is success but stdout could not be written, an I/O error.
 fn with_stdout(code: ExitCode) -> ExitCode {
-    let Some(failure) = say::stdout_failure() else { return code };
+    let Some(failure) = stdout::failure() else { return code };
     say::error(format_args!(
         "cannot write to standard output: {failure}; free some space or write elsewhere"
     ));

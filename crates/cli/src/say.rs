@@ -1,54 +1,12 @@
-//! The program's output besides its log.
+//! The program's messages on stderr, besides its log.
 
 use std::fmt::Display;
-use std::io::{self, Write};
-use std::sync::OnceLock;
-
-use longhaul_sys::standard_streams::stdout_was_closed;
 
 use crate::stderr;
 
 /// Writes a line to stderr.
 pub(crate) fn line(text: impl Display) {
     stderr::line(format!("{text}\n"));
-}
-
-/// The first error of stdout.
-static STDOUT_FAILURE: OnceLock<io::Error> = OnceLock::new();
-
-/// Writes a line to stdout like `println!`, but continues on an error: [`stdout_failure`] returns it at the end.
-pub(crate) fn output(text: impl Display) {
-    bytes(format!("{text}\n").as_bytes());
-}
-
-/// Writes bytes to stdout, with errors handled as in [`output`].
-pub(crate) fn bytes(bytes: &[u8]) {
-    note_stdout(stdout().and_then(|mut stdout| {
-        stdout.write_all(bytes)?;
-        stdout.flush()
-    }));
-}
-
-/// Returns stdout.
-///
-/// # Errors
-/// stdout was closed before the program started; output would be lost without an error.
-pub(crate) fn stdout() -> io::Result<io::Stdout> {
-    if stdout_was_closed() { Err(io::Error::other("it is closed")) } else { Ok(io::stdout()) }
-}
-
-/// Stores an error of stdout; a closed pipe (`| head`) is no error.
-pub(crate) fn note_stdout(result: io::Result<()>) {
-    if let Err(error) = result
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        let _ = STDOUT_FAILURE.set(error);
-    }
-}
-
-/// Returns the first error of stdout.
-pub(crate) fn stdout_failure() -> Option<&'static io::Error> {
-    STDOUT_FAILURE.get()
 }
 
 /// Formats an error with its causes; omits causes that the text already contains.
@@ -67,6 +25,8 @@ pub(crate) fn error(error: impl Display) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use anyhow::Context;
     use longhaul_engine::sink::output_error::OutputError;
 

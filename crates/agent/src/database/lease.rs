@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use super::order::other_plans;
 use super::row::COLUMNS;
-use super::rows::other_plans;
 use super::value::values;
 use super::{Database, DatabaseError, Record, Row, StoreError};
 use crate::json;

@@ -1,7 +1,8 @@
-//! The order of the queue: positions with gaps, into which transfers are moved.
+//! The order of the queue: which transfers are next, by priority and position; positions have gaps, into which transfers are
+//! moved.
 
 use super::value::values;
-use super::{Database, DatabaseError, StoreError};
+use super::{Database, DatabaseError, Row, StoreError};
 
 /// The distance between positions in the queue: 20 insertions at one point halve it to 1, and positions are then
 /// reassigned.
@@ -9,7 +10,24 @@ pub(super) const SPACING: i64 = 1 << 20;
 /// The lock that serialises agents of a farm that move transfers.
 const ORDER_LOCK: i64 = 0x4c48_5132;
 
+/// Returns the condition that this agent, which the parameter `owner` names, executes no worker of a transfer's plan.
+pub(super) fn other_plans(owner: &str) -> String {
+    format!(
+        "(kind <> 'plan' OR path NOT IN (SELECT path FROM transfers
+                                         WHERE state = 'running' AND kind = 'plan' AND coalesce(owner, '') = {owner}))"
+    )
+}
+
 impl Database {
+    /// Reads the next queued transfers, most urgent first, without workers of plans that this agent has one of.
+    pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
+        let condition = format!(
+            "WHERE state = 'queued' AND {} ORDER BY priority DESC, position, id LIMIT ?1",
+            other_plans("?2")
+        );
+        self.readable_rows(&condition, values![limit as u64, self.owner()])
+    }
+
     /// Moves a transfer before another one, whose priority it takes, or to the end; returns whether that one exists.
     pub(crate) fn place(&mut self, id: i64, before: Option<i64>) -> Result<bool, DatabaseError> {
         let failed = DatabaseError::using("reorder");

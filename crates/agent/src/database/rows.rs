@@ -13,14 +13,6 @@ use crate::json;
 use crate::settings::{Doors, SettingsPatch};
 use crate::transfer::TransferState;
 
-/// Returns the condition that this agent, which the parameter `owner` names, executes no worker of a transfer's plan.
-pub(super) fn other_plans(owner: &str) -> String {
-    format!(
-        "(kind <> 'plan' OR path NOT IN (SELECT path FROM transfers
-                                         WHERE state = 'running' AND kind = 'plan' AND coalesce(owner, '') = {owner}))"
-    )
-}
-
 impl Database {
     /// Reads a transfer.
     pub(crate) fn get(&self, id: i64) -> Result<Option<Row>, DatabaseError> {
@@ -69,15 +61,6 @@ impl Database {
     /// Reads the transfers that are marked as running on this host.
     pub(crate) fn running(&self) -> Result<Vec<Row>, DatabaseError> {
         self.readable_rows("WHERE state = 'running' AND coalesce(owner, '') = ?1", values![self.owner()])
-    }
-
-    /// Reads the next queued transfers, most urgent first, without workers of plans that this agent has one of.
-    pub(crate) fn next_queued(&self, limit: usize) -> Result<Vec<Row>, DatabaseError> {
-        let condition = format!(
-            "WHERE state = 'queued' AND {} ORDER BY priority DESC, position, id LIMIT ?1",
-            other_plans("?2")
-        );
-        self.readable_rows(&condition, values![limit as u64, self.owner()])
     }
 
     /// Reads the transfers scheduled for a time.

@@ -8,6 +8,7 @@ mod observe;
 mod plan_worker;
 mod record_retention;
 mod recovery;
+mod retries;
 mod run;
 mod tree;
 

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::event::{Done, Event};
 use longhaul_core::failure::FailureKind;
-use longhaul_core::queue_admission;
-use longhaul_core::retry::Retry;
 use longhaul_engine::sink::part_file;
 
 use super::execute::{self, RunFailure};
 use super::observe::RunObserver;
 use super::record_retention;
+use super::retries::{Retries, state_after};
 use crate::database::{Row, RunEnd};
 use crate::live::Live;
 use crate::queue::Queue;
@@ -20,8 +19,6 @@ use crate::transfer::{Transfer, TransferFailure, TransferKind, TransferState};
 
 /// The interval between attempts to store a result.
 const STORE_RETRY: Duration = Duration::from_secs(1);
-/// The maximum number of retries in a row because another run holds the file: about an hour.
-const MAX_BUSY_RETRIES: u32 = 10;
 
 /// Runs a transfer to its end, and records the result.
 pub(super) fn run(queue: &Arc<Queue>, live: &Arc<Live>, row: &Row) {
@@ -90,43 +87,6 @@ fn state_after_run(
         file_exists: failure.file_exists,
     });
     (state, end)
-}
-
-/// The retries of a transfer after a failure.
-#[derive(Debug, PartialEq, Eq)]
-struct Retries {
-    /// The failures in a row.
-    attempts: u32,
-    /// The retries in a row because another run held the file.
-    busy_retries: u32,
-    /// The time before the next run; `None` if there is none.
-    delay: Option<Duration>,
-}
-
-impl Retries {
-    fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
-        let RunEnd { attempts, busy_retries, .. } = *before;
-        // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
-        if failure.is_busy && is_in_farm {
-            let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_admission::retry_delay(busy_retries));
-            return Self { attempts, busy_retries: busy_retries.saturating_add(1), delay };
-        }
-        let may_retry = failure.retry != Retry::Never && attempts < max_retries;
-        let delay = may_retry.then(|| queue_admission::retry_delay(attempts));
-        Self { attempts: attempts.saturating_add(1), busy_retries: 0, delay }
-    }
-}
-
-/// Returns the state after a failure: a link may have expired, a server may recover.
-fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) -> TransferState {
-    let of_link = row.transfer.kind == TransferKind::Get
-        && row.transfer.ends.urls.first().is_some_and(|url| url.starts_with("http"));
-    match kind {
-        // A link that has never worked is wrong, not expired.
-        FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
-        _ if may_retry => TransferState::Scheduled,
-        _ => TransferState::Failed,
-    }
 }
 
 fn end_of(live: &Live, row: &Row, path: Option<String>) -> RunEnd {

@@ -20,8 +20,8 @@ use longhaul_core::failure::FailureKind;
 use longhaul_core::units::Rate;
 
 use crate::exit;
-use crate::say;
 use crate::values::listen;
+use crate::{say, stdout};
 
 /// Maximum time for an agent to open its queue.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     let paths = paths()?;
     if !args.foreground {
         let options = args.doors.options();
-        say::output(match start(&paths, &options)? {
+        stdout::line(match start(&paths, &options)? {
             true => "the agent runs".to_owned(),
             false if options.is_empty() => "the agent runs already".to_owned(),
             false => {
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 fn stop() -> anyhow::Result<ExitCode> {
     let client = Client::new(paths()?.socket());
     let Some(stats) = stats(&client)? else {
-        say::output("no agent runs");
+        stdout::line("no agent runs");
         return Ok(ExitCode::SUCCESS);
     };
     let pid = i32::try_from(stats.pid).ok().and_then(rustix::process::Pid::from_raw);
@@ -183,24 +183,24 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
         return Ok(exit::said("no agent runs; start one with longhaul agent", FailureKind::Unavailable));
     };
     if json {
-        say::output(serde_json::to_string(&stats)?);
+        stdout::line(serde_json::to_string(&stats)?);
     } else {
         let rate = Rate::bits_per_sec(stats.goodput_bps);
-        say::output(format_args!(
+        stdout::line(format_args!(
             "process {}: {} running at {rate}, {} waiting",
             stats.pid, stats.active, stats.waiting
         ));
         if let Some(farm) =
             query::<Option<FarmStatus>>(&Client::new(paths()?.socket()), "/api/v1/farm")?.flatten()
         {
-            say::output(format_args!("farm {}, with a lease of {} s", farm.database, farm.lease_seconds));
+            stdout::line(format_args!("farm {}, with a lease of {} s", farm.database, farm.lease_seconds));
             for host in farm.hosts {
                 let rate = Rate::bits_per_sec(host.goodput_bps);
                 let seen = match host.is_alive {
                     true => format!("{} running at {rate}", host.running),
                     false => format!("not heard of for {} s", host.seen_seconds),
                 };
-                say::output(format_args!("host {}, version {}: {seen}", host.name, host.version));
+                stdout::line(format_args!("host {}, version {}: {seen}", host.name, host.version));
             }
         }
     }
@@ -290,13 +290,13 @@ fn install(doors: &DoorArgs) -> anyhow::Result<ExitCode> {
     let directory = units()?;
     let path = unit::install(&directory, &program, &doors.options())
         .with_context(|| format!("cannot write the unit in {}", directory.display()))?;
-    say::output(path.display());
-    say::output(format_args!(
+    stdout::line(path.display());
+    stdout::line(format_args!(
         "start it now and with each session: systemctl --user enable --now {}",
         unit::NAME
     ));
     if doors.farm.is_some() {
-        say::output(
+        stdout::line(
             "a password of the farm's database belongs into ~/.pgpass with mode 0600: the unit has none",
         );
     }
@@ -311,7 +311,7 @@ fn uninstall() -> anyhow::Result<ExitCode> {
         let message = format_args!("there is no {} in {}", unit::NAME, directory.display());
         return Ok(exit::said(message, FailureKind::NotFound));
     }
-    say::output(format_args!("removed; stop one that runs: systemctl --user stop {}", unit::NAME));
+    stdout::line(format_args!("removed; stop one that runs: systemctl --user stop {}", unit::NAME));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::Cli;
-use crate::say;
+use crate::stdout;
 
 /// Which shell.
 #[derive(Debug, Args)]
@@ -19,6 +19,6 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "longhaul", &mut script);
-    say::bytes(&script);
+    stdout::bytes(&script);
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Command, CommandFactory};
 
 use crate::cli::Cli;
 use crate::config_file::{self, COMMANDS, ConfigFile, as_toml};
-use crate::say;
+use crate::stdout;
 
 /// The commands to show.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         Some(path) => ConfigFile::read(path, &program)?,
         None => ConfigFile::default(),
     };
-    say::output(format_args!("# {}", file.path().display()));
+    stdout::line(format_args!("# {}", file.path().display()));
     let wanted =
         |name: &&&str| args.commands.is_empty() || args.commands.iter().any(|wanted| wanted == **name);
     for command in COMMANDS.iter().filter(wanted).filter_map(|name| program.find_subcommand(name)) {
@@ -38,14 +38,14 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show(command: &Command, file: &ConfigFile, all: bool) {
-    say::output(format_args!("\n[{}]", command.get_name()));
+    stdout::line(format_args!("\n[{}]", command.get_name()));
     for arg in config_file::options(command) {
         let name = arg.get_long().unwrap_or_default();
         if let Some(setting) = file.get(command.get_name(), arg) {
             let from = format!("{}, line {}", file.path().display(), setting.line);
             // Commented out: without its secret the line would set another value.
             let comment = if setting.may_be_secret() { "# " } else { "" };
-            say::output(format_args!("{:<40} # {from}", format!("{comment}{name} = {setting}")));
+            stdout::line(format_args!("{:<40} # {from}", format!("{comment}{name} = {setting}")));
             continue;
         }
         let defaults = arg.get_default_values();
@@ -55,8 +55,8 @@ fn show(command: &Command, file: &ConfigFile, all: bool) {
             _ => None,
         };
         match default {
-            Some(value) => say::output(format_args!("{:<40} # default", format!("{name} = {value}"))),
-            None if all => say::output(format_args!("{:<40} # not set", format!("# {name} ="))),
+            Some(value) => stdout::line(format_args!("{:<40} # default", format!("{name} = {value}"))),
+            None if all => stdout::line(format_args!("{:<40} # not set", format!("# {name} ="))),
             None => {}
         }
     }

@@ -17,7 +17,7 @@ use longhaul_scope::live::{self, LiveFlow};
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::{exit, interrupt, say, values};
+use crate::{exit, interrupt, say, stdout, values};
 
 /// What to explain: a file, or a process.
 ///
@@ -67,11 +67,14 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         (None, None) => Vec::new(),
     };
     if args.json {
-        explained.iter().for_each(|one| say::output(one.json()));
+        explained.iter().for_each(|one| stdout::line(one.json()));
     } else {
-        explained.iter().take(MAX_SHOWN).for_each(|one| say::output(one.text()));
+        explained.iter().take(MAX_SHOWN).for_each(|one| stdout::line(one.text()));
         if explained.len() > MAX_SHOWN {
-            say::output(format_args!("... and {} smaller ones; --json has all", explained.len() - MAX_SHOWN));
+            stdout::line(format_args!(
+                "... and {} smaller ones; --json has all",
+                explained.len() - MAX_SHOWN
+            ));
         }
     }
     let any = explained.iter().any(|one| one.diagnosis.is_ok());

@@ -13,7 +13,7 @@ use longhaul_scope::figures;
 use longhaul_scope::record::Record;
 use serde_json::{Value, json};
 
-use crate::say;
+use crate::{say, stdout};
 
 use super::explain::{is_capture, load_capture, load_jobs};
 
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        records.iter().for_each(|(name, record)| say::output(numbers(name, record)));
+        records.iter().for_each(|(name, record)| stdout::line(numbers(name, record)));
     }
     if outputs.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     for output in outputs {
         draw::write(&sheet, output, "-o")?;
         if !args.json {
-            say::output(output.display());
+            stdout::line(output.display());
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -4,13 +4,13 @@
 //! [`Finding`] names the measured and the needed value with its arithmetic, the commands that change it, and where the
 //! advice comes from. A reading that is missing becomes an [`Unread`] instead, which says what it would have shown.
 
-mod buffers;
 mod ceiling;
 mod congestion;
 mod device;
 mod disk;
 mod facts;
 mod finding;
+mod needed_buffers;
 mod resources;
 mod target;
 mod tcp_options;
@@ -91,7 +91,7 @@ impl Diagnosis {
 pub fn check(facts: &HostFacts, target: &Target) -> Diagnosis {
     let (findings, unread, ceilings) = (Vec::new(), Vec::new(), Ceilings::of(facts, target));
     let mut report = Diagnosis { target: target.clone(), findings, unread, ceilings };
-    buffers::check(facts, target, &mut report);
+    needed_buffers::check(facts, target, &mut report);
     tcp_options::check(facts, target, &mut report);
     congestion::check(facts, target, &mut report);
     device::check(&facts.device, target, &mut report);

@@ -10,9 +10,9 @@
 //! plain socket, blocking or not; [`Outgoing::fill`] copies the next bytes for encryption. A
 //! [`Supply`] does both for one file, with the [`Reader`] as source.
 
+mod cache_or_direct;
 mod outgoing;
 mod read_ahead;
-mod reader;
 pub(crate) mod source_file;
 mod supply;
 
@@ -21,9 +21,9 @@ use std::io;
 use longhaul_core::failure::Failure;
 use thiserror::Error;
 
+pub use cache_or_direct::{Reader, ReaderChoice};
 pub use outgoing::{Outgoing, Piece, TURN, Turn};
 pub use read_ahead::{ReadAhead, RingUsage};
-pub use reader::{Reader, ReaderChoice};
 pub use source_file::SourceFile;
 pub use supply::Supply;
 

@@ -16,7 +16,8 @@ use longhaul_core::tune::streams::{CountTuner, Remembered, StreamTuner, StreamTu
 use longhaul_core::units::{Bytes, Rate, Rtt};
 
 use super::interval_meter::IntervalMeter;
-use super::stream_set::{Refusal, Starter, StreamSet};
+use super::refused_streams::Refusal;
+use super::stream_set::{Starter, StreamSet};
 use crate::source::{Description, ServerPath, Source};
 use crate::threads::named;
 use crate::transfer::error::TransferError;

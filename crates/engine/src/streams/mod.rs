@@ -2,6 +2,7 @@
 
 mod count_control;
 mod interval_meter;
+mod refused_streams;
 mod run_stream;
 mod stream_set;
 

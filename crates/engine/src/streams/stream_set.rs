@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 use std::thread::Scope;
-use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use longhaul_core::event::Event;
-use longhaul_core::failure::{Cause, Failure};
-use longhaul_core::retry::Retry;
+use longhaul_core::failure::Cause;
 use longhaul_core::schedule::WorkerId;
 use parking_lot::Mutex;
 
+use super::refused_streams::Refusal;
 use super::run_stream::run_stream;
 use crate::source::StreamPeer;
 use crate::threads::{not_started, spawn_guarded};
@@ -24,17 +22,8 @@ pub(crate) struct StreamSet<'a, D: Direction = Receiving> {
     /// The source's index in the transfer.
     pub(crate) index: usize,
     /// Whether the number of streams is controlled; then a refusal by the server is not a failure.
-    controlled: bool,
-    refusal: Mutex<Option<Refusal>>,
-}
-
-/// The refusal of a stream by the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The number of other streams that the server was serving.
-    pub(crate) open: usize,
-    /// The time until the server accepts further streams, if it stated one.
-    pub(crate) wait: Option<Duration>,
+    pub(super) controlled: bool,
+    pub(super) refusal: Mutex<Option<Refusal>>,
 }
 
 /// Starts streams on threads.
@@ -156,71 +145,6 @@ impl<'a, D: Direction> StreamSet<'a, D> {
             }
         }
     }
-
-    /// Takes the latest refusal.
-    pub(crate) fn take_refusal(&self) -> Option<Refusal> {
-        self.refusal.lock().take()
-    }
-
-    /// Removes a stream that the server refused while serving others, and records the refusal for
-    /// the control of the number of streams; `None` if the stream must continue.
-    ///
-    /// Other streams count as served: one that connects now and is refused records a refusal of
-    /// its own. If this stream was accepted and then left waiting, only streams with a response
-    /// count.
-    fn leave_refused(&self, stream: WorkerId, cause: Cause, wait: Option<Duration>) -> Option<Refusal> {
-        let others = |s: &Arc<StreamHandle>| s.id != stream && !s.is_draining();
-        let mut staying = self.streams();
-        staying.retain(others);
-        if !self.controlled || staying.is_empty() || !self.round.running.leave_to_others(stream) {
-            return None;
-        }
-        self.progress().set_wanted(staying.len());
-        let is_served = |s: &Arc<StreamHandle>| {
-            let answered = || self.round.schedule.with(|schedule, _| schedule.status(s.id)).answered;
-            cause != Cause::Interrupted || answered()
-        };
-        let open = staying.iter().filter(|s| is_served(s)).count().max(1);
-        let mut last = self.refusal.lock();
-        let refusal = Refusal { open, wait: wait.max(last.and_then(|refusal| refusal.wait)) };
-        *last = Some(refusal);
-        Some(refusal)
-    }
-
-    /// Removes a stream if `error` means that the server accepts no further stream; returns whether
-    /// it was removed.
-    pub(super) fn leaves_refused(&self, stream: WorkerId, error: &Failure, delivered: bool) -> bool {
-        let refused = match error.cause {
-            Cause::OtherFile | Cause::NotModified | Cause::EveryStream | Cause::Memory => false,
-            Cause::Refused => true,
-            // Accepted and then left waiting while others are served: a server with a fixed number
-            // of workers.
-            Cause::Interrupted => !delivered && self.serves_another(stream),
-            Cause::Unreachable | Cause::Connection => !delivered,
-        };
-        refused && self.report_refusal(stream, error)
-    }
-
-    /// Removes a stream and reports the reason, if others can do its work; returns whether it was
-    /// removed.
-    pub(super) fn report_refusal(&self, stream: WorkerId, error: &Failure) -> bool {
-        let wait = match error.retry {
-            Retry::After(wait) => Some(wait),
-            _ => None,
-        };
-        let refusal = self.leave_refused(stream, error.cause, wait);
-        if let Some(Refusal { open, .. }) = refusal {
-            self.round.transfer.emit(&Event::Refused { stream, reason: error.to_string(), open });
-        }
-        refusal.is_some()
-    }
-
-    /// Returns whether the server has responded to another stream.
-    pub(super) fn serves_another(&self, stream: WorkerId) -> bool {
-        let answered =
-            |s: &Arc<StreamHandle>| self.round.schedule.with(|schedule, _| schedule.status(s.id).answered);
-        self.streams().iter().any(|other| other.id != stream && answered(other))
-    }
 }
 
 #[cfg(test)]
@@ -233,8 +157,8 @@ mod tests {
 
     use super::*;
     use crate::cancel::Cancel;
-    use crate::source::StreamWorker;
-    use crate::transfer::{RoundEnd, Sending, TransferOptions, TransferProgress};
+    use crate::source::{StreamPeer, StreamWorker};
+    use crate::transfer::{Round, RoundEnd, Sending, TransferOptions, TransferProgress};
 
     struct UnusedPeer;
 

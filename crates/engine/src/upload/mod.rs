@@ -36,6 +36,7 @@ mod monitor;
 mod progress;
 mod range_worker;
 mod ranges;
+mod refusal;
 mod request;
 mod resumable;
 mod session;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::browsers::{self, Browser, Family};
 use super::host::read_message;
 use super::manifest::{self, CHROMIUM_ID, FIREFOX_ID};
-use crate::{exit, say};
+use crate::{exit, say, stdout};
 
 /// Maximum time for the host's reply, which includes the start of the agent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -30,18 +30,18 @@ pub(super) fn run(browsers: &[Browser]) -> anyhow::Result<ExitCode> {
     for browser in browsers {
         match check(browser) {
             Ok(version) => {
-                say::output(format_args!("{}: connected, longhaul {version} answers", browser.name))
+                stdout::line(format_args!("{}: connected, longhaul {version} answers", browser.name))
             }
             Err(error) => {
                 sound = false;
-                say::output(format_args!("{}: {}", browser.name, say::chain(&error)));
+                stdout::line(format_args!("{}: {}", browser.name, say::chain(&error)));
             }
         }
     }
     if sound {
         return Ok(ExitCode::SUCCESS);
     }
-    say::output("Run: longhaul browser install");
+    stdout::line("Run: longhaul browser install");
     Ok(exit::FOUND.into())
 }
 

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use longhaul_core::failure::FailureKind;
 use longhaul_sys::if_exists::if_exists;
 
-use crate::{exit, say};
+use crate::{exit, stdout};
 
 /// Connect browsers with Longhaul.
 #[derive(Debug, Args)]
@@ -79,9 +79,9 @@ fn install(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     for browser in &found {
         let text = serde_json::to_string_pretty(&manifest::manifest(browser.family, &launcher))?;
         manifest::write(&browser.manifest(), format!("{text}\n").as_bytes(), 0o600)?;
-        say::output(format_args!("{}: {}", browser.name, browser.manifest().display()));
+        stdout::line(format_args!("{}: {}", browser.name, browser.manifest().display()));
     }
-    say::output(HOW_TO_LOAD);
+    stdout::line(HOW_TO_LOAD);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,7 +99,7 @@ fn uninstall(place: &ProfileArgs) -> anyhow::Result<ExitCode> {
     for path in paths.into_iter().chain([launcher, list]) {
         let removed = if_exists(fs::remove_file(&path));
         if removed.with_context(|| format!("cannot remove {}", path.display()))?.is_some() {
-            say::output(format_args!("removed {}", path.display()));
+            stdout::line(format_args!("removed {}", path.display()));
         }
     }
     Ok(ExitCode::SUCCESS)

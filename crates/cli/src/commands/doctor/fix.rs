@@ -12,7 +12,7 @@ use super::fix_step::{Change, FixStep};
 use super::text::lasting_files;
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting};
 use super::{DoctorArgs, exit_code, kernel_module, start_file};
-use crate::{exit, say};
+use crate::{exit, say, stdout};
 
 /// What became of modules, settings, and the files that make them last.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(super) fn run(diagnosis: &Diagnosis, args: &DoctorArgs) -> Result<Fixed, Fai
     let mut fixed = Fixed { changes, ..Fixed::default() };
     fixed.modules = modules_for(diagnosis.fixes(), &fixed.changes);
     fixed.files = fixed.lines_for(&lasting);
-    let show = |line: String| if args.json { say::line(line) } else { say::output(line) };
+    let show = |line: String| if args.json { say::line(line) } else { stdout::line(line) };
     show(if fixed.changes.is_empty() {
         "\nNo setting is to be changed.".to_owned()
     } else {

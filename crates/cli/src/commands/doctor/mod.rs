@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::exit;
-use crate::say;
+use crate::{say, stdout};
 
 /// Check what on this host would slow a transfer of a rate and an RTT.
 ///
@@ -150,7 +150,7 @@ fn examine(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     }
     let fixed = if args.fix { Some(fix::run(&diagnosis, args)?) } else { None };
     if args.json {
-        say::output(as_json(&diagnosis, (device.ok(), &route), fixed.as_ref()));
+        stdout::line(as_json(&diagnosis, (device.ok(), &route), fixed.as_ref()));
     }
     Ok(match fixed {
         Some(fixed) => fixed.exit_code(diagnosis.worst()),

@@ -3,7 +3,7 @@
 use console::{Style, Term};
 use longhaul_core::host_check::{Diagnosis, Finding, Fix, Origin, Severity, Unread};
 
-use crate::say;
+use crate::stdout;
 
 /// The width where stdout is no terminal.
 const PLAIN_WIDTH: usize = 100;
@@ -16,7 +16,7 @@ pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route:
         Term::stdout().size_checked().map_or(PLAIN_WIDTH, |(_, columns)| usize::from(columns).max(60));
     let layout = Layout::of(diagnosis, width);
     let target = &diagnosis.target;
-    say::output(format_args!(
+    stdout::line(format_args!(
         "For {} ({}) at an RTT of {} ({}): {} in flight. Device: {}",
         target.rate,
         if target.rate_origin == Origin::Measured {
@@ -30,9 +30,9 @@ pub(super) fn print(diagnosis: &Diagnosis, device: Result<&str, &String>, route:
         device.map_or_else(|why| format!("none: {why}"), |device| format!("{device} ({route})"))
     ));
     let ceilings = &diagnosis.ceilings;
-    say::output(ceilings.receive.sentence("receives", target));
-    say::output(ceilings.send.sentence("sends", target));
-    say::output(format_args!("{}\n", counts(diagnosis)));
+    stdout::line(ceilings.receive.sentence("receives", target));
+    stdout::line(ceilings.send.sentence("sends", target));
+    stdout::line(format_args!("{}\n", counts(diagnosis)));
     layout.head();
     diagnosis.findings.iter().for_each(|finding| layout.finding(finding));
     diagnosis.unread.iter().for_each(|unread| layout.unread(unread));
@@ -77,7 +77,7 @@ impl Layout {
     fn head(&self) {
         let (names, values) = (self.name, self.measured);
         let row = format!("{:MARK$}{:names$}  {:values$}  needed", "", "", "measured");
-        say::output(Style::new().underlined().apply_to(row));
+        stdout::line(Style::new().underlined().apply_to(row));
     }
 
     fn finding(&self, finding: &Finding) {
@@ -90,23 +90,23 @@ impl Layout {
         let (name, measured) = (finding.name, &finding.measured);
         let (names, values) = (self.name, self.measured);
         let row = format!("{mark}{name:names$}  {measured:values$}  {}", finding.needed);
-        say::output(row.trim_end());
+        stdout::line(row.trim_end());
         if finding.severity == Severity::Ok {
             return;
         }
         self.detail(&finding.arithmetic);
         for command in finding.fix.iter().flat_map(|fix| &fix.commands) {
             // Not wrapped: it is to be copied.
-            say::output(format_args!("{:MARK$}  fix: {command}", ""));
+            stdout::line(format_args!("{:MARK$}  fix: {command}", ""));
         }
         finding.fix.iter().for_each(|fix| self.detail(&fix.note));
         let source = Style::new().dim().apply_to(format!("see {}", finding.source));
-        say::output(format_args!("{:MARK$}  {source}", ""));
+        stdout::line(format_args!("{:MARK$}  {source}", ""));
     }
 
     fn unread(&self, unread: &Unread) {
         let mark = Style::new().dim().apply_to(format!("{:MARK$}", "not read"));
-        say::output(format_args!("{mark}{:1$}  {2}", unread.name, self.name, unread.reason));
+        stdout::line(format_args!("{mark}{:1$}  {2}", unread.name, self.name, unread.reason));
         self.detail(&format!("would show {}", unread.would_show));
     }
 
@@ -116,7 +116,7 @@ impl Layout {
             return;
         }
         for line in wrapped(text, self.width.saturating_sub(MARK + 2)) {
-            say::output(format_args!("{:MARK$}  {line}", ""));
+            stdout::line(format_args!("{:MARK$}  {line}", ""));
         }
     }
 }
@@ -124,11 +124,11 @@ impl Layout {
 /// Prints the lines that make the fixes last, by file.
 fn lasting(diagnosis: &Diagnosis) {
     for (file, lines) in lasting_files(diagnosis.fixes()) {
-        say::output(format_args!("\nTo make it last, in {file}:"));
-        lines.iter().for_each(|line| say::output(format_args!("  {line}")));
+        stdout::line(format_args!("\nTo make it last, in {file}:"));
+        lines.iter().for_each(|line| stdout::line(format_args!("  {line}")));
     }
     if !diagnosis.changes().is_empty() {
-        say::output(
+        stdout::line(
             "\nlonghaul doctor --fix applies what it can until the next start, --fix --permanent for good; --undo takes it back.",
         );
     }

@@ -9,7 +9,7 @@ use super::fix_step::Change;
 use super::kernel_module::{self, Unloaded};
 use super::undo_file::{self, SavedLines, SavedModule, SavedSetting, UndoRecord};
 use super::{setting, start_file};
-use crate::{exit, say};
+use crate::{exit, stdout};
 
 const GONE: &str = "the device is gone: nothing to restore";
 
@@ -31,7 +31,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     }
     let tell = |line: String| {
         if !json {
-            say::output(line);
+            stdout::line(line);
         }
     };
     let mut is_refused = false;
@@ -85,7 +85,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     }
     undo_file::write(&file, &kept)?;
     if json {
-        say::output(json!({ "event": "undo", "changes": changes, "modules": modules, "files": files }));
+        stdout::line(json!({ "event": "undo", "changes": changes, "modules": modules, "files": files }));
     }
     Ok(if is_refused { exit::of(FailureKind::Denied).into() } else { ExitCode::SUCCESS })
 }

@@ -19,7 +19,7 @@ use longhaul_engine::source::is_known_scheme;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use super::{GetArgs, Operand, if_newer, stdout, url_list};
+use super::{GetArgs, Operand, if_newer, to_stdout, url_list};
 
 /// Maximum of sources per file: more would exceed the number of streams.
 const MAX_SOURCES: usize = 16;
@@ -191,7 +191,7 @@ pub(super) fn make_directories(
     files: &[RemoteFile],
     several: bool,
 ) -> Result<(), OutputError> {
-    let is_directory = |output: &&Path| (several || ends_in_slash(output)) && !stdout::is_requested(args);
+    let is_directory = |output: &&Path| (several || ends_in_slash(output)) && !to_stdout::is_requested(args);
     let common = args.files.output.as_deref().filter(is_directory);
     let own = files.iter().filter_map(|file| file.dir.as_deref());
     let is_below = |file: &&RemoteFile| file.name.as_ref().is_some_and(|name| name.contains('/'));
@@ -221,7 +221,7 @@ fn look_up_checksums(
         Ok(ChecksumList::parse(&input_file::read(path, LONGEST_CHECKSUMS, cancel)?, &name)?)
     };
     let list = read().with_context(|| format!("cannot use the checksums in {}", path.display()))?;
-    let output = args.files.output.as_deref().filter(|_| files.len() == 1 && !stdout::is_requested(args));
+    let output = args.files.output.as_deref().filter(|_| files.len() == 1 && !to_stdout::is_requested(args));
     let output = output.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
     for file in files.iter_mut().filter(|file| file.expected.checksums.is_empty()) {
         let remote = file.remote_path().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 mod files;
 mod if_newer;
-mod stdout;
+mod to_stdout;
 pub(crate) mod tree;
 pub(crate) mod url_list;
 
@@ -253,7 +253,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
         let files = files::collect(args, &cancel)?;
         let first = files.first().and_then(|file| file.urls.first());
         let options = options(args, first, &cancel)?;
-        let stdout = stdout::output(args, files.len())?;
+        let stdout = to_stdout::output(args, files.len())?;
         let several = files.len() > 1 || args.files.input.is_some();
         files::make_directories(args, &files, several)?;
         if stdout.is_none() {
@@ -264,7 +264,7 @@ pub(crate) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
     };
     let (files, options, stdout, several) = setup().map_err(|error| exit::not_set_up(&error, &cancel))?;
     let what = files.first().map(files::RemoteFile::shown).unwrap_or_default();
-    let lines = args.transfer.shows_line() && !stdout::is_terminal(args);
+    let lines = args.transfer.shows_line() && !to_stdout::is_terminal(args);
     let session = CommandSession::begin(&args.transfer, Side::Get, &what, Some(files.len()), lines, &cancel)?;
     let engine = Engine::new(args.buffers.app_buffer);
     let admission = JobAdmission::new(args.parallel);

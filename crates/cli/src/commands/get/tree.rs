@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::files::refuse_clear;
-use super::{GetArgs, Operand, options, stdout};
+use super::{GetArgs, Operand, options, to_stdout};
 use crate::many_files::{Batch, not_begun};
 use crate::session::CommandSession;
 use crate::{exit, interrupt};
@@ -25,7 +25,7 @@ pub(super) fn run(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let cancel = args.transfer.client.connect.cancel();
     let setup = || {
         let url = url(args)?;
-        stdout::output(args, 1)?;
+        to_stdout::output(args, 1)?;
         let target = args.files.output.clone().map_or_else(|| named_after(url), Ok)?;
         let options = options(args, Some(url), &cancel)?;
         interrupt::listen(&cancel)?;

@@ -9,7 +9,7 @@ use longhaul_core::failure::{Failure, FailureKind};
 use longhaul_core::units::{Rate, Rtt};
 use longhaul_lab::{CrossFlows, EndSpec, Hosts, Lab, PathSpec, PathStats, TrafficSpec};
 
-use crate::say;
+use crate::stdout;
 
 /// Rate, RTT, and the queue unless it is one BDP, as option values.
 type PathNames = (&'static str, &'static str, &'static str);
@@ -51,7 +51,7 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
     let paths = up_to(args.max_rate, all)?;
     // The kernel requires it before the first thread starts.
     longhaul_lab::gain_privilege()?;
-    say::output(format_args!(
+    stdout::line(format_args!(
         "{:>10} {:>8} {:>8}  {:>12} {:>10} {:>10}  {}",
         "rate", "RTT", "queue", "goodput", "late p99", "allowed", "held"
     ));
@@ -61,7 +61,7 @@ pub(super) fn run(args: CheckArgs) -> Result<ExitCode> {
         let row = PathRow::of(&spec, &stats);
         held += usize::from(row.is_held);
         let queue = if queue.is_empty() { "1 BDP" } else { queue };
-        say::output(format_args!(
+        stdout::line(format_args!(
             "{rate:>10} {rtt:>8} {queue:>8}  {:>12} {:>7.2} ms {:>7.2} ms  {}",
             row.goodput.to_string(),
             row.late.as_secs_f64() * 1e3,

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::say;
+use crate::{say, stdout};
 
 use super::evidence;
 use super::path_args::PathArgs;
@@ -133,7 +133,7 @@ pub(super) fn run(args: ExecArgs) -> Result<ExitCode> {
         report.write(directory)?;
     }
     if args.json {
-        say::output(report.json());
+        stdout::line(report.json());
     }
     if args.strict && !problems.is_empty() && finished.status.success() {
         return Ok(ExitCode::from(NOT_THE_PATH));

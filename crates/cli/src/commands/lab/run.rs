@@ -11,7 +11,7 @@ use longhaul_lab::scenario::{
     Execution, FidelityPolicy, Results, ResultsDirectory, Scenario, Selection, SetParameter, run_scenario,
 };
 
-use crate::say;
+use crate::{say, stdout};
 
 use super::watcher::{StopSignal, Terminal};
 use super::{evidence, plots};
@@ -117,7 +117,7 @@ pub(super) fn run(args: RunArgs) -> Result<ExitCode> {
 fn list(plan: &[Execution<'_>], results: &Results) {
     let left = results.remaining(plan);
     for execution in &left {
-        say::output(format_args!("{execution}"));
+        stdout::line(format_args!("{execution}"));
     }
     say::line(format_args!("lab: {} of {} executions would run", left.len(), plan.len()));
 }
@@ -129,8 +129,8 @@ fn present(scenario: &Scenario, results: &Results, output: &ResultsDirectory) ->
     }
     let (table, page) = results.write_tables(output)?;
     // Printed before the drawing, which may be slow or fail.
-    say::output(table.trim_end());
-    say::output(format_args!("\n{}", page.display()));
+    stdout::line(table.trim_end());
+    stdout::line(format_args!("\n{}", page.display()));
     if let Some(differences) = results.differences() {
         say::line(format_args!("lab: WARNING: {differences}"));
     }

@@ -20,7 +20,7 @@ use url::Url;
 
 use super::make::LOOKUPS;
 use crate::client_args::ClientArgs;
-use crate::{exit, say};
+use crate::{exit, stdout};
 
 /// What a comparison has found.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Verified {
             }
         };
         let line = format!("{} {how}", file.path.display());
-        say::output(line.replace(char::is_control, "?"));
+        stdout::line(line.replace(char::is_control, "?"));
     }
 }
 
@@ -74,8 +74,8 @@ pub(super) fn verify(plan: &Plan, client: &ClientArgs, cancel: &Cancel) -> anyho
         return Ok(exit::said(message, FailureKind::Data));
     }
     match right {
-        1 => say::output("1 file is as planned"),
-        _ => say::output(format_args!("{right} files are as planned")),
+        1 => stdout::line("1 file is as planned"),
+        _ => stdout::line(format_args!("{right} files are as planned")),
     }
     if unknown > 0 {
         let message = format!("{unknown} files cannot be verified: the server does not show their sizes");
@@ -142,7 +142,7 @@ pub(super) fn manifest(plan: &Plan, cancel: &Cancel) -> anyhow::Result<ExitCode>
     for unit in plan.ids() {
         for file in plan.unit(unit)?.completes() {
             match files::digest(target.as_ref(), file, Algorithm::Sha256, cancel)? {
-                Some(digest) => say::bytes(&line(digest.hex(), &file.path)),
+                Some(digest) => stdout::bytes(&line(digest.hex(), &file.path)),
                 None => return Ok(exit::of(FailureKind::Interrupted).into()),
             }
         }

@@ -8,7 +8,7 @@ use longhaul_farm::budget::{FarmLimits, MIN_LIMIT};
 use longhaul_farm::plan::Plan;
 
 use super::{PlanArgs, PlanPath};
-use crate::{say, values};
+use crate::{stdout, values};
 
 /// The rate of all workers, or of what they move from or to one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(super) fn run(args: &LimitArgs) -> anyhow::Result<ExitCode> {
         limits.connections = args.connections.unwrap_or(limits.connections);
         limits.set(&plan)?;
     }
-    lines(&limits).into_iter().for_each(say::output);
+    lines(&limits).into_iter().for_each(stdout::line);
     Ok(ExitCode::SUCCESS)
 }
 

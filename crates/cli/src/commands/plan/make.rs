@@ -28,7 +28,7 @@ use url::{Position, Url};
 use super::sources::{PlanSource, checked, local_path, operands, refuse_relay};
 use super::{PlanArgs, limit};
 use crate::commands::get::{tree::named_after, url_list};
-use crate::{exit, interrupt, say};
+use crate::{exit, interrupt, say, stdout};
 
 /// The requests for size and time at once, until they prove to be short.
 pub(super) const LOOKUPS: usize = 4;
@@ -303,7 +303,7 @@ fn say_plan(plan: &Path, header: &PlanHeader) {
         0 => String::new(),
         files => format!(", {files} of unknown size"),
     };
-    say::output(format_args!(
+    stdout::line(format_args!(
         "{}: {} of {}, {}{unknown}, into {}\nstart any number of workers: longhaul work {}",
         plan.display(),
         several(counts.units.into(), "unit"),

@@ -20,7 +20,7 @@ use longhaul_farm::plan_writer::MAX_UNIT_FILES;
 use longhaul_farm::shared_dir;
 
 use crate::client_args::ClientArgs;
-use crate::{interrupt, say, values};
+use crate::{interrupt, stdout, values};
 
 /// Operands and options of `plan`.
 #[derive(Debug, Args)]
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         Some(PlanCommand::Retry(plan)) => {
             let units = shared_dir::retry(&Plan::open(&plan.path)?)?;
             let unit = if units == 1 { "unit is" } else { "units are" };
-            say::output(format_args!(
+            stdout::line(format_args!(
                 "{units} failed {unit} tried again: longhaul work {}",
                 plan.path.display()
             ));

@@ -7,7 +7,7 @@ use longhaul_core::units::Rate;
 use longhaul_farm::plan::Plan;
 use longhaul_farm::status::PlanStatus;
 
-use crate::say;
+use crate::stdout;
 
 /// The most failed units that are printed; `--json` has all.
 const MAX_FAILURES: usize = 50;
@@ -17,9 +17,9 @@ pub(super) fn status(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let plan = Plan::open(path)?;
     let status = PlanStatus::read(&plan)?;
     if json {
-        say::output(serde_json::to_string(&status)?);
+        stdout::line(serde_json::to_string(&status)?);
     } else {
-        lines(&status).into_iter().chain(plan.header().left_out_note()).for_each(say::output);
+        lines(&status).into_iter().chain(plan.header().left_out_note()).for_each(stdout::line);
     }
     Ok(ExitCode::SUCCESS)
 }

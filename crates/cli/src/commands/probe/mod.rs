@@ -17,7 +17,7 @@ use longhaul_scope::draw;
 
 use crate::login_args::bearer_token;
 use crate::streams_args::MemoryArgs;
-use crate::{exit, say};
+use crate::{exit, say, stdout};
 
 /// Measure the path to a server: what it holds, and which knob makes a transfer over it faster.
 ///
@@ -117,9 +117,9 @@ pub(crate) fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     let outcome = probed?;
     if args.json {
         // A report always serialises.
-        say::output(serde_json::to_string(&outcome.report).unwrap_or_default());
+        stdout::line(serde_json::to_string(&outcome.report).unwrap_or_default());
     } else {
-        say::output(tables::text(&outcome.report).trim_end());
+        stdout::line(tables::text(&outcome.report).trim_end());
     }
     if let Some(file) = &args.plot {
         draw::write(&plot::sheet(&outcome.report), file, PLOT)?;

@@ -15,7 +15,7 @@ use longhaul_agent::transfer::{Transfer, TransferState};
 use longhaul_core::units::Rate;
 
 use crate::commands::agent;
-use crate::say;
+use crate::stdout;
 
 /// Options of `queue`.
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ async fn dispatch(args: &QueueArgs, client: &Client) -> anyhow::Result<ExitCode>
         QueueCommand::Watch { ids } => return watch::watch(client, ids, json).await,
         QueueCommand::Open { print } => {
             let login: LoginUrl = client.get("/api/v1/login").await?;
-            say::output(&login.url);
+            stdout::line(&login.url);
             if !print {
                 open(&login.url);
             }

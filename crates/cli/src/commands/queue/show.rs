@@ -3,7 +3,7 @@
 use longhaul_agent::transfer::{PlanUnits, Transfer, TransferState};
 use longhaul_core::units::{Bytes, Rate};
 
-use crate::say;
+use crate::stdout;
 
 /// Prints the added transfers.
 pub(super) fn added(transfers: &[Transfer], json: bool) {
@@ -11,7 +11,7 @@ pub(super) fn added(transfers: &[Transfer], json: bool) {
         if json {
             as_json(transfer);
         } else {
-            say::output(format_args!("{} {}", transfer.id, printable(&transfer.ends.name)));
+            stdout::line(format_args!("{} {}", transfer.id, printable(&transfer.ends.name)));
         }
     }
 }
@@ -21,7 +21,7 @@ pub(super) fn changed(transfer: &Transfer, json: bool) {
     if json {
         as_json(transfer);
     } else {
-        say::output(format_args!("{} {}: {}", transfer.id, printable(&transfer.ends.name), transfer.state));
+        stdout::line(format_args!("{} {}: {}", transfer.id, printable(&transfer.ends.name), transfer.state));
     }
 }
 
@@ -32,9 +32,9 @@ pub(super) fn list(transfers: &[Transfer], first: bool, json: bool) {
         return;
     }
     if first && !transfers.is_empty() {
-        say::output(format_args!("{:>6}  {:<12}  {:>20}  {:>11}  NAME", "ID", "STATE", "BYTES", "RATE"));
+        stdout::line(format_args!("{:>6}  {:<12}  {:>20}  {:>11}  NAME", "ID", "STATE", "BYTES", "RATE"));
     }
-    transfers.iter().for_each(|transfer| say::output(line(transfer)));
+    transfers.iter().for_each(|transfer| stdout::line(line(transfer)));
 }
 
 /// Formats a transfer as a line.
@@ -69,7 +69,7 @@ fn printable(text: &str) -> String {
 
 fn as_json(transfer: &Transfer) {
     // A transfer always serialises.
-    say::output(serde_json::to_string(transfer).unwrap_or_default());
+    stdout::line(serde_json::to_string(transfer).unwrap_or_default());
 }
 
 #[cfg(test)]

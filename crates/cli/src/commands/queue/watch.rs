@@ -10,7 +10,7 @@ use longhaul_core::failure::FailureKind;
 
 use super::show;
 use crate::exit;
-use crate::say;
+use crate::{say, stdout};
 
 /// The watched transfers.
 struct Watched {
@@ -38,7 +38,7 @@ pub(super) async fn watch(client: &Client, ids: &[i64], json: bool) -> anyhow::R
             "transfer" => watched.note_json(&data),
             "removed" => watched.forget_json(&data),
             "resync" => watched.read(client).await?,
-            "progress" if json => say::output(data),
+            "progress" if json => stdout::line(data),
             _ => {}
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! A client writes a `request` and parses a `response`; a server parses a `request_head` and writes a `reply_head`.
 
-mod byte_ranges;
 mod challenge;
 mod chunked;
 mod conditional;
@@ -13,6 +12,7 @@ mod header;
 mod link;
 mod multipart;
 mod range_answer;
+mod range_header;
 mod reply_head;
 mod request;
 mod request_head;
@@ -24,7 +24,6 @@ mod upload;
 mod upload_ranges;
 mod validator;
 
-pub use byte_ranges::{MAX_RANGES, RangeHeader};
 pub use challenge::challenge_schemes;
 pub use chunked::ChunkedDecoder;
 pub use conditional::{Condition, Validators};
@@ -35,6 +34,7 @@ pub use header::{HeaderError, HeaderField};
 pub use link::{DuplicateLink, Link};
 pub use multipart::MultipartByteranges;
 pub use range_answer::{RangeAnswer, UNASKED};
+pub use range_header::{MAX_RANGES, RangeHeader};
 pub use reply_head::{ReplyHead, reason};
 pub use request::{Ask, FileRange, RangeRequest, Request, UploadPart, UploadRange};
 pub use request_head::{MAX_HEADERS, MAX_TARGET, RequestBody, RequestError, RequestHead};

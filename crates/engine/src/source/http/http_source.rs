@@ -1,6 +1,7 @@
 //! A file on an HTTP server: described by its first answer, fetched by ranges.
 
 mod connections_ahead;
+mod disagreements;
 pub(super) mod first_answer;
 pub(super) mod location;
 mod published_pieces;
@@ -27,8 +28,9 @@ use crate::cancel::Cancel;
 use crate::path_memory::{KnownPath, Paths};
 use crate::source::http::client::clients::Clients;
 use crate::source::http::http_source::connections_ahead::ConnectionsAhead;
+use crate::source::http::http_source::disagreements::{Disagreement, Disagreements};
 use crate::source::http::http_source::first_answer::{FirstAnswer, handshake_rtt};
-use crate::source::http::http_source::location::{Disagreement, Disagreements, Location};
+use crate::source::http::http_source::location::Location;
 use crate::source::http::http_source::refit::holds;
 use crate::source::http::http_source::remote_file::{Agreement, RemoteFile, held_by};
 use crate::source::{Ask, Description, Source, StreamPeer, StreamWorker};

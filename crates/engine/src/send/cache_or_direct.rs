@@ -1,4 +1,4 @@
-//! The ways to read a file for sending.
+//! The way in which a file is read for sending: through the page cache by sendfile, or past it by Direct I/O.
 
 use std::io;
 

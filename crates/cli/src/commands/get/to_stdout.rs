@@ -12,7 +12,7 @@ use longhaul_engine::sink::output::Output;
 use longhaul_engine::verify::Verify;
 
 use super::GetArgs;
-use crate::say;
+use crate::stdout;
 
 /// Returns stdout as the output for `-o -`.
 ///
@@ -39,7 +39,7 @@ pub(super) fn output(args: &GetArgs, files: usize) -> anyhow::Result<Option<Outp
             "-o - writes a file to stdout in its order, over one connection: leave out --streams and --tuner"
         );
     }
-    let stdout = say::stdout().context("cannot write to standard output")?;
+    let stdout = stdout::open().context("cannot write to standard output")?;
     let stdout = stdout.as_fd().try_clone_to_owned().context("cannot use stdout")?;
     Ok(Some(Output::Stream { file: Arc::new(File::from(stdout)), name: "stdout".to_owned() }))
 }

@@ -1,0 +1,51 @@
+//! Whether and when a transfer that failed is tried again.
+
+use std::time::Duration;
+
+use longhaul_core::failure::FailureKind;
+use longhaul_core::queue_admission;
+use longhaul_core::retry::Retry;
+
+use super::execute::RunFailure;
+use crate::database::{Row, RunEnd};
+use crate::transfer::{TransferKind, TransferState};
+
+/// The maximum number of retries in a row because another run holds the file: about an hour.
+const MAX_BUSY_RETRIES: u32 = 10;
+
+/// The retries of a transfer after a failure.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Retries {
+    /// The failures in a row.
+    pub(super) attempts: u32,
+    /// The retries in a row because another run held the file.
+    pub(super) busy_retries: u32,
+    /// The time before the next run; `None` if there is none.
+    pub(super) delay: Option<Duration>,
+}
+
+impl Retries {
+    pub(super) fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
+        let RunEnd { attempts, busy_retries, .. } = *before;
+        // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
+        if failure.is_busy && is_in_farm {
+            let delay = (busy_retries < MAX_BUSY_RETRIES).then(|| queue_admission::retry_delay(busy_retries));
+            return Self { attempts, busy_retries: busy_retries.saturating_add(1), delay };
+        }
+        let may_retry = failure.retry != Retry::Never && attempts < max_retries;
+        let delay = may_retry.then(|| queue_admission::retry_delay(attempts));
+        Self { attempts: attempts.saturating_add(1), busy_retries: 0, delay }
+    }
+}
+
+/// Returns the state after a failure: a link may have expired, a server may recover.
+pub(super) fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_retry: bool) -> TransferState {
+    let of_link = row.transfer.kind == TransferKind::Get
+        && row.transfer.ends.urls.first().is_some_and(|url| url.starts_with("http"));
+    match kind {
+        // A link that has never worked is wrong, not expired.
+        FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
+        _ if may_retry => TransferState::Scheduled,
+        _ => TransferState::Failed,
+    }
+}
