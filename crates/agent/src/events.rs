@@ -7,8 +7,8 @@ use tokio::sync::broadcast;
 /// The number of messages that a slow client may lag before it receives `resync` and must reload.
 const MAX_LAG: usize = 1024;
 
-/// A message to clients: `transfer`, `progress`, `removed`, `stats`, `samples`, or `resync` where other agents of the farm have
-/// changed transfers, so that the list must be read again.
+/// A message to clients: `transfer`, `progress`, `removed`, `stats`, `samples`, or `resync` after
+/// changes without messages of their own, so that the list must be read again.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentEvent {
     pub(crate) name: &'static str,
@@ -50,7 +50,7 @@ impl Events {
         }
     }
 
-    /// Requests clients to read the list again: other agents of the farm have changed transfers.
+    /// Requests clients to read the list again, after changes for which no messages of single transfers were sent.
     pub(crate) fn resync(&self) {
         self.send("resync", || "{}".to_owned());
     }

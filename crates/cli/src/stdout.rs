@@ -1,4 +1,4 @@
-//! Standard output, whose first error is the exit code of a command that has otherwise succeeded.
+//! Standard output: its first error makes a command fail that has otherwise succeeded.
 
 use std::fmt::Display;
 use std::io::{self, Write};

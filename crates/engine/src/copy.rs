@@ -39,7 +39,7 @@ const WRITER: &str = "copy";
 /// A file to copy.
 #[derive(Debug)]
 pub struct CopyRequest<'a> {
-    /// The file; it must not change until the end.
+    /// The file, watched by `steps`; it must not change until the end.
     pub source: &'a SourceFile,
     /// The directory that the destination cannot leave.
     pub root: Arc<Directory>,

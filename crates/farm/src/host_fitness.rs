@@ -11,7 +11,7 @@ const MAX_REFUSED_UNITS: u32 = 3;
 pub(crate) struct HostFitness {
     /// Whether a file was received, or was there.
     has_file: AtomicBool,
-    /// The units that failed, possibly by the host's fault, before it received a file.
+    /// The units that failed, possibly by the host's fault, before the worker received a file.
     refused_units: AtomicU32,
     is_retired: AtomicBool,
 }

@@ -301,7 +301,7 @@ impl<'a> Worker<'a> {
         self.presence.count(bytes, admission);
     }
 
-    /// Counts bytes that a step has read to verify a file.
+    /// Counts bytes that a step has read to verify a file, and renews the step.
     pub(crate) fn count_verified(&self, bytes: Bytes, step: &PendingStep<'_>) {
         step.renew();
         self.presence.count_verified(bytes);

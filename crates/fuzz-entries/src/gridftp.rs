@@ -106,7 +106,7 @@ pub fn gridftp_facts(bytes: &[u8]) {
     }
 }
 
-/// Returns the entries, read in pieces; `None` for a line that cannot be used.
+/// Returns the entries, read in pieces; `None` for a line that cannot be used. No error shows a control character.
 fn listing(form: ListingForm, bytes: &[u8], piece: usize) -> Vec<Option<ListingEntry>> {
     let entries = ListingEntries::new(BufReader::with_capacity(piece, bytes), form);
     let checked = entries

@@ -90,7 +90,7 @@ const events = new Events({
     store.drop(id);
     if (id === view.id) choose(null);
   },
-  // The agent left events out because this page was too slow for them, or another agent of the farm has changed transfers.
+  // Events are missing: this page was too slow for them, or transfers have changed without messages of their own.
   resync() {
     store.reload().then(showChosen).catch(() => {});
     showFarm();

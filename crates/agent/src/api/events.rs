@@ -58,7 +58,7 @@ impl Drop for WatchGuard {
 }
 
 /// Sends changes: `transfer` (a Transfer), `progress`, `removed`, `stats`, `samples`; `resync` if the client was too
-/// slow, or another agent of a farm has changed transfers; `alive` every 5 s without another event.
+/// slow, or transfers have changed without messages of their own; `alive` every 5 s without another event.
 #[utoipa::path(get, path = "/api/v1/events", tag = "agent", params(EventsQuery),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 pub(super) async fn listen(

@@ -25,6 +25,7 @@ pub(super) struct Retries {
 }
 
 impl Retries {
+    /// Returns the retries after a failure of a run; `before` has those before it.
     pub(super) fn after(failure: &RunFailure, before: &RunEnd, max_retries: u32, is_in_farm: bool) -> Self {
         let RunEnd { attempts, busy_retries, .. } = *before;
         // The run of an earlier lease, on a host that was stopped or cut off, may hold the file until it finds that out.
@@ -47,5 +48,30 @@ pub(super) fn state_after(kind: FailureKind, row: &Row, has_worked: bool, may_re
         FailureKind::Denied | FailureKind::NotFound if of_link && has_worked => TransferState::WaitingLink,
         _ if may_retry => TransferState::Scheduled,
         _ => TransferState::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_and_a_held_file_are_counted_apart_and_both_have_a_bound() {
+        let held = RunFailure { is_busy: true, ..RunFailure::new(FailureKind::CannotCreate, "busy") };
+        let reset = RunFailure::new(FailureKind::NoHost, "no route");
+        for (failure, is_in_farm, before, after) in [
+            (&reset, true, (1, 3), (2, 0, Some(15))),
+            (&reset, true, (8, 0), (9, 0, None)),
+            (&held, true, (7, 0), (7, 1, Some(5))),
+            (&held, true, (0, 9), (0, 10, Some(600))),
+            (&held, true, (0, 10), (0, 11, None)),
+            (&held, false, (0, 0), (1, 0, None)),
+        ] {
+            let end = RunEnd { attempts: before.0, busy_retries: before.1, ..RunEnd::default() };
+            let retries = Retries::after(failure, &end, 8, is_in_farm);
+            let delay = after.2.map(Duration::from_secs);
+            let expected = Retries { attempts: after.0, busy_retries: after.1, delay };
+            assert_eq!(retries, expected, "{} after {before:?}", failure.message);
+        }
     }
 }

@@ -211,24 +211,4 @@ mod tests {
         }
         assert_eq!(failed(0, 0).0, TransferState::Failed);
     }
-
-    #[test]
-    fn failures_and_a_held_file_are_counted_apart_and_both_have_a_bound() {
-        let held = RunFailure { is_busy: true, ..RunFailure::new(FailureKind::CannotCreate, "busy") };
-        let reset = RunFailure::new(FailureKind::NoHost, "no route");
-        for (failure, is_in_farm, before, after) in [
-            (&reset, true, (1, 3), (2, 0, Some(15))),
-            (&reset, true, (8, 0), (9, 0, None)),
-            (&held, true, (7, 0), (7, 1, Some(5))),
-            (&held, true, (0, 9), (0, 10, Some(600))),
-            (&held, true, (0, 10), (0, 11, None)),
-            (&held, false, (0, 0), (1, 0, None)),
-        ] {
-            let end = RunEnd { attempts: before.0, busy_retries: before.1, ..RunEnd::default() };
-            let retries = Retries::after(failure, &end, 8, is_in_farm);
-            let delay = after.2.map(Duration::from_secs);
-            let expected = Retries { attempts: after.0, busy_retries: after.1, delay };
-            assert_eq!(retries, expected, "{} after {before:?}", failure.message);
-        }
-    }
 }

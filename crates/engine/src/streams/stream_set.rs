@@ -157,8 +157,8 @@ mod tests {
 
     use super::*;
     use crate::cancel::Cancel;
-    use crate::source::{StreamPeer, StreamWorker};
-    use crate::transfer::{Round, RoundEnd, Sending, TransferOptions, TransferProgress};
+    use crate::source::StreamWorker;
+    use crate::transfer::{RoundEnd, Sending, TransferOptions, TransferProgress};
 
     struct UnusedPeer;
 
