@@ -14,7 +14,7 @@ pub(crate) fn line(text: impl Display) {
     bytes(format!("{text}\n").as_bytes());
 }
 
-/// Writes bytes to stdout, with errors handled as in [`line`].
+/// Writes bytes to stdout, with errors handled as in [`line`](line()).
 pub(crate) fn bytes(bytes: &[u8]) {
     note(open().and_then(|mut stdout| {
         stdout.write_all(bytes)?;
