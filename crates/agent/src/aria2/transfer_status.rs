@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use longhaul_core::failure::FailureKind;
-use longhaul_core::proto::aria2_rpc::{Gid, State, TransferStatus};
+use longhaul_core::proto::aria2_rpc::{FileStatus, Gid, State, TransferStatus};
 use longhaul_core::units::{Bytes, Rate};
 
 use crate::queue::{ExitCodes, Queue};
@@ -58,15 +58,17 @@ pub(super) fn status(queue: &Queue, transfer: &Transfer) -> TransferStatus {
     TransferStatus {
         gid: gid(transfer),
         state,
-        total: Bytes::new(progress.size.unwrap_or(0)),
-        completed: Bytes::new(progress.bytes),
         is_upload: transfer.kind == TransferKind::Put,
         speed: Rate::bits_per_sec(if is_running { progress.run.goodput_bps } else { 0 }),
         connections: if is_running { progress.run.streams } else { 0 },
         error: (transfer.error.as_ref().filter(|_| state == State::Error))
             .map(|error| (error_code(error, queue.exit_code), error.message.clone())),
         dir: directory.display().to_string().trim_end_matches('/').to_owned(),
-        path: file.display().to_string(),
-        uris: ends.urls.clone(),
+        file: FileStatus {
+            path: file.display().to_string(),
+            total: Bytes::new(progress.size.unwrap_or(0)),
+            completed: Bytes::new(progress.bytes),
+            uris: ends.urls.clone(),
+        },
     }
 }

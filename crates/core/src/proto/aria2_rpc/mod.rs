@@ -23,4 +23,4 @@ pub use gid::Gid;
 pub use message::{Call, Incoming, MAX_CALLS, NOTIFICATIONS, Reply, authorize, notification};
 pub use options::{GlobalOptions, JobOptions, PlaceOptions, RequestOptions};
 pub use params::{Move, Params};
-pub use status::{GlobalStat, Keys, State, TransferStatus, uris};
+pub use status::{FileStatus, GlobalStat, Keys, State, TransferStatus, uris};

@@ -49,10 +49,6 @@ pub struct TransferStatus {
     pub gid: Gid,
     /// The state of the transfer.
     pub state: State,
-    /// The size of the file; zero if unknown.
-    pub total: Bytes,
-    /// The bytes present.
-    pub completed: Bytes,
     /// Whether the transfer is an upload.
     pub is_upload: bool,
     /// The current rate.
@@ -63,9 +59,20 @@ pub struct TransferStatus {
     pub error: Option<(u8, String)>,
     /// The directory of the file.
     pub dir: String,
-    /// The file's path; empty if not yet determined.
+    /// The file.
+    pub file: FileStatus,
+}
+
+/// The one file of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileStatus {
+    /// The path; empty if not yet determined.
     pub path: String,
-    /// The URLs of the file, without secrets.
+    /// The size; zero if unknown.
+    pub total: Bytes,
+    /// The bytes present.
+    pub completed: Bytes,
+    /// The URLs, without secrets.
     pub uris: Vec<String>,
 }
 
@@ -77,18 +84,18 @@ impl TransferStatus {
     pub fn to_json(&self, keys: &Keys) -> Value {
         let speed = self.speed.as_bytes_per_sec();
         let ((down, up), uploaded) =
-            if self.is_upload { ((0, speed), self.completed) } else { ((speed, 0), Bytes::ZERO) };
+            if self.is_upload { ((0, speed), self.file.completed) } else { ((speed, 0), Bytes::ZERO) };
         let mut status = json!({
             "gid": self.gid.to_string(),
             "status": self.state,
-            "totalLength": self.total.get().to_string(),
-            "completedLength": self.completed.get().to_string(),
+            "totalLength": self.file.total.get().to_string(),
+            "completedLength": self.file.completed.get().to_string(),
             "uploadLength": uploaded.get().to_string(),
             "downloadSpeed": down.to_string(),
             "uploadSpeed": up.to_string(),
             "connections": self.connections.to_string(),
             "pieceLength": PIECE_LENGTH.to_string(),
-            "numPieces": self.total.get().div_ceil(PIECE_LENGTH).to_string(),
+            "numPieces": self.file.total.get().div_ceil(PIECE_LENGTH).to_string(),
             "dir": self.dir,
             "files": self.files(),
         });
@@ -107,11 +114,11 @@ impl TransferStatus {
     pub fn files(&self) -> Value {
         json!([{
             "index": "1",
-            "path": self.path,
-            "length": self.total.get().to_string(),
-            "completedLength": self.completed.get().to_string(),
+            "path": self.file.path,
+            "length": self.file.total.get().to_string(),
+            "completedLength": self.file.completed.get().to_string(),
             "selected": "true",
-            "uris": uris(&self.uris),
+            "uris": uris(&self.file.uris),
         }])
     }
 
@@ -119,7 +126,7 @@ impl TransferStatus {
     pub fn servers(&self) -> Value {
         let speed = self.speed.as_bytes_per_sec().to_string();
         let server = |uri: &String| json!({"uri": uri, "currentUri": uri, "downloadSpeed": speed});
-        json!([{"index": "1", "servers": self.uris.iter().map(server).collect::<Vec<_>>()}])
+        json!([{"index": "1", "servers": self.file.uris.iter().map(server).collect::<Vec<_>>()}])
     }
 }
 
@@ -165,15 +172,17 @@ mod tests {
         TransferStatus {
             gid: Gid::new(3),
             state,
-            total: Bytes::mib(3),
-            completed: Bytes::mib(1),
             is_upload: false,
             speed: Rate::bytes_per_sec(500),
             connections: 2,
             error: None,
             dir: "/d".to_owned(),
-            path: "/d/f".to_owned(),
-            uris: vec!["http://a/f".to_owned()],
+            file: FileStatus {
+                path: "/d/f".to_owned(),
+                total: Bytes::mib(3),
+                completed: Bytes::mib(1),
+                uris: vec!["http://a/f".to_owned()],
+            },
         }
     }
 
